@@ -1,0 +1,54 @@
+# What people type; CMake does the work. `make help` lists the targets.
+PREFIX ?= /usr/local
+DESTDIR ?=
+JOBS ?= $(shell nproc)
+
+.PHONY: all run test install clean format check lint fuzz bench-store asan tsan clang coverage help
+
+all: ## build the library and the command (build/rdzv)
+	@scripts/setup build
+	@cmake --preset release -DRDZV_TESTS=OFF -DRDZV_BENCH=OFF >/dev/null
+	@cmake --build build -j $(JOBS)
+
+run: all ## install what is missing, build, and show the store at work
+	@examples/store-demo build/rdzv
+
+test: ## install the test peers too, build, and run all tests
+	@scripts/setup test
+	@scripts/test release
+
+asan tsan clang coverage: ## build and run the suites with that preset
+	@scripts/setup test
+	@scripts/test $@
+
+fuzz: ## run every fuzz target for FUZZ_SECONDS (10)
+	@scripts/setup test
+	@scripts/fuzz $(or $(FUZZ_SECONDS),10)
+
+check: ## format, include directions, shell scripts
+	@scripts/setup test
+	@scripts/check
+
+lint: ## clang-tidy
+	@scripts/setup test
+	@scripts/lint
+
+format: ## reformat the C sources
+	@clang-format -i $$(git ls-files '*.c' '*.h')
+
+bench-store: ## compare the store server with PyTorch's and with a raw echo server
+	@scripts/setup test
+	@cmake --preset release -DRDZV_TESTS=ON -DRDZV_BENCH=ON >/dev/null
+	@cmake --build build -j $(JOBS)
+	@bench/store build $(BENCH_FLAGS)
+
+install: all ## install to PREFIX (/usr/local), below DESTDIR
+	@cmake --preset release -DCMAKE_INSTALL_PREFIX=$(PREFIX) >/dev/null
+	@cmake --build build -j $(JOBS)
+	@DESTDIR=$(DESTDIR) cmake --install build
+
+clean: ## remove the build folders
+	@rm -rf build build-*
+
+help: ## print this
+	@sed -nE 's/^([a-z][a-z -]*):.*## (.*)/  \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'

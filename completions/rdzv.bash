@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# bash completion for rdzv
+_rdzv() {
+  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
+  local words=
+  if [ "$COMP_CWORD" -eq 1 ]; then
+    words="serve store --help --version"
+  else
+    case "$prev" in
+      --port-file | --file)
+        mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+        return
+        ;;
+      --log-level) words="off error warning info debug" ;;
+      --dialect) words="auto v1 v2 rdzv" ;;
+      *)
+        case "$command" in
+          serve)
+            words="--bind --port --port-file --max-connections --max-key-bytes --max-value-bytes --max-keys --max-memory
+              --request-timeout --idle-timeout --log-level --help"
+            ;;
+          store)
+            words="--endpoint --file --prefix --timeout --dialect --json --raw --help
+              set get add cas check wait delete append keys num-keys mget mset"
+            ;;
+        esac
+        ;;
+    esac
+  fi
+  mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
+}
+complete -F _rdzv rdzv

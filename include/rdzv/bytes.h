@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef RDZV_BYTES_H
+#define RDZV_BYTES_H
+
+#include <rdzv/api.h>
+#include <stddef.h>
+#include <string.h>
+
+/* Bytes that somebody else owns. data may be NULL where len is 0. */
+typedef struct rdzv_bytes {
+  const void *data;
+  size_t len;
+} rdzv_bytes;
+
+/* Bytes that the caller owns, to be freed with rdzv_value_free. data is never NULL after success, and one zero byte
+ * that len does not count stands behind the last, so that text can be used as text. */
+typedef struct rdzv_value {
+  char *data;
+  size_t len;
+} rdzv_value;
+
+RDZV_BEGIN
+
+/* The bytes of a C string, without its end. */
+static inline rdzv_bytes rdzv_str(const char *text) {
+  rdzv_bytes bytes = {text, strlen(text)};
+  return bytes;
+}
+
+/* The bytes of a value, valid as long as it is. */
+static inline rdzv_bytes rdzv_value_bytes(const rdzv_value *value) {
+  rdzv_bytes bytes = {value->data, value->len};
+  return bytes;
+}
+
+/* Frees what a call put there and empties it; an empty value or NULL is fine. */
+RDZV_API void rdzv_value_free(rdzv_value *value);
+
+/* rdzv_value_free for each of count values, then frees the array itself, which a call made. */
+RDZV_API void rdzv_values_free(rdzv_value *values, size_t count);
+
+RDZV_END
+
+#endif

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef RDZV_ERROR_H
+#define RDZV_ERROR_H
+
+#include <rdzv/api.h>
+
+/*
+ * Every function of this library that can fail returns 0 or one of these negative codes, and fills an optional
+ * rdzv_error whose sentence says what was tried, on what, and why it failed, the innermost cause last.
+ *
+ * The class says what a caller can do:
+ *   RETRYABLE  nothing was changed, or doing it again is harmless: the same call may succeed later
+ *   DEFINITE   the answer is no; the same call gives the same answer until something else changes
+ *   FATAL      the object can only be closed
+ */
+#define RDZV_ERROR_LIST(X)                                                                                           \
+  X(INVALID, -1, DEFINITE, "invalid argument")                                                                       \
+  X(NO_MEMORY, -2, RETRYABLE, "out of memory")                                                                       \
+  X(TIMEOUT, -3, RETRYABLE, "timed out")                                                                             \
+  X(CANCELED, -4, FATAL, "canceled")                                                                                 \
+  X(CONNECTION, -5, RETRYABLE, "connection failed")                                                                  \
+  X(ADDRESS, -6, RETRYABLE, "address cannot be resolved")                                                            \
+  X(OUTCOME_UNKNOWN, -7, DEFINITE, "the connection was lost before the answer: it may or may not have taken effect") \
+  X(PROTOCOL, -8, DEFINITE, "the peer broke the protocol")                                                           \
+  X(UNSUPPORTED, -9, DEFINITE, "not supported")                                                                      \
+  X(NOT_A_NUMBER, -10, DEFINITE, "the value is not a number")                                                        \
+  X(LIMIT, -11, DEFINITE, "over a limit")                                                                            \
+  X(EMPTY, -12, RETRYABLE, "the queue is empty")                                                                     \
+  X(IO, -13, DEFINITE, "input or output failed")                                                                     \
+  X(NO_SPACE, -14, RETRYABLE, "no space left")                                                                       \
+  X(CORRUPT, -15, DEFINITE, "the data is corrupt")                                                                   \
+  X(STALE, -16, DEFINITE, "left over from another run")                                                              \
+  X(IN_USE, -17, RETRYABLE, "the address is in use")                                                                 \
+  X(STOPPED, -18, RETRYABLE, "the server is stopping")                                                               \
+  X(DATA_LOST, -19, DEFINITE, "the server was restarted and has forgotten its keys")
+
+typedef enum rdzv_error_code {
+  RDZV_OK = 0,
+#define RDZV_ERROR_ENUM(name, number, class_, text) RDZV_E_##name = number,
+  RDZV_ERROR_LIST(RDZV_ERROR_ENUM)
+#undef RDZV_ERROR_ENUM
+} rdzv_error_code;
+
+typedef enum rdzv_error_class {
+  RDZV_CLASS_OK = 0,
+  RDZV_CLASS_RETRYABLE,
+  RDZV_CLASS_DEFINITE,
+  RDZV_CLASS_FATAL,
+} rdzv_error_class;
+
+#define RDZV_MESSAGE_SIZE 512
+
+/* A plain value in the caller's memory: nothing to free. A function that succeeds leaves it untouched. */
+typedef struct rdzv_error {
+  int code;
+  char message[RDZV_MESSAGE_SIZE];
+} rdzv_error;
+
+RDZV_BEGIN
+
+/* The general text of a code ("timed out"). Static storage; "unknown error" for a number that is no code. */
+RDZV_API const char *rdzv_error_text(int code);
+
+/* The name of a code as it stands above ("TIMEOUT"). Static storage. */
+RDZV_API const char *rdzv_error_name(int code);
+
+RDZV_API rdzv_error_class rdzv_error_class_of(int code);
+
+RDZV_END
+
+#endif

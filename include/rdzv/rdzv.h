@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef RDZV_RDZV_H
+#define RDZV_RDZV_H
+
+#include <rdzv/bytes.h>
+#include <rdzv/error.h>
+#include <rdzv/log.h>
+#include <rdzv/server.h>
+#include <rdzv/store.h>
+#include <rdzv/version.h>
+
+#endif

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Bytes that grow. All zero is an empty buffer. */
+#ifndef RDZV_BASE_BUF_H
+#define RDZV_BASE_BUF_H
+
+#include <rdzv/bytes.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct buf {
+  uint8_t *data;
+  size_t len; /* used, <= cap */
+  size_t cap;
+};
+
+/* Makes room for `more` bytes behind the used ones. False: no memory, nothing changed. */
+bool buf_reserve(struct buf *buf, size_t more);
+bool buf_append(struct buf *buf, const void *data, size_t len);
+
+/* Drops the first `len` used bytes. */
+void buf_consume(struct buf *buf, size_t len);
+void buf_free(struct buf *buf);
+
+/* Owned copies for callers of the library: a byte 0 is put behind the data. False: no memory, *out untouched. */
+bool value_copy(rdzv_value *out, const void *data, size_t len);
+
+static inline bool bytes_equal(rdzv_bytes a, rdzv_bytes b) {
+  return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
+}
+
+/* memcpy for lengths that may be 0 with a NULL source, which memcpy does not take. */
+static inline void bytes_copy(void *to, const void *from, size_t len) {
+  if (len > 0) memcpy(to, from, len);
+}
+
+/* A short, printable form of a key for messages: bytes that are not printable as \xNN, cut with "…". */
+struct quoted {
+  char text[96];
+};
+struct quoted bytes_quote(rdzv_bytes bytes);
+
+#endif

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "base/cancel.h"
+
+#include "base/error.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+int cancel_open(struct cancel *cancel, rdzv_error *error) {
+  cancel->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  return cancel->fd < 0 ? error_errno(error, RDZV_E_IO, errno, "cannot make an event descriptor") : 0;
+}
+
+int cancel_share(struct cancel *cancel, const struct cancel *with, rdzv_error *error) {
+  cancel->fd = fcntl(with->fd, F_DUPFD_CLOEXEC, 0);
+  return cancel->fd < 0 ? error_errno(error, RDZV_E_IO, errno, "cannot make an event descriptor") : 0;
+}
+
+void cancel_raise(struct cancel *cancel) {
+  const int saved = errno; /* may run in a signal handler */
+  const uint64_t one = 1;
+  if (write(cancel->fd, &one, sizeof one) < 0) { /* full: it is up already */
+  }
+  errno = saved;
+}
+
+bool cancel_raised(const struct cancel *cancel) {
+  struct pollfd fd = {.fd = cancel->fd, .events = POLLIN};
+  return poll(&fd, 1, 0) > 0;
+}
+
+void cancel_close(struct cancel *cancel) {
+  if (cancel->fd >= 0) close(cancel->fd);
+  cancel->fd = -1;
+}
+
+int cancel_poll(const struct cancel *cancel, struct pollfd *fds, nfds_t count, deadline until) {
+  fds[count] = (struct pollfd){.fd = cancel ? cancel->fd : -1, .events = POLLIN};
+  for (;;) {
+    const int ready = poll(fds, count + 1, deadline_poll(until));
+    if (ready > 0) return fds[count].revents ? RDZV_E_CANCELED : 0;
+    if (ready == 0 && deadline_left(until) == 0) return RDZV_E_TIMEOUT;
+    if (ready < 0 && errno != EINTR) return RDZV_E_IO;
+  }
+}
+
+int cancel_pause(const struct cancel *cancel, deadline until) {
+  struct pollfd fds[1];
+  const int result = cancel_poll(cancel, fds, 0, until);
+  return result == RDZV_E_TIMEOUT ? 0 : result;
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A flag that can be raised from any thread or signal handler and be waited for together with a descriptor. Raised
+ * once, it stays up. */
+#ifndef RDZV_BASE_CANCEL_H
+#define RDZV_BASE_CANCEL_H
+
+#include "base/clock.h"
+
+#include <poll.h>
+#include <rdzv/error.h>
+#include <stdbool.h>
+
+struct cancel {
+  int fd;
+};
+
+int cancel_open(struct cancel *cancel, rdzv_error *error);
+
+/* A second name of the same flag: raising one raises both. */
+int cancel_share(struct cancel *cancel, const struct cancel *with, rdzv_error *error);
+void cancel_raise(struct cancel *cancel);
+bool cancel_raised(const struct cancel *cancel);
+void cancel_close(struct cancel *cancel);
+
+/* Waits for the events on the descriptors, of which the last place of `fds` is kept free for the flag (`count` does
+ * not count it). RDZV_E_TIMEOUT and RDZV_E_CANCELED leave the message to the caller, who knows what was waited for;
+ * cancel may be NULL. */
+int cancel_poll(const struct cancel *cancel, struct pollfd *fds, nfds_t count, deadline until);
+
+/* Waits for nothing but the flag: 0 when the deadline has passed, RDZV_E_CANCELED. */
+int cancel_pause(const struct cancel *cancel, deadline until);
+
+#endif

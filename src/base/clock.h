@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The one place where the monotonic clock is read. A deadline is a point on it, in milliseconds. */
+#ifndef RDZV_BASE_CLOCK_H
+#define RDZV_BASE_CLOCK_H
+
+#include <stdint.h>
+
+typedef int64_t deadline;
+
+int64_t clock_now_ms(void);
+
+/* The deadline `timeout_ms` from now; never overflows. */
+deadline deadline_after(int64_t timeout_ms);
+
+/* Milliseconds left, 0 when it has passed. */
+int64_t deadline_left(deadline at);
+
+/* The same for poll(2): never more than it takes. */
+int deadline_poll(deadline at);
+
+/* A time around `ms`, from a half to one and a half of it, so that many clients do not come back at once. */
+int64_t jitter(int64_t ms);
+
+#endif

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "base/endpoint.h"
+
+#include "base/error.h"
+
+#include <ctype.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+static int refuse(rdzv_error *error, const char *text, const char *why) {
+  return error_set(error, RDZV_E_INVALID, "invalid endpoint '%.300s': %s", text, why);
+}
+
+/* Only what can stand in a host name or an address; above all no blanks and no control characters. */
+static bool host_char(unsigned char c) { return isalnum(c) || strchr("-._:%", c) != NULL; }
+
+static const char *check_host(const char *host, size_t len) {
+  if (len == 0) return "the host is empty";
+  if (len >= sizeof((struct endpoint *)0)->host) return "the host is longer than 255 characters";
+  for (size_t i = 0; i < len; i++)
+    if (host[i] == '\0' || !host_char((unsigned char)host[i])) return "the host has a character that no host name has";
+  return NULL;
+}
+
+static const char *parse_port(const char *text, int *port) {
+  if (*text == '\0') return "the port is missing after the colon";
+  int value = 0;
+  for (; *text; text++) {
+    if (*text < '0' || *text > '9') return "the port is not a number";
+    value = value * 10 + (*text - '0');
+    if (value > 65535) return "the port is above 65535";
+  }
+  if (value == 0) return "the port is 0";
+  *port = value;
+  return NULL;
+}
+
+int endpoint_parse(const char *text, int default_port, struct endpoint *out, rdzv_error *error) {
+  const char *host = text, *end, *rest;
+  if (text[0] == '[') {
+    host = text + 1;
+    end = strchr(host, ']');
+    if (!end) return refuse(error, text, "the bracket is not closed");
+    rest = end + 1;
+    if (*rest != '\0' && *rest != ':') return refuse(error, text, "only a colon and a port may follow the bracket");
+  } else {
+    /* One colon parts host and port; several make a bare IPv6 address. */
+    const char *first = strchr(text, ':');
+    const bool has_port = first && strchr(first + 1, ':') == NULL;
+    end = has_port ? first : text + strlen(text);
+    rest = end;
+  }
+  struct endpoint found = {.port = default_port};
+  const char *why = check_host(host, (size_t)(end - host));
+  if (!why && *rest == ':') why = parse_port(rest + 1, &found.port);
+  if (why) return refuse(error, text, why);
+  memcpy(found.host, host, (size_t)(end - host));
+  *out = found;
+  return 0;
+}
+
+void endpoint_format(const char *host, int port, char out[ENDPOINT_TEXT_SIZE]) {
+  const bool brackets = strchr(host, ':') != NULL;
+  snprintf(out, ENDPOINT_TEXT_SIZE, "%s%.255s%s:%d", brackets ? "[" : "", host, brackets ? "]" : "", port);
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "base/error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+struct row {
+  int code;
+  rdzv_error_class class_;
+  const char *name;
+  const char *text;
+};
+
+static const struct row rows[] = {{RDZV_OK, RDZV_CLASS_OK, "OK", "no error"},
+#define ROW(name, number, class_, text) {number, RDZV_CLASS_##class_, #name, text},
+                                  RDZV_ERROR_LIST(ROW)
+#undef ROW
+};
+
+/* The codes are 0, -1, -2 … in the order of the list, so that a code is an index. */
+#define CHECK_ORDER(name, number, class_, text) ERROR_INDEX_##name,
+enum { ERROR_INDEX_OK, RDZV_ERROR_LIST(CHECK_ORDER) };
+#undef CHECK_ORDER
+#define CHECK_ORDER(name, number, class_, text) \
+  _Static_assert(ERROR_INDEX_##name == -(number), "error " #name " is out of order");
+RDZV_ERROR_LIST(CHECK_ORDER)
+#undef CHECK_ORDER
+
+static const struct row unknown = {0, RDZV_CLASS_FATAL, "UNKNOWN", "unknown error"};
+
+static const struct row *row_of(int code) {
+  const int count = (int)(sizeof rows / sizeof rows[0]);
+  return code <= 0 && code > -count ? &rows[-code] : &unknown;
+}
+
+const char *rdzv_error_text(int code) { return row_of(code)->text; }
+const char *rdzv_error_name(int code) { return row_of(code)->name; }
+rdzv_error_class rdzv_error_class_of(int code) { return row_of(code)->class_; }
+
+int error_set(rdzv_error *error, int code, const char *format, ...) {
+  if (!error) return code;
+  error->code = code;
+  va_list args;
+  va_start(args, format);
+  vsnprintf(error->message, sizeof error->message, format, args);
+  va_end(args);
+  return code;
+}
+
+int error_errno(rdzv_error *error, int code, int errnum, const char *format, ...) {
+  if (!error) return code;
+  char what[RDZV_MESSAGE_SIZE], cause[128];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(what, sizeof what, format, args);
+  va_end(args);
+  return error_set(error, code, "%s: %s", what, strerror_r(errnum, cause, sizeof cause));
+}
+
+int error_prefix(rdzv_error *error, int code, const char *format, ...) {
+  if (!error) return code;
+  char inner[RDZV_MESSAGE_SIZE], outer[RDZV_MESSAGE_SIZE];
+  memcpy(inner, error->message, sizeof inner);
+  va_list args;
+  va_start(args, format);
+  vsnprintf(outer, sizeof outer, format, args);
+  va_end(args);
+  return error_set(error, error->code, "%s: %s", outer, inner);
+}
+
+int error_no_memory(rdzv_error *error) { return error_set(error, RDZV_E_NO_MEMORY, "out of memory"); }

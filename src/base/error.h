@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* How the library fills an rdzv_error. All of these take a NULL error and return the code, so that a caller can
+ * write `return error_set(error, RDZV_E_..., ...)`. */
+#ifndef RDZV_BASE_ERROR_H
+#define RDZV_BASE_ERROR_H
+
+#include <rdzv/error.h>
+
+int error_set(rdzv_error *error, int code, const char *format, ...) RDZV_PRINTF(3, 4);
+
+/* As error_set, with ": " and the text of errnum behind. */
+int error_errno(rdzv_error *error, int code, int errnum, const char *format, ...) RDZV_PRINTF(4, 5);
+
+/* Puts "text: " before the message that is there, so that the innermost cause stays last. Returns error's code, or
+ * `code` where error is NULL. */
+int error_prefix(rdzv_error *error, int code, const char *format, ...) RDZV_PRINTF(3, 4);
+
+int error_no_memory(rdzv_error *error);
+
+#endif

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef RDZV_BASE_LOG_H
+#define RDZV_BASE_LOG_H
+
+#include <rdzv/log.h>
+#include <stdbool.h>
+
+static inline bool log_on(const rdzv_log *log, rdzv_log_level level) { return log->write && level <= log->level; }
+
+/* Formats and writes a line if the log wants that level. */
+void log_line(const rdzv_log *log, rdzv_log_level level, const char *format, ...) RDZV_PRINTF(3, 4);
+
+#endif

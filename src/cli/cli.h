@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The command. It uses the library through its public headers only. */
+#ifndef RDZV_CLI_CLI_H
+#define RDZV_CLI_CLI_H
+
+#include <rdzv/error.h>
+#include <rdzv/log.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* What the command exits with; rdzv(1) tells them to users. */
+enum exit_code {
+  EXIT_YES = 0,
+  EXIT_NO = 1,      /* the answer is no, or the key is not there */
+  EXIT_USAGE = 2,   /* the command line is wrong */
+  EXIT_CONNECT = 3, /* the server cannot be reached */
+  EXIT_TIMEOUT = 4,
+  EXIT_UNKNOWN = 5, /* the connection was lost before the answer */
+  EXIT_REFUSED = 6, /* the store can or will not do it */
+  EXIT_IO = 7,      /* a file, a descriptor or memory failed */
+};
+
+int exit_code_of(int error_code);
+
+/* ---- options as data ---- */
+
+enum option_type { OPTION_FLAG, OPTION_TEXT, OPTION_NUMBER, OPTION_BYTES, OPTION_SECONDS, OPTION_CHOICE };
+
+/* Where the value goes: bool, const char *, int64_t (numbers, bytes, milliseconds), int (index of a choice). */
+struct option {
+  const char *name; /* without the dashes */
+  enum option_type type;
+  void *target;
+  const char *placeholder; /* NULL for a flag; for a choice: "auto|v1|v2" */
+  const char *help;
+};
+
+struct command {
+  const char *name;     /* "rdzv serve" */
+  const char *synopsis; /* what follows the options */
+  const char *summary;
+  const struct option *options; /* ends with a row of zeros */
+  const char *more;             /* what --help says behind the options; may be NULL */
+};
+
+/* Takes the options off the front of argv and gives the index of the first word that is none; `-` and `_` between
+ * the words of a name are the same. Gives -1 when it has printed what was wrong (to stderr) and -2 when it has
+ * printed the help that was asked for. */
+int options_parse(const struct command *command, int argc, char **argv);
+
+/* ---- messages ---- */
+
+/* "rdzv serve: cannot …" to stderr. */
+void complain(const char *command, const char *format, ...) __attribute__((__format__(__printf__, 2, 3)));
+
+/* A log that writes to stderr. */
+rdzv_log stderr_log(int level);
+
+/* ---- the subcommands: argv[0] is their name ---- */
+int cmd_serve(int argc, char **argv);
+int cmd_store(int argc, char **argv);
+
+#endif

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "cli/cli.h"
+
+#include <rdzv/version.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+  const char *name;
+  int (*run)(int argc, char **argv);
+  const char *summary;
+} commands[] = {
+    {"serve", cmd_serve, "serve a store to PyTorch and rdzv clients"},
+    {"store", cmd_store, "use a store from the shell"},
+};
+
+enum { COMMANDS = sizeof commands / sizeof commands[0] };
+
+static int help(FILE *to) {
+  fputs("usage: rdzv COMMAND [OPTION...]\n\nElastic rendezvous: the processes of a job find each other.\n\ncommands:\n",
+        to);
+  for (int i = 0; i < COMMANDS; i++) fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].summary);
+  fputs("\n'rdzv COMMAND --help' tells more; so does 'man rdzv'. 'rdzv --version' prints the version.\n", to);
+  return to == stdout ? EXIT_YES : EXIT_USAGE;
+}
+
+int main(int argc, char **argv) {
+  if (argc < 2) return help(stderr);
+  if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) return help(stdout);
+  if (strcmp(argv[1], "--version") == 0) {
+    printf("rdzv %s\n", rdzv_version());
+    return EXIT_YES;
+  }
+  for (int i = 0; i < COMMANDS; i++)
+    if (strcmp(argv[1], commands[i].name) == 0) return commands[i].run(argc - 1, argv + 1);
+  complain("rdzv", "there is no command '%s'; see 'rdzv --help'", argv[1]);
+  return EXIT_USAGE;
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "cli/cli.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <time.h>
+
+void complain(const char *command, const char *format, ...) {
+  char text[1024];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  fprintf(stderr, "%s: %s\n", command, text);
+}
+
+/* One write a line, so that lines of several threads do not mix. */
+static void write_line(void *user, rdzv_log_level level, const char *line) {
+  (void)user;
+  char time_text[32];
+  struct timespec now;
+  struct tm utc;
+  clock_gettime(CLOCK_REALTIME, &now);
+  gmtime_r(&now.tv_sec, &utc);
+  strftime(time_text, sizeof time_text, "%Y-%m-%dT%H:%M:%S", &utc);
+  fprintf(stderr, "%s.%03ldZ %s: %s\n", time_text, now.tv_nsec / 1000000, rdzv_log_level_name(level), line);
+}
+
+rdzv_log stderr_log(int level) { return (rdzv_log){.write = write_line, .level = (rdzv_log_level)level}; }
+
+int exit_code_of(int error_code) {
+  switch (error_code) {
+    case RDZV_OK: return EXIT_YES;
+    case RDZV_E_EMPTY: return EXIT_NO;
+    case RDZV_E_INVALID: return EXIT_USAGE;
+    case RDZV_E_CONNECTION:
+    case RDZV_E_ADDRESS:
+    case RDZV_E_PROTOCOL:
+    case RDZV_E_STOPPED: return EXIT_CONNECT;
+    case RDZV_E_TIMEOUT: return EXIT_TIMEOUT;
+    case RDZV_E_OUTCOME_UNKNOWN: return EXIT_UNKNOWN;
+    case RDZV_E_IO:
+    case RDZV_E_NO_SPACE:
+    case RDZV_E_NO_MEMORY: return EXIT_IO;
+    default: return EXIT_REFUSED;
+  }
+}

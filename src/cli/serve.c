@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <rdzv/server.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+static const char *const me = "rdzv serve";
+
+struct settings {
+  const char *bind;
+  int64_t port;
+  const char *port_file;
+  int64_t max_connections;
+  int64_t max_key_bytes;
+  int64_t max_value_bytes;
+  int64_t max_keys;
+  int64_t max_memory;
+  int64_t request_timeout;
+  int64_t idle_timeout;
+  int log_level;
+};
+
+static int parse(int argc, char **argv, struct settings *to) {
+  const struct option options[] = {
+      {"bind", OPTION_TEXT, &to->bind, "ADDR", "address or name to listen on (127.0.0.1; :: or 0.0.0.0 for all)"},
+      {"port", OPTION_NUMBER, &to->port, "N", "port (29400); 0 picks a free one"},
+      {"port-file", OPTION_TEXT, &to->port_file, "PATH", "write the port to PATH when ready, remove it at the end"},
+      {"max-connections", OPTION_NUMBER, &to->max_connections, "N", "clients at once (65536)"},
+      {"max-key-bytes", OPTION_BYTES, &to->max_key_bytes, "BYTES", "length of a key (8K)"},
+      {"max-value-bytes", OPTION_BYTES, &to->max_value_bytes, "BYTES", "length of a value (8M)"},
+      {"max-keys", OPTION_NUMBER, &to->max_keys, "N", "keys in one request (131072)"},
+      {"max-memory", OPTION_BYTES, &to->max_memory, "BYTES", "all keys, values and buffers together (1G)"},
+      {"request-timeout", OPTION_SECONDS, &to->request_timeout, "S", "for a half-sent request, an unread answer (60)"},
+      {"idle-timeout", OPTION_SECONDS, &to->idle_timeout, "S", "close clients that ask for nothing; 0: never (0)"},
+      {"log-level", OPTION_CHOICE, &to->log_level, "off|error|warning|info|debug", "what to log to stderr (warning)"},
+      {0}};
+  const struct command command = {
+      me, "", "Serves a store over PyTorch's TCPStore protocol and our own, on one port.", options,
+      "A listening socket handed over by systemd (LISTEN_FDS) is taken instead of --bind and --port.\n"
+      "SIGTERM and SIGINT end it in order; it then exits 0.\n"};
+  const int rest = options_parse(&command, argc, argv);
+  if (rest >= 0 && rest < argc) {
+    complain(me, "'%s': it takes no arguments; see 'rdzv serve --help'", argv[rest]);
+    return -1;
+  }
+  return rest;
+}
+
+/* sd_listen_fds(3): the sockets are for us only if the process id says so, and begin at 3. */
+static int inherited_socket(int *fd) {
+  enum { FIRST = 3 };
+  const char *pid = getenv("LISTEN_PID"), *count = getenv("LISTEN_FDS");
+  if (!pid || !count || strtol(pid, NULL, 10) != getpid()) return 0;
+  if (strcmp(count, "1") != 0) {
+    complain(me, "LISTEN_FDS is '%s': it serves one socket", count);
+    return -1;
+  }
+  fcntl(FIRST, F_SETFD, FD_CLOEXEC);
+  *fd = FIRST;
+  return 0;
+}
+
+/* By another name first, so that nobody reads half of it. */
+static int write_port_file(const char *path, int port) {
+  char other[4096];
+  if (snprintf(other, sizeof other, "%s.%ld", path, (long)getpid()) >= (int)sizeof other) {
+    complain(me, "cannot write '%s': the path is too long", path);
+    return -1;
+  }
+  FILE *file = fopen(other, "w");
+  bool written = file && fprintf(file, "%d\n", port) > 0;
+  if (file && fclose(file) != 0) written = false;
+  if (written && rename(other, path) == 0) return 0;
+  complain(me, "cannot write '%s': %s", path, strerror(errno));
+  unlink(other);
+  return -1;
+}
+
+static rdzv_server *running; /* for the signal handler */
+
+static void on_signal(int signal) {
+  (void)signal;
+  rdzv_server_stop(running);
+}
+
+static void stop_on_signals(rdzv_server *server) {
+  running = server;
+  struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+  sigaction(SIGTERM, &action, NULL);
+  sigaction(SIGINT, &action, NULL);
+}
+
+/* A descriptor for each client. */
+static void raise_descriptor_limit(void) {
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) < 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static int serve(rdzv_server *server, const struct settings *settings) {
+  rdzv_error error;
+  stop_on_signals(server);
+  if (settings->port_file && write_port_file(settings->port_file, rdzv_server_port(server)) < 0) return EXIT_IO;
+  printf("rdzv: serving on %s\n", rdzv_server_address(server));
+  fflush(stdout);
+  const int result = rdzv_server_run(server, &error);
+  if (result < 0) complain(me, "%s", error.message);
+  if (settings->port_file) unlink(settings->port_file);
+  return exit_code_of(result);
+}
+
+static rdzv_server_options options_of(const struct settings *settings) {
+  return (rdzv_server_options){
+      .size = sizeof(rdzv_server_options),
+      .bind = settings->bind,
+      .port = settings->port == 0 ? RDZV_ANY_PORT : (int)settings->port,
+      .log = stderr_log(settings->log_level),
+      .max_connections = (size_t)settings->max_connections,
+      .max_key_bytes = (size_t)settings->max_key_bytes,
+      .max_value_bytes = (size_t)settings->max_value_bytes,
+      .max_keys = (size_t)settings->max_keys,
+      .max_memory = (size_t)settings->max_memory,
+      .request_timeout_ms = settings->request_timeout,
+      .idle_timeout_ms = settings->idle_timeout,
+  };
+}
+
+int cmd_serve(int argc, char **argv) {
+  struct settings settings = {.port = RDZV_DEFAULT_PORT, .log_level = RDZV_LOG_WARNING};
+  const int rest = parse(argc, argv, &settings);
+  if (rest < 0) return rest == -2 ? EXIT_YES : EXIT_USAGE;
+  if (settings.port < 0 || settings.port > 65535) {
+    complain(me, "--port: invalid value '%lld': it takes a number from 0 to 65535", (long long)settings.port);
+    return EXIT_USAGE;
+  }
+  if (settings.max_connections < 0 || settings.max_keys < 0) {
+    complain(me, "a limit cannot be negative");
+    return EXIT_USAGE;
+  }
+  rdzv_server_options options = options_of(&settings);
+  if (inherited_socket(&options.listen_fd) < 0) return EXIT_USAGE;
+  raise_descriptor_limit();
+  rdzv_server *server;
+  rdzv_error error;
+  const int result = rdzv_server_open(&options, &server, &error);
+  if (result < 0) {
+    complain(me, "%s", error.message);
+    return result == RDZV_E_IN_USE ? EXIT_CONNECT : exit_code_of(result);
+  }
+  const int code = serve(server, &settings);
+  rdzv_server_close(server);
+  return code;
+}

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Requests that are answered at once. What the dialects differ in stands in three places: ok() (an answer of ours
+ * begins with a status, and there is one for every request), refuse() (PyTorch's only way to say no is to close), and
+ * get() (what an absent key's GET is answered).
+ */
+#include "base/error.h"
+#include "server/server.h"
+
+typedef int handler(struct conn *conn, const struct wire_request *request, struct wire_writer *out);
+
+void refuse(struct conn *conn, int code, const char *why) {
+  if (conn->decoder.dialect != WIRE_RDZV) {
+    conn_doom(conn, code, why);
+    return;
+  }
+  struct wire_writer *out = &conn->server->aside;
+  wire_put8(out, (uint8_t)-code);
+  wire_put_bytes(out, rdzv_str(why));
+  conn_send(conn, out->buf.data, out->buf.len);
+  out->buf.len = 0;
+}
+
+static void ok(struct conn *conn, struct wire_writer *out) {
+  if (conn->decoder.dialect == WIRE_RDZV) wire_put8(out, WIRE_DONE_BYTE);
+}
+
+static int validate(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
+  (void)conn, (void)request, (void)out; /* the magic was looked at to find the dialect */
+  return 0;
+}
+
+static int ping(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
+  const bool hello = conn->decoder.dialect == WIRE_V2 && conn->decoder.requests == 2;
+  if (hello && request->number == WIRE_HELLO_NONCE) {
+    conn->decoder.dialect = WIRE_RDZV;
+    wire_put32(out, WIRE_HELLO_ANSWER);
+    wire_put64(out, conn->server->instance);
+    return 0;
+  }
+  ok(conn, out);
+  wire_put32(out, (uint32_t)request->number);
+  return 0;
+}
+
+static int set(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
+  const int result = ks_set(conn->server->ks, request->key, request->value);
+  if (result == 0) ok(conn, out);
+  return result;
+}
+
+static int append(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
+  struct rdzv_server *server = conn->server;
+  rdzv_bytes value;
+  ks_get(server->ks, request->key, &value);
+  if (value.len > server->limits.max_value - request->value.len) return RDZV_E_LIMIT;
+  const int result = ks_append(server->ks, request->key, request->value);
+  if (result == 0) ok(conn, out);
+  return result;
+}
+
+static int compare_set(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
+  rdzv_bytes now;
+  const int result = ks_compare_set(conn->server->ks, request->key, request->value, request->desired, &now);
+  if (result < 0) return result;
+  ok(conn, out);
+  wire_put_bytes(out, now);
+  return 0;
+}
+
+/* PyTorch's clients ask only for keys that they have waited for; one may have been deleted since. Then 1.x closes the
+ * connection, and 2.x, with libuv, answers an empty value. */
+static int get(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
+  rdzv_bytes value;
+  const bool there = ks_get(conn->server->ks, request->key, &value) != 0;
+  if (!there && conn->decoder.dialect == WIRE_V1) return RDZV_E_PROTOCOL;
+  ok(conn, out);
+  wire_put_bytes(out, value);
+  return 0;
+}
+
+static int add(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
+  int64_t sum;
+  const int result = ks_add(conn->server->ks, request->key, (int64_t)request->number, &sum);
+  if (result < 0) return result;
+  ok(conn, out);
+  wire_put64(out, (uint64_t)sum);
+  return 0;
+}
+
+static int check(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
+  rdzv_bytes list = request->list;
+  size_t there = 0;
+  while (there < request->count && ks_present(conn->server->ks, wire_list_next(&list))) there++;
+  ok(conn, out);
+  wire_put8(out, there < request->count);
+  return 0;
+}
+
+static int num_keys(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
+  (void)request;
+  ok(conn, out);
+  wire_put64(out, ks_count(conn->server->ks));
+  return 0;
+}
+
+static int delete_key(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
+  ok(conn, out);
+  wire_put64(out, ks_delete(conn->server->ks, request->key));
+  return 0;
+}
+
+/* The answer may be far longer than the request, so its length is looked at first. */
+static int multi_get(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
+  const struct rdzv_server *server = conn->server;
+  rdzv_bytes list = request->list, value;
+  size_t total = 0;
+  for (size_t i = 0; i < request->count; i++) {
+    if (ks_get(server->ks, wire_list_next(&list), &value) == 0 && conn->decoder.dialect == WIRE_V1)
+      return RDZV_E_PROTOCOL;
+    if (value.len + 8 > server->limits.max_message - total) return RDZV_E_LIMIT;
+    total += value.len + 8;
+  }
+  ok(conn, out);
+  list = request->list;
+  for (size_t i = 0; i < request->count; i++) {
+    ks_get(server->ks, wire_list_next(&list), &value);
+    wire_put_bytes(out, value);
+  }
+  return 0;
+}
+
+/* All or nothing: whether there is room for all is looked at before the first is set. */
+static int multi_set(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
+  enum { KEY_OVERHEAD = 256 };
+  const struct budget *budget = &conn->server->budget;
+  if (request->list.len + request->count * KEY_OVERHEAD > budget->max - budget->used) return RDZV_E_LIMIT;
+  rdzv_bytes list = request->list;
+  for (size_t i = 0; i < request->count; i++) {
+    const rdzv_bytes key = wire_list_next(&list);
+    const int result = ks_set(conn->server->ks, key, wire_list_next(&list));
+    if (result < 0) return result;
+  }
+  ok(conn, out);
+  return 0;
+}
+
+static int cancel_wait(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
+  (void)request;
+  pending_cancel(conn, false);
+  wire_put8(out, WIRE_CANCELED_BYTE); /* in our dialect too this byte is the whole answer */
+  return 0;
+}
+
+static int queue_push(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
+  const int result = ks_queue_push(conn->server->ks, request->key, request->value);
+  if (result == 0) ok(conn, out);
+  return result;
+}
+
+static int queue_pop(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
+  struct keyspace *ks = conn->server->ks;
+  const size_t len = ks_queue_len(ks, request->key);
+  ok(conn, out);
+  wire_put64(out, len);
+  if (len == 0) return 0;
+  wire_put_bytes(out, ks_queue_front(ks, request->key));
+  ks_queue_drop(ks, request->key);
+  return 0;
+}
+
+static int queue_len(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
+  ok(conn, out);
+  wire_put64(out, ks_queue_len(conn->server->ks, request->key));
+  return 0;
+}
+
+static int list_keys(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
+  (void)request;
+  const struct rdzv_server *server = conn->server;
+  rdzv_bytes key;
+  size_t total = 0;
+  for (const void *at = NULL; (at = ks_next(server->ks, at, &key)) != NULL; total += key.len + 8)
+    if (key.len + 8 > server->limits.max_message - total) return RDZV_E_LIMIT;
+  ok(conn, out);
+  wire_put64(out, ks_count(server->ks));
+  for (const void *at = NULL; (at = ks_next(server->ks, at, &key)) != NULL;) wire_put_bytes(out, key);
+  return 0;
+}
+
+static int barrier(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
+  bool full;
+  const int result = ks_barrier(conn->server->ks, request->key, (int64_t)request->number, &full);
+  if (result < 0) return result;
+  if (full)
+    wire_put8(out, WIRE_DONE_BYTE);
+  else
+    pending_keep(conn, request);
+  return 0;
+}
+
+static int watch_key(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
+  wire_put8(out, WIRE_WATCHING_BYTE);
+  pending_keep(conn, request);
+  return 0;
+}
+
+static int get_version(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
+  rdzv_bytes value;
+  const uint64_t version = ks_get(conn->server->ks, request->key, &value);
+  ok(conn, out);
+  wire_put64(out, version);
+  wire_put_bytes(out, value);
+  return 0;
+}
+
+static int compare_set_version(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
+  struct keyspace *ks = conn->server->ks;
+  bool swapped;
+  const int result = ks_compare_set_version(ks, request->key, request->number, request->value, &swapped);
+  if (result < 0) return result;
+  rdzv_bytes now;
+  const uint64_t version = ks_get(ks, request->key, &now);
+  ok(conn, out);
+  wire_put8(out, swapped);
+  wire_put64(out, version);
+  wire_put_bytes(out, swapped ? (rdzv_bytes){0} : now);
+  return 0;
+}
+
+/* NULL: a blocking request, see pending.c. */
+static handler *const handlers[WIRE_OP_COUNT] = {
+    [WIRE_VALIDATE] = validate,
+    [WIRE_SET] = set,
+    [WIRE_COMPARE_SET] = compare_set,
+    [WIRE_GET] = get,
+    [WIRE_ADD] = add,
+    [WIRE_CHECK] = check,
+    [WIRE_NUM_KEYS] = num_keys,
+    [WIRE_WATCH_KEY] = watch_key,
+    [WIRE_DELETE_KEY] = delete_key,
+    [WIRE_APPEND] = append,
+    [WIRE_MULTI_GET] = multi_get,
+    [WIRE_MULTI_SET] = multi_set,
+    [WIRE_CANCEL_WAIT] = cancel_wait,
+    [WIRE_PING] = ping,
+    [WIRE_QUEUE_PUSH] = queue_push,
+    [WIRE_QUEUE_POP] = queue_pop,
+    [WIRE_QUEUE_LEN] = queue_len,
+    [WIRE_LIST_KEYS] = list_keys,
+    [WIRE_BARRIER] = barrier,
+    [WIRE_GET_VERSION] = get_version,
+    [WIRE_COMPARE_SET_VERSION] = compare_set_version,
+};
+
+static const char *reason(int code) {
+  switch (code) {
+    case RDZV_E_LIMIT: return "its request would go over the memory limit or the value limit";
+    case RDZV_E_NOT_A_NUMBER: return "it adds to a value that is not a number";
+    case RDZV_E_PROTOCOL: return "it gets a key that is not there";
+    default: return rdzv_error_text(code);
+  }
+}
+
+void execute(struct conn *conn, const struct wire_request *request, const uint8_t *data) {
+  handler *const run = handlers[request->op];
+  if (!run) {
+    pending_begin(conn, request, data);
+    return;
+  }
+  const int result = run(conn, request, &conn->server->answers);
+  if (result < 0) refuse(conn, result, reason(result));
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The listening socket: one of our own, or one that was handed over. */
+#include "base/error.h"
+#include "base/net.h"
+#include "base/resolve.h"
+#include "server/server.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <unistd.h>
+
+enum { RESOLVE_MS = 10000 };
+
+static int bind_failed(const struct sockaddr *address, int errnum, rdzv_error *error) {
+  char text[ENDPOINT_TEXT_SIZE];
+  net_format(address, text);
+  return error_errno(error, errnum == EADDRINUSE ? RDZV_E_IN_USE : RDZV_E_IO, errnum, "cannot listen on %s", text);
+}
+
+static int bind_one(const struct addrinfo *address, int *out, rdzv_error *error) {
+  const int fd = socket(address->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (fd < 0) return bind_failed(address->ai_addr, errno, error);
+  const int on = 1, off = 0;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (address->ai_family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+  if (bind(fd, address->ai_addr, address->ai_addrlen) < 0 || listen(fd, SOMAXCONN) < 0) {
+    const int errnum = errno;
+    close(fd);
+    return bind_failed(address->ai_addr, errnum, error);
+  }
+  *out = fd;
+  return 0;
+}
+
+/* The first of the name's addresses that can be had. */
+static int bind_own(const rdzv_server_options *options, int *fd, rdzv_error *error) {
+  struct endpoint endpoint;
+  if (endpoint_parse(options->bind, 1, &endpoint, error) < 0)
+    return error_prefix(error, RDZV_E_INVALID, "cannot listen on '%s'", options->bind);
+  endpoint.port = options->port == RDZV_ANY_PORT ? 0 : options->port;
+  struct addrinfo *list;
+  int result = resolve(&endpoint, deadline_after(RESOLVE_MS), NULL, &list, error);
+  if (result < 0) return result;
+  result = RDZV_E_ADDRESS;
+  for (const struct addrinfo *at = list; at && result < 0; at = at->ai_next) result = bind_one(at, fd, error);
+  freeaddrinfo(list);
+  return result;
+}
+
+static int check_inherited(int fd, rdzv_error *error) {
+  int listening = 0, family = 0;
+  socklen_t len = sizeof listening;
+  if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &len) < 0 ||
+      getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &len) < 0)
+    return error_errno(error, RDZV_E_INVALID, errno, "cannot use descriptor %d", fd);
+  if (!listening || (family != AF_INET && family != AF_INET6))
+    return error_set(error, RDZV_E_INVALID, "cannot use descriptor %d: it is no listening TCP socket", fd);
+  return 0;
+}
+
+static int note_address(struct rdzv_server *server, int fd, rdzv_error *error) {
+  struct sockaddr_storage address = {0};
+  socklen_t len = sizeof address;
+  if (getsockname(fd, (struct sockaddr *)&address, &len) < 0)
+    return error_errno(error, RDZV_E_IO, errno, "cannot read the address of descriptor %d", fd);
+  char text[ENDPOINT_TEXT_SIZE];
+  net_format((struct sockaddr *)&address, text);
+  snprintf(server->address, sizeof server->address, "%s", text);
+  server->port = net_port((struct sockaddr *)&address);
+  return 0;
+}
+
+int server_listen(struct rdzv_server *server, rdzv_error *error) {
+  int fd = server->options.listen_fd;
+  int result = fd > 0 ? check_inherited(fd, error) : bind_own(&server->options, &fd, error);
+  if (result < 0) {
+    if (fd > 0 && server->options.listen_fd == fd) close(fd);
+    return result;
+  }
+  result = note_address(server, fd, error);
+  if (result == 0) {
+    server->listener.data = server;
+    result = uv_tcp_open(&server->listener, fd);
+    if (result < 0) error_set(error, RDZV_E_IO, "cannot listen on %s: %s", server->address, uv_strerror(result));
+  }
+  if (result < 0) {
+    close(fd);
+    return RDZV_E_IO;
+  }
+  result = uv_listen((uv_stream_t *)&server->listener, SOMAXCONN, conn_accept);
+  if (result < 0) return error_set(error, RDZV_E_IO, "cannot listen on %s: %s", server->address, uv_strerror(result));
+  return 0;
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "server/server.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/options.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <utlist.h>
+
+static void fill_defaults(rdzv_server_options *options) {
+#define DEFAULT(field, value) \
+  if (!options->field) options->field = (value)
+  DEFAULT(bind, "127.0.0.1");
+  DEFAULT(port, RDZV_DEFAULT_PORT);
+  DEFAULT(max_connections, 65536);
+  DEFAULT(max_key_bytes, 8192);
+  DEFAULT(max_value_bytes, 8u << 20);
+  DEFAULT(max_keys, 131072);
+  DEFAULT(max_memory, 1u << 30);
+  DEFAULT(request_timeout_ms, 60000);
+#undef DEFAULT
+}
+
+static int check_options(const rdzv_server_options *options, rdzv_error *error) {
+  if (options->port != RDZV_ANY_PORT && (options->port < 1 || options->port > 65535))
+    return error_set(error, RDZV_E_INVALID, "invalid port %d: it is not from 1 to 65535", options->port);
+  if (options->request_timeout_ms < 0 || options->idle_timeout_ms < 0)
+    return error_set(error, RDZV_E_INVALID, "invalid timeout: it is negative");
+  if (options->max_value_bytes > SIZE_MAX / 4 || options->max_memory > SIZE_MAX / 2)
+    return error_set(error, RDZV_E_INVALID, "invalid limit: it is more than this machine can address");
+  return 0;
+}
+
+/* A request holds at most two values and lists of small ones, but is never larger than memory may get. */
+static struct wire_limits limits_of(const rdzv_server_options *options) {
+  const size_t least = 64u << 20;
+  const size_t two_values = 2 * options->max_value_bytes + (1u << 20);
+  size_t message = two_values > least ? two_values : least;
+  if (message > options->max_memory) message = options->max_memory;
+  return (struct wire_limits){options->max_key_bytes, options->max_value_bytes, options->max_keys, message};
+}
+
+static void on_handle_closed(uv_handle_t *handle) { (void)handle; }
+
+/* One that was never initialised has no loop. */
+static void close_handle(void *handle) {
+  if (((uv_handle_t *)handle)->loop && !uv_is_closing(handle)) uv_close(handle, on_handle_closed);
+}
+
+/* Closes every handle, so that the loop has nothing left to do and ends. */
+static void shut_down(struct rdzv_server *server) {
+  if (server->stopping) return;
+  server->stopping = true;
+  close_handle(&server->listener);
+  close_handle(&server->wake_to_stop);
+  close_handle(&server->tick);
+  struct conn *conn;
+  DL_FOREACH(server->conns, conn) conn_doom(conn, RDZV_E_STOPPED, "the server is stopping");
+  conn_reap(server);
+}
+
+static void on_stop(uv_async_t *async) {
+  struct rdzv_server *server = async->data;
+  log_line(&server->options.log, RDZV_LOG_INFO, "stopping, with %zu clients and %zu keys", server->conns_count,
+           ks_count(server->ks));
+  shut_down(server);
+}
+
+static int init_handles(struct rdzv_server *server) {
+  int result = uv_async_init(&server->loop, &server->wake_to_stop, on_stop);
+  if (result == 0) result = uv_tcp_init(&server->loop, &server->listener);
+  if (result == 0) result = uv_timer_init(&server->loop, &server->tick);
+  if (result == 0) result = timeouts_start(server);
+  server->wake_to_stop.data = server;
+  return result;
+}
+
+static void free_parts(struct rdzv_server *server) {
+  ks_free(server->ks);
+  buf_free(&server->answers.buf);
+  buf_free(&server->aside.buf);
+  buf_free(&server->keys);
+  free(server->read_buffer);
+  free(server);
+}
+
+/* Everything but the loop. */
+static struct rdzv_server *server_new(const rdzv_server_options *options) {
+  struct rdzv_server *server = calloc(1, sizeof *server);
+  if (!server) return NULL;
+  server->options = *options;
+  server->limits = limits_of(options);
+  server->budget.max = options->max_memory;
+  server->ks = ks_new(&server->budget, &pending_events, server);
+  server->read_buffer = malloc(READ_BYTES);
+  if (!server->ks || !server->read_buffer || getrandom(&server->instance, sizeof server->instance, 0) < 0) {
+    free_parts(server);
+    return NULL;
+  }
+  return server;
+}
+
+int rdzv_server_open(const rdzv_server_options *options, rdzv_server **out, rdzv_error *error) {
+  rdzv_server_options own;
+  int result = options_copy(&own, sizeof own, options, error);
+  if (result < 0) return result;
+  fill_defaults(&own);
+  result = check_options(&own, error);
+  if (result < 0) return result;
+  struct rdzv_server *server = server_new(&own);
+  if (!server) return error_no_memory(error);
+  result = uv_loop_init(&server->loop);
+  if (result < 0) {
+    free_parts(server);
+    return error_set(error, RDZV_E_IO, "cannot make an event loop: %s", uv_strerror(result));
+  }
+  result = init_handles(server);
+  if (result < 0)
+    result = error_set(error, RDZV_E_IO, "cannot make an event loop: %s", uv_strerror(result));
+  else
+    result = server_listen(server, error);
+  if (result < 0) {
+    rdzv_server_close(server);
+    return result;
+  }
+  *out = server;
+  return 0;
+}
+
+const char *rdzv_server_address(const rdzv_server *server) { return server->address; }
+int rdzv_server_port(const rdzv_server *server) { return server->port; }
+
+/* libuv writes with write(2), so a client that has gone would raise SIGPIPE: it is held back and taken off. */
+static void serve(struct rdzv_server *server) {
+  sigset_t pipe_signal, before;
+  sigemptyset(&pipe_signal);
+  sigaddset(&pipe_signal, SIGPIPE);
+  pthread_sigmask(SIG_BLOCK, &pipe_signal, &before);
+  log_line(&server->options.log, RDZV_LOG_INFO, "listening on %s", server->address);
+  uv_run(&server->loop, UV_RUN_DEFAULT);
+  const struct timespec at_once = {0};
+  if (!sigismember(&before, SIGPIPE)) sigtimedwait(&pipe_signal, NULL, &at_once);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+int rdzv_server_run(rdzv_server *server, rdzv_error *error) {
+  if (server->threaded || server->stopping)
+    return error_set(error, RDZV_E_INVALID, "the server on %s has been started already", server->address);
+  serve(server);
+  return 0;
+}
+
+static void *serve_thread(void *arg) {
+  serve(arg);
+  return NULL;
+}
+
+/* The thread takes no signals: they are for the threads the program knows of. */
+int rdzv_server_start(rdzv_server *server, rdzv_error *error) {
+  if (server->threaded || server->stopping)
+    return error_set(error, RDZV_E_INVALID, "the server on %s has been started already", server->address);
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const int failed = pthread_create(&server->thread, NULL, serve_thread, server);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  if (failed) return error_errno(error, RDZV_E_NO_MEMORY, failed, "cannot start a thread for the server");
+  server->threaded = true;
+  return 0;
+}
+
+void rdzv_server_stop(rdzv_server *server) { uv_async_send(&server->wake_to_stop); }
+
+void rdzv_server_close(rdzv_server *server) {
+  if (!server) return;
+  if (server->threaded) {
+    rdzv_server_stop(server);
+    pthread_join(server->thread, NULL);
+  }
+  shut_down(server);
+  uv_run(&server->loop, UV_RUN_DEFAULT); /* for the close callbacks */
+  uv_loop_close(&server->loop);
+  free_parts(server);
+}

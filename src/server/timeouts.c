@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Clients that take too long. Both lists are in the order in which their members will be due, since the times are the
+ * same for all: a look at the head is enough.
+ */
+#include "server/server.h"
+
+#include <utlist.h>
+
+static int64_t now_ms(const struct rdzv_server *server) { return (int64_t)uv_now(&server->loop); }
+
+static void close_unfinished(struct rdzv_server *server, int64_t now) {
+  struct conn *conn;
+  while ((conn = server->unfinished) && now - conn->since >= server->options.request_timeout_ms) {
+    timeouts_forget(conn);
+    conn_doom(conn, RDZV_E_TIMEOUT,
+              conn->writing ? "it did not read its answer in time" : "it did not finish its request in time");
+  }
+}
+
+static void close_idle(struct rdzv_server *server, int64_t now) {
+  struct conn *conn;
+  while ((conn = server->idle) && now - conn->last_request >= server->options.idle_timeout_ms) {
+    if (conn->pending || conn->is_unfinished) {
+      timeouts_note(conn);
+    } else {
+      timeouts_forget(conn);
+      conn_doom(conn, RDZV_E_TIMEOUT, "it was idle for too long");
+    }
+  }
+}
+
+static void on_tick(uv_timer_t *timer) {
+  struct rdzv_server *server = timer->data;
+  const int64_t now = now_ms(server);
+  close_unfinished(server, now);
+  if (server->options.idle_timeout_ms > 0) close_idle(server, now);
+  conn_reap(server);
+}
+
+int timeouts_start(struct rdzv_server *server) {
+  enum { SHORTEST = 10, LONGEST = 1000 };
+  int64_t period = server->options.request_timeout_ms;
+  if (server->options.idle_timeout_ms > 0 && server->options.idle_timeout_ms < period)
+    period = server->options.idle_timeout_ms;
+  period /= 4;
+  if (period < SHORTEST) period = SHORTEST;
+  if (period > LONGEST) period = LONGEST;
+  server->tick.data = server;
+  return uv_timer_start(&server->tick, on_tick, (uint64_t)period, (uint64_t)period);
+}
+
+/* A request that was finished since, or a write that was, starts the clock anew for what is left. */
+static void note_unfinished(struct conn *conn) {
+  struct rdzv_server *server = conn->server;
+  const bool unfinished = conn->in.len > 0 || conn->writing;
+  const bool same = conn->is_unfinished && unfinished && conn->requests_seen == conn->decoder.requests;
+  if (same) return;
+  if (conn->is_unfinished) DL_DELETE2(server->unfinished, conn, unfinished_prev, unfinished_next);
+  conn->is_unfinished = unfinished;
+  if (!unfinished) return;
+  conn->since = now_ms(server);
+  conn->requests_seen = conn->decoder.requests;
+  DL_APPEND2(server->unfinished, conn, unfinished_prev, unfinished_next);
+}
+
+static void note_idle(struct conn *conn) {
+  struct rdzv_server *server = conn->server;
+  if (server->options.idle_timeout_ms <= 0) return;
+  if (conn->idle_prev) DL_DELETE2(server->idle, conn, idle_prev, idle_next);
+  conn->last_request = now_ms(server);
+  DL_APPEND2(server->idle, conn, idle_prev, idle_next);
+}
+
+void timeouts_note(struct conn *conn) {
+  note_unfinished(conn);
+  note_idle(conn);
+}
+
+void timeouts_forget(struct conn *conn) {
+  struct rdzv_server *server = conn->server;
+  if (conn->is_unfinished) DL_DELETE2(server->unfinished, conn, unfinished_prev, unfinished_next);
+  conn->is_unfinished = false;
+  if (conn->idle_prev) DL_DELETE2(server->idle, conn, idle_prev, idle_next); /* NOLINT: see utlist */
+  conn->idle_prev = NULL;
+}

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A view of another store: each key k is "prefix/k" there. The calls keep the view's timeout. */
+#include "base/buf.h"
+#include "base/error.h"
+#include "store/store.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+struct prefix_store {
+  rdzv_store base;
+  rdzv_store *under;
+  bool owns_under; /* a clone's */
+  char *text;      /* of describe */
+  size_t prefix_len;
+  char prefix[]; /* with the slash */
+};
+
+static struct prefix_store *self(rdzv_store *store) { return (struct prefix_store *)store; }
+static rdzv_store *under(rdzv_store *store) { return self(store)->under; }
+
+/* The keys with the prefix, in one block. */
+struct joined {
+  char *block;
+  rdzv_bytes *keys;
+};
+
+static bool join(rdzv_store *store, const rdzv_bytes *keys, size_t count, struct joined *out) {
+  const struct prefix_store *prefix = self(store);
+  size_t bytes = 0;
+  for (size_t i = 0; i < count; i++) bytes += prefix->prefix_len + keys[i].len;
+  out->keys = calloc(count ? count : 1, sizeof *out->keys);
+  out->block = malloc(bytes ? bytes : 1);
+  if (!out->keys || !out->block) {
+    free(out->keys);
+    free(out->block);
+    return false;
+  }
+  char *at = out->block;
+  for (size_t i = 0; i < count; i++) {
+    out->keys[i] = (rdzv_bytes){at, prefix->prefix_len + keys[i].len};
+    memcpy(at, prefix->prefix, prefix->prefix_len);
+    bytes_copy(at + prefix->prefix_len, keys[i].data, keys[i].len);
+    at += out->keys[i].len;
+  }
+  return true;
+}
+
+/* Runs `code` with the joined keys in `at`; no memory ends the call. */
+#define WITH_KEYS(list, count, code)                                       \
+  struct joined at;                                                        \
+  if (!join(store, list, count, &at)) return error_no_memory(call->error); \
+  const int result = (code);                                               \
+  free(at.keys);                                                           \
+  free(at.block);                                                          \
+  return result
+
+#define UNDER(op) under(store)->ops->op
+
+/* An operation that the store below may lack. */
+#define NEED(op) \
+  if (!UNDER(op)) return error_set(call->error, RDZV_E_UNSUPPORTED, "a %s store has no " #op, under(store)->ops->name)
+
+static int prefix_set(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, struct store_call *call) {
+  WITH_KEYS(&key, 1, UNDER(set)(under(store), at.keys[0], value, call));
+}
+
+static int prefix_get(rdzv_store *store, rdzv_bytes key, rdzv_value *out, struct store_call *call) {
+  WITH_KEYS(&key, 1, UNDER(get)(under(store), at.keys[0], out, call));
+}
+
+static int prefix_add(rdzv_store *store, rdzv_bytes key, int64_t delta, int64_t *sum, struct store_call *call) {
+  WITH_KEYS(&key, 1, UNDER(add)(under(store), at.keys[0], delta, sum, call));
+}
+
+static int prefix_compare_set(rdzv_store *store, rdzv_bytes key, rdzv_bytes expected, rdzv_bytes desired,
+                              rdzv_value *out, struct store_call *call) {
+  WITH_KEYS(&key, 1, UNDER(compare_set)(under(store), at.keys[0], expected, desired, out, call));
+}
+
+static int prefix_check(rdzv_store *store, const rdzv_bytes *keys, size_t count, bool *all, struct store_call *call) {
+  WITH_KEYS(keys, count, UNDER(check)(under(store), at.keys, count, all, call));
+}
+
+static int prefix_wait(rdzv_store *store, const rdzv_bytes *keys, size_t count, struct store_call *call) {
+  WITH_KEYS(keys, count, UNDER(wait)(under(store), at.keys, count, call));
+}
+
+static int prefix_delete_key(rdzv_store *store, rdzv_bytes key, bool *deleted, struct store_call *call) {
+  WITH_KEYS(&key, 1, UNDER(delete_key)(under(store), at.keys[0], deleted, call));
+}
+
+static int prefix_num_keys(rdzv_store *store, int64_t *count, struct store_call *call) {
+  return UNDER(num_keys)(under(store), count, call);
+}
+
+static int prefix_append(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, struct store_call *call) {
+  NEED(append);
+  WITH_KEYS(&key, 1, UNDER(append)(under(store), at.keys[0], value, call));
+}
+
+static int prefix_multi_get(rdzv_store *store, const rdzv_bytes *keys, size_t count, rdzv_value *out,
+                            struct store_call *call) {
+  WITH_KEYS(keys, count, UNDER(multi_get)(under(store), at.keys, count, out, call));
+}
+
+static int prefix_multi_set(rdzv_store *store, const rdzv_bytes *keys, const rdzv_bytes *values, size_t count,
+                            struct store_call *call) {
+  WITH_KEYS(keys, count, UNDER(multi_set)(under(store), at.keys, values, count, call));
+}
+
+static int prefix_queue_push(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, struct store_call *call) {
+  NEED(queue_push);
+  WITH_KEYS(&key, 1, UNDER(queue_push)(under(store), at.keys[0], value, call));
+}
+
+static int prefix_queue_pop(rdzv_store *store, rdzv_bytes key, bool block, rdzv_value *out, struct store_call *call) {
+  NEED(queue_pop);
+  WITH_KEYS(&key, 1, UNDER(queue_pop)(under(store), at.keys[0], block, out, call));
+}
+
+static int prefix_queue_len(rdzv_store *store, rdzv_bytes key, int64_t *len, struct store_call *call) {
+  NEED(queue_len);
+  WITH_KEYS(&key, 1, UNDER(queue_len)(under(store), at.keys[0], len, call));
+}
+
+static int prefix_get_version(rdzv_store *store, rdzv_bytes key, rdzv_value *out, uint64_t *version,
+                              struct store_call *call) {
+  NEED(get_version);
+  WITH_KEYS(&key, 1, UNDER(get_version)(under(store), at.keys[0], out, version, call));
+}
+
+static int prefix_compare_set_version(rdzv_store *store, rdzv_bytes key, uint64_t expected, rdzv_bytes value,
+                                      bool *swapped, rdzv_value *out, uint64_t *version, struct store_call *call) {
+  NEED(compare_set_version);
+  WITH_KEYS(&key, 1,
+            UNDER(compare_set_version)(under(store), at.keys[0], expected, value, swapped, out, version, call));
+}
+
+static int prefix_wait_changed(rdzv_store *store, rdzv_bytes key, uint64_t known, rdzv_value *out, uint64_t *version,
+                               struct store_call *call) {
+  NEED(wait_changed);
+  WITH_KEYS(&key, 1, UNDER(wait_changed)(under(store), at.keys[0], known, out, version, call));
+}
+
+static bool strip(const struct prefix_store *prefix, rdzv_value *key) {
+  if (key->len < prefix->prefix_len || memcmp(key->data, prefix->prefix, prefix->prefix_len) != 0) return false;
+  key->len -= prefix->prefix_len;
+  memmove(key->data, key->data + prefix->prefix_len, key->len + 1);
+  return true;
+}
+
+static int prefix_list_keys(rdzv_store *store, rdzv_value **out, size_t *count, struct store_call *call) {
+  NEED(list_keys);
+  rdzv_value *keys;
+  size_t total, kept = 0;
+  const int result = UNDER(list_keys)(under(store), &keys, &total, call);
+  if (result < 0) return result;
+  for (size_t i = 0; i < total; i++) {
+    if (strip(self(store), &keys[i]))
+      keys[kept++] = keys[i];
+    else
+      rdzv_value_free(&keys[i]);
+  }
+  *out = keys;
+  *count = kept;
+  return 0;
+}
+
+static void prefix_close(rdzv_store *store) {
+  struct prefix_store *prefix = self(store);
+  if (prefix->owns_under) rdzv_store_close(prefix->under);
+  free(prefix->text);
+  store_deinit(store);
+  free(prefix);
+}
+
+static unsigned prefix_features(rdzv_store *store) { return rdzv_store_features(under(store)); }
+
+static const char *prefix_describe(rdzv_store *store) {
+  struct prefix_store *prefix = self(store);
+  const rdzv_bytes bytes = {prefix->prefix, prefix->prefix_len - 1};
+  char *text;
+  if (asprintf(&text, "%s under '%s'", rdzv_store_describe(prefix->under), bytes_quote(bytes).text) < 0)
+    return "prefix";
+  free(prefix->text);
+  prefix->text = text;
+  return text;
+}
+
+static int prefix_clone(rdzv_store *store, rdzv_store **out, rdzv_error *error) {
+  const struct prefix_store *prefix = self(store);
+  rdzv_store *copy;
+  int result = rdzv_store_clone(prefix->under, &copy, error);
+  if (result < 0) return result;
+  result = rdzv_store_open_prefix(copy, (rdzv_bytes){prefix->prefix, prefix->prefix_len - 1}, out, error);
+  if (result < 0)
+    rdzv_store_close(copy);
+  else
+    self(*out)->owns_under = true;
+  return result;
+}
+
+static const struct store_ops prefix_ops = {
+    .name = "prefix",
+    .close = prefix_close,
+    .clone = prefix_clone,
+    .features = prefix_features,
+    .describe = prefix_describe,
+    .set = prefix_set,
+    .get = prefix_get,
+    .add = prefix_add,
+    .compare_set = prefix_compare_set,
+    .check = prefix_check,
+    .wait = prefix_wait,
+    .delete_key = prefix_delete_key,
+    .num_keys = prefix_num_keys,
+    .append = prefix_append,
+    .multi_get = prefix_multi_get,
+    .multi_set = prefix_multi_set,
+    .list_keys = prefix_list_keys,
+    .queue_push = prefix_queue_push,
+    .queue_pop = prefix_queue_pop,
+    .queue_len = prefix_queue_len,
+    .get_version = prefix_get_version,
+    .compare_set_version = prefix_compare_set_version,
+    .wait_changed = prefix_wait_changed,
+};
+
+int rdzv_store_open_prefix(rdzv_store *base, rdzv_bytes prefix, rdzv_store **out, rdzv_error *error) {
+  struct prefix_store *view = calloc(1, sizeof *view + prefix.len + 1);
+  if (!view) return error_no_memory(error);
+  view->base.ops = &prefix_ops;
+  view->base.log = base->log;
+  atomic_init(&view->base.timeout_ms, rdzv_store_get_timeout(base));
+  const int result = cancel_share(&view->base.cancel, &base->cancel, error);
+  if (result < 0) {
+    free(view);
+    return result;
+  }
+  view->under = base;
+  bytes_copy(view->prefix, prefix.data, prefix.len);
+  view->prefix[prefix.len] = '/';
+  view->prefix_len = prefix.len + 1;
+  *out = &view->base;
+  return 0;
+}

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "store/store.h"
+
+#include "base/buf.h"
+#include "base/error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- for the implementations ------------------------------------------------------------------------------- */
+
+int store_init(rdzv_store *store, const struct store_ops *ops, int64_t timeout_ms, const rdzv_log *log,
+               rdzv_error *error) {
+  if (timeout_ms < 0)
+    return error_set(error, RDZV_E_INVALID, "invalid timeout of %lld ms: it is negative", (long long)timeout_ms);
+  store->ops = ops;
+  store->log = *log;
+  atomic_init(&store->timeout_ms, timeout_ms ? timeout_ms : RDZV_STORE_TIMEOUT_MS);
+  return cancel_open(&store->cancel, error);
+}
+
+void store_deinit(rdzv_store *store) { cancel_close(&store->cancel); }
+
+struct key_list_text store_key_list(const rdzv_bytes *keys, size_t count) {
+  struct key_list_text list = {""};
+  const size_t shown = count < 3 ? count : 3;
+  size_t at = 0;
+  for (size_t i = 0; i < shown && at < sizeof list.text; i++)
+    at += (size_t)snprintf(list.text + at, sizeof list.text - at, "%s'%s'", i ? ", " : "", bytes_quote(keys[i]).text);
+  if (count > shown && at < sizeof list.text)
+    snprintf(list.text + at, sizeof list.text - at, " and %zu more", count - shown);
+  return list;
+}
+
+int store_wait_failed(struct store_call *call, int code, const char *what, const rdzv_bytes *keys, size_t count) {
+  const struct key_list_text list = store_key_list(keys, count);
+  if (code != RDZV_E_TIMEOUT) return error_set(call->error, code, "%s %s: %s", what, list.text, rdzv_error_text(code));
+  return error_set(call->error, code, "%s %s: timed out after %lld ms", what, list.text, (long long)call->timeout_ms);
+}
+
+/* ---- for the callers --------------------------------------------------------------------------------------- */
+
+static struct store_call begin(rdzv_store *store, int64_t timeout_ms, rdzv_error *error) {
+  if (timeout_ms < 0) timeout_ms = atomic_load(&store->timeout_ms);
+  return (struct store_call){timeout_ms, deadline_after(timeout_ms), &store->cancel, error};
+}
+
+static int no_op(rdzv_store *store, const char *what, rdzv_error *error) {
+  return error_set(error, RDZV_E_UNSUPPORTED, "a %s store has no %s", store->ops->name, what);
+}
+
+/* Every operation but close, cancel and the timeouts comes through here. */
+#define CALL(timeout, op, ...)                                                                                \
+  do {                                                                                                        \
+    if (!store->ops->op) return no_op(store, #op, error);                                                     \
+    struct store_call call = begin(store, timeout, error);                                                    \
+    if (cancel_raised(call.cancel)) return error_set(error, RDZV_E_CANCELED, #op ": the store was canceled"); \
+    return store->ops->op(store, __VA_ARGS__, &call);                                                         \
+  } while (0)
+
+void rdzv_store_close(rdzv_store *store) {
+  if (store) store->ops->close(store);
+}
+
+void rdzv_store_cancel(rdzv_store *store) { cancel_raise(&store->cancel); }
+
+int rdzv_store_clone(rdzv_store *store, rdzv_store **out, rdzv_error *error) {
+  const int result = store->ops->clone(store, out, error);
+  if (result == 0) atomic_store(&(*out)->timeout_ms, atomic_load(&store->timeout_ms));
+  return result;
+}
+
+int rdzv_store_set_timeout(rdzv_store *store, int64_t timeout_ms, rdzv_error *error) {
+  if (timeout_ms < 0)
+    return error_set(error, RDZV_E_INVALID, "invalid timeout of %lld ms: it is negative", (long long)timeout_ms);
+  atomic_store(&store->timeout_ms, timeout_ms);
+  return 0;
+}
+
+int64_t rdzv_store_get_timeout(const rdzv_store *store) { return atomic_load(&store->timeout_ms); }
+unsigned rdzv_store_features(rdzv_store *store) { return store->ops->features(store); }
+const char *rdzv_store_describe(rdzv_store *store) { return store->ops->describe(store); }
+
+int rdzv_store_set(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, rdzv_error *error) {
+  CALL(RDZV_TIMEOUT_STORE, set, key, value);
+}
+
+int rdzv_store_get(rdzv_store *store, rdzv_bytes key, rdzv_value *out, rdzv_error *error) {
+  CALL(RDZV_TIMEOUT_STORE, get, key, out);
+}
+
+int rdzv_store_add(rdzv_store *store, rdzv_bytes key, int64_t delta, int64_t *sum, rdzv_error *error) {
+  int64_t unused;
+  CALL(RDZV_TIMEOUT_STORE, add, key, delta, sum ? sum : &unused);
+}
+
+int rdzv_store_compare_set(rdzv_store *store, rdzv_bytes key, rdzv_bytes expected, rdzv_bytes desired, rdzv_value *out,
+                           rdzv_error *error) {
+  CALL(RDZV_TIMEOUT_STORE, compare_set, key, expected, desired, out);
+}
+
+int rdzv_store_check(rdzv_store *store, const rdzv_bytes *keys, size_t count, bool *all, rdzv_error *error) {
+  CALL(RDZV_TIMEOUT_STORE, check, keys, count, all);
+}
+
+int rdzv_store_wait(rdzv_store *store, const rdzv_bytes *keys, size_t count, int64_t timeout_ms, rdzv_error *error) {
+  CALL(timeout_ms, wait, keys, count);
+}
+
+int rdzv_store_delete_key(rdzv_store *store, rdzv_bytes key, bool *deleted, rdzv_error *error) {
+  bool unused;
+  CALL(RDZV_TIMEOUT_STORE, delete_key, key, deleted ? deleted : &unused);
+}
+
+int rdzv_store_num_keys(rdzv_store *store, int64_t *count, rdzv_error *error) {
+  CALL(RDZV_TIMEOUT_STORE, num_keys, count);
+}
+
+int rdzv_store_append(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, rdzv_error *error) {
+  CALL(RDZV_TIMEOUT_STORE, append, key, value);
+}
+
+/* The array is made here, so that no implementation can leave it half filled. */
+int rdzv_store_multi_get(rdzv_store *store, const rdzv_bytes *keys, size_t count, rdzv_value **out, rdzv_error *error) {
+  struct store_call call = begin(store, RDZV_TIMEOUT_STORE, error);
+  if (cancel_raised(call.cancel)) return error_set(error, RDZV_E_CANCELED, "multi_get: the store was canceled");
+  rdzv_value *values = calloc(count ? count : 1, sizeof *values);
+  if (!values) return error_no_memory(error);
+  const int result = store->ops->multi_get(store, keys, count, values, &call);
+  if (result < 0)
+    rdzv_values_free(values, count);
+  else
+    *out = values;
+  return result;
+}
+
+int rdzv_store_multi_set(rdzv_store *store, const rdzv_bytes *keys, const rdzv_bytes *values, size_t count,
+                         rdzv_error *error) {
+  CALL(RDZV_TIMEOUT_STORE, multi_set, keys, values, count);
+}
+
+int rdzv_store_list_keys(rdzv_store *store, rdzv_value **out, size_t *count, rdzv_error *error) {
+  CALL(RDZV_TIMEOUT_STORE, list_keys, out, count);
+}
+
+int rdzv_store_queue_push(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, rdzv_error *error) {
+  CALL(RDZV_TIMEOUT_STORE, queue_push, key, value);
+}
+
+int rdzv_store_queue_pop(rdzv_store *store, rdzv_bytes key, bool block, rdzv_value *out, rdzv_error *error) {
+  CALL(RDZV_TIMEOUT_STORE, queue_pop, key, block, out);
+}
+
+int rdzv_store_queue_len(rdzv_store *store, rdzv_bytes key, int64_t *len, rdzv_error *error) {
+  CALL(RDZV_TIMEOUT_STORE, queue_len, key, len);
+}
+
+int rdzv_store_get_version(rdzv_store *store, rdzv_bytes key, rdzv_value *out, uint64_t *version, rdzv_error *error) {
+  CALL(RDZV_TIMEOUT_STORE, get_version, key, out, version);
+}
+
+int rdzv_store_compare_set_version(rdzv_store *store, rdzv_bytes key, uint64_t expected, rdzv_bytes value,
+                                   bool *swapped, rdzv_value *out, uint64_t *version, rdzv_error *error) {
+  CALL(RDZV_TIMEOUT_STORE, compare_set_version, key, expected, value, swapped, out, version);
+}
+
+int rdzv_store_wait_changed(rdzv_store *store, rdzv_bytes key, uint64_t known, int64_t timeout_ms, rdzv_value *out,
+                            uint64_t *version, rdzv_error *error) {
+  CALL(timeout_ms, wait_changed, key, known, out, version);
+}

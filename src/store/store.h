@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What a store implementation provides. rdzv/store.h has the contract of each operation; store.c checks arguments,
+ * fills in timeouts and hands over, so an implementation gets valid arguments only. What it cannot do is NULL.
+ */
+#ifndef RDZV_STORE_STORE_H
+#define RDZV_STORE_STORE_H
+
+#include "base/cancel.h"
+#include "base/clock.h"
+
+#include <rdzv/store.h>
+#include <stdatomic.h>
+
+/* What comes with each call. A call through a prefix view keeps the view's. */
+struct store_call {
+  int64_t timeout_ms;
+  deadline until; /* ends a blocking wait: timeout_ms after the call began */
+  const struct cancel *cancel;
+  rdzv_error *error;
+};
+
+struct store_ops {
+  const char *name;
+  void (*close)(rdzv_store *store);
+  int (*clone)(rdzv_store *store, rdzv_store **out, rdzv_error *error);
+  unsigned (*features)(rdzv_store *store);
+  const char *(*describe)(rdzv_store *store);
+
+  int (*set)(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, struct store_call *call);
+  int (*get)(rdzv_store *store, rdzv_bytes key, rdzv_value *out, struct store_call *call);
+  int (*add)(rdzv_store *store, rdzv_bytes key, int64_t delta, int64_t *sum, struct store_call *call);
+  int (*compare_set)(rdzv_store *store, rdzv_bytes key, rdzv_bytes expected, rdzv_bytes desired, rdzv_value *out,
+                     struct store_call *call);
+  int (*check)(rdzv_store *store, const rdzv_bytes *keys, size_t count, bool *all, struct store_call *call);
+  int (*wait)(rdzv_store *store, const rdzv_bytes *keys, size_t count, struct store_call *call);
+  int (*delete_key)(rdzv_store *store, rdzv_bytes key, bool *deleted, struct store_call *call);
+  int (*num_keys)(rdzv_store *store, int64_t *count, struct store_call *call);
+  int (*append)(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, struct store_call *call);
+  int (*multi_get)(rdzv_store *store, const rdzv_bytes *keys, size_t count, rdzv_value *out, struct store_call *call);
+  int (*multi_set)(rdzv_store *store, const rdzv_bytes *keys, const rdzv_bytes *values, size_t count,
+                   struct store_call *call);
+  int (*list_keys)(rdzv_store *store, rdzv_value **out, size_t *count, struct store_call *call);
+  int (*queue_push)(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, struct store_call *call);
+  int (*queue_pop)(rdzv_store *store, rdzv_bytes key, bool block, rdzv_value *out, struct store_call *call);
+  int (*queue_len)(rdzv_store *store, rdzv_bytes key, int64_t *len, struct store_call *call);
+  int (*get_version)(rdzv_store *store, rdzv_bytes key, rdzv_value *out, uint64_t *version, struct store_call *call);
+  int (*compare_set_version)(rdzv_store *store, rdzv_bytes key, uint64_t expected, rdzv_bytes value, bool *swapped,
+                             rdzv_value *out, uint64_t *version, struct store_call *call);
+  int (*wait_changed)(rdzv_store *store, rdzv_bytes key, uint64_t known, rdzv_value *out, uint64_t *version,
+                      struct store_call *call);
+};
+
+/* The first member of every implementation's own struct. */
+struct rdzv_store {
+  const struct store_ops *ops;
+  _Atomic int64_t timeout_ms;
+  struct cancel cancel;
+  rdzv_log log;
+};
+
+/* Fills the common part; timeout_ms 0 is the default. */
+int store_init(rdzv_store *store, const struct store_ops *ops, int64_t timeout_ms, const rdzv_log *log,
+               rdzv_error *error);
+
+/* Releases the common part; the implementation frees the memory. */
+void store_deinit(rdzv_store *store);
+
+/* For the message of a wait that timed out: "'a', 'b' and 3 more". */
+struct key_list_text {
+  char text[320];
+};
+struct key_list_text store_key_list(const rdzv_bytes *keys, size_t count);
+
+/* The error of a wait that ended with RDZV_E_TIMEOUT or RDZV_E_CANCELED: what was done with which keys, how long. */
+int store_wait_failed(struct store_call *call, int code, const char *what, const rdzv_bytes *keys, size_t count);
+
+#endif

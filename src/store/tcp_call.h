@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * One call at a TCPStore server: whose turn it is, what a lost connection means, requests and their answers.
+ * store/tcp.c has what each operation says.
+ */
+#ifndef RDZV_STORE_TCP_CALL_H
+#define RDZV_STORE_TCP_CALL_H
+
+#include "store/store.h"
+#include "store/tcp_conn.h"
+
+#include <pthread.h>
+
+struct tcp_store {
+  rdzv_store base;
+  pthread_mutex_t lock;
+  struct tcp_conn conn;
+  rdzv_tcp_options options;
+  deadline io_until; /* of the exchange under way: when an answer that needs no waiting must be there */
+  bool cancel_owed;  /* the server will still answer a CANCEL_WAIT */
+  char text[3 * ENDPOINT_TEXT_SIZE];
+};
+
+static inline bool tcp_is_ours(const struct tcp_store *tcp) { return tcp->conn.dialect == WIRE_RDZV; }
+
+/* Makes an attempt at an operation on a connection that is open. It may run several times. */
+typedef int tcp_attempt(struct tcp_store *tcp, void *args, struct store_call *call);
+
+enum tcp_safety {
+  TCP_REPEATABLE, /* doing it twice is as good as once */
+  TCP_ONCE,       /* RDZV_E_OUTCOME_UNKNOWN where it may have been done */
+};
+
+/* Takes the handle's turn, connects, and makes the attempt until it does not lose the connection. `what` and the keys
+ * begin the error's sentence: "add to 'k' at 'localhost:29400': …". */
+int tcp_run(rdzv_store *store, const char *what, const rdzv_bytes *keys, size_t count, enum tcp_safety safety,
+            tcp_attempt *attempt, void *args, struct store_call *call);
+
+/* ---- for attempts. RDZV_E_CONNECTION from any of these ends the attempt; tcp_run knows what to do. ---- */
+
+void tcp_put_op(struct tcp_store *tcp, enum wire_op op);
+void tcp_put_key(struct tcp_store *tcp, rdzv_bytes key);
+void tcp_put_value(struct tcp_store *tcp, rdzv_bytes value);
+void tcp_put_number(struct tcp_store *tcp, uint64_t number);
+void tcp_put_keys(struct tcp_store *tcp, enum wire_op op, const rdzv_bytes *keys, size_t count);
+
+int tcp_send(struct tcp_store *tcp, struct store_call *call);
+
+/* An answer that comes at once: its status where it has one, then the fields, which stay in conn.scan until
+ * tcp_conn_consume. */
+int tcp_answer(struct tcp_store *tcp, const char *fields, uint64_t items, struct store_call *call);
+
+/* More fields of the answer that has begun. */
+int tcp_more(struct tcp_store *tcp, const char *fields, uint64_t items, struct store_call *call);
+
+/* An answer of one number, consumed. */
+int tcp_answer_number(struct tcp_store *tcp, const char *fields, uint64_t *number, struct store_call *call);
+
+/* The answer to a request that blocks, awaited until `until`; RDZV_E_TIMEOUT leaves the connection in order. Not V1. */
+int tcp_blocking_answer(struct tcp_store *tcp, const char *fields, uint64_t items, deadline until,
+                        struct store_call *call);
+
+#endif

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "wire/op.h"
+
+const struct wire_op_row wire_ops[WIRE_OP_COUNT] = {
+#define ROW(name, v1, v2, rdzv, fields) {#name, fields, {-1, v1, v2, rdzv}},
+    WIRE_OP_LIST(ROW)
+#undef ROW
+};
+
+int wire_op_of(enum wire_dialect dialect, uint8_t number) {
+  for (int op = 0; op < WIRE_OP_COUNT; op++)
+    if (wire_ops[op].number[dialect] == number) return op;
+  return -1;
+}

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "wire/scan.h"
+
+#include <endian.h>
+
+uint32_t wire_load32(const uint8_t *data) {
+  uint32_t number;
+  memcpy(&number, data, sizeof number);
+  return le32toh(number);
+}
+
+uint64_t wire_load64(const uint8_t *data) {
+  uint64_t number;
+  memcpy(&number, data, sizeof number);
+  return le64toh(number);
+}
+
+rdzv_bytes wire_list_next(rdzv_bytes *list) {
+  const uint8_t *data = list->data;
+  const size_t len = (size_t)wire_load64(data);
+  *list = (rdzv_bytes){data + 8 + len, list->len - 8 - len};
+  return (rdzv_bytes){data + 8, len};
+}
+
+void wire_scan_start(struct wire_scan *scan, const char *fields, size_t pos) {
+  *scan = (struct wire_scan){.fields = fields, .pos = pos};
+}
+
+static enum wire_result bad(struct wire_scan *scan, const char *why) {
+  scan->why = why;
+  return WIRE_BAD;
+}
+
+/* True when `need` bytes are there from pos on; else notes how long the message will be at least. */
+static bool have(struct wire_scan *scan, size_t len, size_t need) {
+  scan->want = scan->pos + need;
+  return len >= scan->want;
+}
+
+static struct wire_field *note(struct wire_scan *scan, size_t at, size_t len, uint64_t number) {
+  struct wire_field *field = &scan->field[scan->count++];
+  *field = (struct wire_field){at, len, number};
+  return field;
+}
+
+static enum wire_result number_field(struct wire_scan *scan, const uint8_t *data, size_t len, size_t size) {
+  if (!have(scan, len, size)) return WIRE_MORE;
+  const uint8_t *at = data + scan->pos;
+  note(scan, scan->pos, size, size == 1 ? *at : size == 4 ? wire_load32(at) : wire_load64(at));
+  scan->pos += size;
+  return WIRE_DONE;
+}
+
+/* One length and its bytes; on WIRE_DONE pos is behind them and *size their number. */
+static enum wire_result sized(struct wire_scan *scan, const struct wire_limits *limits, const uint8_t *data, size_t len,
+                              bool key, size_t *size) {
+  if (!have(scan, len, 8)) return WIRE_MORE;
+  const uint64_t bytes = wire_load64(data + scan->pos);
+  if (bytes > (key ? limits->max_key : limits->max_value))
+    return bad(scan, key ? "a key is over the limit" : "a value is over the limit");
+  if (bytes + 8 > limits->max_message || scan->pos > limits->max_message - (size_t)bytes - 8)
+    return bad(scan, "the message is over the limit");
+  if (!have(scan, len, 8 + (size_t)bytes)) return WIRE_MORE;
+  scan->pos += 8 + (size_t)bytes;
+  *size = (size_t)bytes;
+  return WIRE_DONE;
+}
+
+static enum wire_result bytes_field(struct wire_scan *scan, const struct wire_limits *limits, const uint8_t *data,
+                                    size_t len, bool key) {
+  size_t size;
+  const enum wire_result result = sized(scan, limits, data, len, key, &size);
+  if (result == WIRE_DONE) note(scan, scan->pos - size, size, 0);
+  return result;
+}
+
+/* K and P carry their count; that of V is known beforehand. */
+static enum wire_result list_begin(struct wire_scan *scan, const struct wire_limits *limits, const uint8_t *data,
+                                   size_t len, char kind) {
+  uint64_t count = scan->items;
+  if (kind != 'V') {
+    if (!have(scan, len, 8)) return WIRE_MORE;
+    count = wire_load64(data + scan->pos);
+    scan->pos += 8;
+  }
+  if (count > limits->max_count) return bad(scan, "the number of keys is over the limit");
+  note(scan, scan->pos, 0, count);
+  scan->items = kind == 'P' ? 2 * count : count;
+  scan->in_list = true;
+  return WIRE_DONE;
+}
+
+static enum wire_result list_field(struct wire_scan *scan, const struct wire_limits *limits, const uint8_t *data,
+                                   size_t len, char kind) {
+  if (!scan->in_list) {
+    const enum wire_result result = list_begin(scan, limits, data, len, kind);
+    if (result != WIRE_DONE) return result;
+  }
+  for (; scan->items > 0; scan->items--) {
+    const bool key = kind == 'K' || (kind == 'P' && scan->items % 2 == 0);
+    size_t size;
+    const enum wire_result result = sized(scan, limits, data, len, key, &size);
+    if (result != WIRE_DONE) return result;
+  }
+  struct wire_field *list = &scan->field[scan->count - 1];
+  list->len = scan->pos - list->at;
+  scan->in_list = false;
+  return WIRE_DONE;
+}
+
+static enum wire_result one_field(struct wire_scan *scan, const struct wire_limits *limits, const uint8_t *data,
+                                  size_t len, char kind) {
+  switch (kind) {
+    case 'k': return bytes_field(scan, limits, data, len, true);
+    case 'v': return bytes_field(scan, limits, data, len, false);
+    case 'n': return number_field(scan, data, len, 8);
+    case 'w': return number_field(scan, data, len, 4);
+    case 'b': return number_field(scan, data, len, 1);
+    default: return list_field(scan, limits, data, len, kind);
+  }
+}
+
+enum wire_result wire_scan(struct wire_scan *scan, const struct wire_limits *limits, const uint8_t *data, size_t len) {
+  for (; *scan->fields; scan->fields++) {
+    const enum wire_result result = one_field(scan, limits, data, len, *scan->fields);
+    if (result != WIRE_DONE) return result;
+  }
+  return WIRE_DONE;
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Walks the fields of one message, request or answer, from any split of the stream, without copying. The scanner
+ * keeps offsets only and goes on where it stopped, so a message that arrives byte by byte is walked once. Lengths and
+ * counts are compared with their limits before anything else is done with them. After WIRE_BAD only a new start helps.
+ */
+#ifndef RDZV_WIRE_SCAN_H
+#define RDZV_WIRE_SCAN_H
+
+#include <rdzv/bytes.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct wire_limits {
+  size_t max_key;     /* bytes in a key */
+  size_t max_value;   /* bytes in a value */
+  size_t max_count;   /* keys in a list */
+  size_t max_message; /* bytes in a whole message */
+};
+
+enum wire_result { WIRE_MORE, WIRE_DONE, WIRE_BAD };
+
+enum { WIRE_MAX_FIELDS = 4 };
+
+struct wire_field {
+  size_t at;       /* offset of the bytes, behind their length */
+  size_t len;      /* of a list: all its bytes */
+  uint64_t number; /* the number, or the count of a list */
+};
+
+struct wire_scan {
+  const char *fields; /* left to walk: those of wire/op.h, b for one byte, V for a list of `items` values */
+  size_t pos;         /* bytes walked */
+  size_t want;        /* after WIRE_MORE: the message is at least this long */
+  uint64_t items;     /* left in the list under way */
+  bool in_list;
+  int count; /* of fields walked */
+  struct wire_field field[WIRE_MAX_FIELDS];
+  const char *why; /* after WIRE_BAD */
+};
+
+void wire_scan_start(struct wire_scan *scan, const char *fields, size_t pos);
+
+/* `data` is the whole message as far as it has come: the same bytes as before with more behind, maybe elsewhere. */
+enum wire_result wire_scan(struct wire_scan *scan, const struct wire_limits *limits, const uint8_t *data, size_t len);
+
+/* The bytes of a walked field. */
+static inline rdzv_bytes wire_field_bytes(const struct wire_scan *scan, int i, const uint8_t *data) {
+  return (rdzv_bytes){data + scan->field[i].at, scan->field[i].len};
+}
+
+/* Takes the next length-prefixed bytes off a walked list. */
+rdzv_bytes wire_list_next(rdzv_bytes *list);
+
+uint32_t wire_load32(const uint8_t *data);
+uint64_t wire_load64(const uint8_t *data);
+
+#endif

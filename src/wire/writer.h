@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Builds messages. A write that finds no memory makes the writer failed, which is looked at once, at the end. */
+#ifndef RDZV_WIRE_WRITER_H
+#define RDZV_WIRE_WRITER_H
+
+#include "base/buf.h"
+#include "wire/op.h"
+
+struct wire_writer {
+  struct buf buf;
+  bool failed;
+};
+
+void wire_put(struct wire_writer *writer, const void *data, size_t len);
+void wire_put8(struct wire_writer *writer, uint8_t number);
+void wire_put32(struct wire_writer *writer, uint32_t number);
+void wire_put64(struct wire_writer *writer, uint64_t number);
+void wire_put_bytes(struct wire_writer *writer, rdzv_bytes bytes); /* with their length */
+
+/* The number of the operation in that dialect, which must have it. */
+void wire_put_op(struct wire_writer *writer, enum wire_dialect dialect, enum wire_op op);
+
+#endif

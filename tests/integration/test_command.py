@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The command as a user runs it: `rdzv serve`, `rdzv store`, their options, output and exit codes."""
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+
+import rdzvtest
+
+YES, NO, USAGE, CONNECT, TIMEOUT, UNKNOWN, REFUSED, IO = range(8)
+
+
+class Usage(rdzvtest.Case):
+    def check(self, arguments, code, text):
+        done = self.rdzv(*arguments)
+        self.assertEqual(done.returncode, code, done.stderr)
+        self.assertIn(text, done.stderr if code else done.stdout)
+
+    def test_help_is_printed_where_it_is_asked_for(self):
+        self.check(["--help"], YES, "commands:")
+        self.check(["serve", "--help"], YES, "--max-memory BYTES")
+        self.check(["store", "--help"], YES, "exit codes:")
+
+    def test_version_is_that_of_the_header(self):
+        with open(os.path.join(rdzvtest.SOURCE, "include/rdzv/version.h"), encoding="ascii") as header:
+            numbers = [line.split()[2] for line in header if re.match(r"#define RDZV_VERSION_\w+ \d", line)]
+        self.check(["--version"], YES, "rdzv " + ".".join(numbers))
+
+    def test_wrong_command_lines_are_named(self):
+        for arguments, text in (
+            ([], "usage:"),
+            (["nonsense"], "there is no command 'nonsense'"),
+            (["serve", "--nope"], "--nope: there is no such option"),
+            (["serve", "extra"], "it takes no arguments"),
+            (["serve", "--port"], "its value is missing"),
+            (["serve", "--port", "70000"], "invalid value '70000'"),
+            (["serve", "--port", "x"], "invalid value 'x': it takes a whole number"),
+            (["serve", "--max-memory", "1T"], "invalid value '1T'"),
+            (["serve", "--log-level", "loud"], "invalid value 'loud'"),
+            (["store"], "the operation is missing"),
+            (["store", "frob"], "there is no operation 'frob'"),
+            (["store", "set", "k"], "usage: rdzv store [OPTION...] set K V"),
+            (["store", "mset", "a", "1", "b"], "usage: rdzv store [OPTION...] mset K V [K V]..."),
+            (["store", "add", "k", "x"], "add: 'x' is not a whole number"),
+            (["store", "--timeout", "-1", "get", "k"], "invalid value '-1'"),
+            (["store", "--json=1", "get", "k"], "this option takes no value"),
+            (["store", "--endpoint", "a:b:c:1", "--file", "x", "get", "k"], "exclude each other"),
+            (["store", "--endpoint", "host:0", "get", "k"], "the port is 0"),
+            (["store", "--endpoint", "[::1", "get", "k"], "the bracket is not closed"),
+        ):
+            with self.subTest(arguments=arguments):
+                self.check(arguments, USAGE, text)
+
+    def test_underscores_are_as_good_as_dashes(self):
+        self.check(["serve", "--max_memory", "x"], USAGE, "--max-memory: invalid value 'x'")
+
+
+class Serve(rdzvtest.Case):
+    def test_says_where_it_listens_and_removes_its_port_file_at_the_end(self):
+        server = self.start([rdzvtest.RDZV, "serve", "--port", "0", "--port-file", self.path("port")],
+                            stdout=subprocess.PIPE, text=True)
+        line = server.stdout.readline()
+        with open(self.path("port"), encoding="ascii") as file:
+            self.assertEqual(line, f"rdzv: serving on 127.0.0.1:{int(file.read())}\n")
+        self.stop(server)
+        self.assertFalse(os.path.exists(self.path("port")))
+
+    def test_sigint_ends_it_as_sigterm_does(self):
+        server = self.serve()
+        server.send_signal(signal.SIGINT)
+        self.assertEqual(server.wait(rdzvtest.DEADLINE), 0)
+
+    def test_a_port_that_is_taken_is_named(self):
+        server = self.serve()
+        done = self.rdzv("serve", "--port", str(server.port))
+        self.assertEqual(done.returncode, CONNECT)
+        self.assertIn(f"cannot listen on 127.0.0.1:{server.port}: Address already in use", done.stderr)
+
+    def test_a_bind_address_that_is_not_ours_is_named(self):
+        done = self.rdzv("serve", "--bind", "192.0.2.1", "--port", "0")
+        self.assertEqual(done.returncode, IO)
+        self.assertIn("cannot listen on 192.0.2.1:0", done.stderr)
+
+    def test_a_port_file_that_cannot_be_written_is_an_error(self):
+        done = self.rdzv("serve", "--port", "0", "--port-file", self.path("no/such/folder"))
+        self.assertEqual(done.returncode, IO)
+        self.assertIn("cannot write", done.stderr)
+
+    def test_it_listens_on_ipv6(self):
+        server = self.serve("--bind", "::1")
+        done = self.rdzv("store", "--endpoint", f"[::1]:{server.port}", "set", "k", "v")
+        self.assertEqual(done.returncode, YES, done.stderr)
+        self.stop(server)
+
+    def test_a_listening_socket_can_be_handed_over(self):
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(listener.close)
+        # The shell's process id is that of the server, which it becomes.
+        script = 'exec 3<&"$1"; export LISTEN_FDS=1 LISTEN_PID=$$; exec "$2" serve'
+        server = self.start(["/bin/bash", "-c", script, "sh", str(listener.fileno()), rdzvtest.RDZV],
+                            stdout=subprocess.PIPE, text=True, pass_fds=[listener.fileno()])
+        port = listener.getsockname()[1]
+        self.assertEqual(server.stdout.readline(), f"rdzv: serving on 127.0.0.1:{port}\n")
+        self.assertEqual(self.rdzv("store", "--endpoint", f"127.0.0.1:{port}", "num-keys").stdout, "0\n")
+        self.stop(server)
+
+    def test_what_is_handed_over_must_listen(self):
+        script = 'exec 3</dev/null; export LISTEN_FDS=1 LISTEN_PID=$$; exec "$1" serve'
+        done = subprocess.run(["/bin/bash", "-c", script, "sh", rdzvtest.RDZV], capture_output=True, text=True,
+                              timeout=rdzvtest.DEADLINE, check=False)
+        self.assertEqual(done.returncode, USAGE)
+        self.assertIn("cannot use descriptor 3", done.stderr)
+
+    def test_waiting_clients_are_told_that_it_stops(self):
+        server = self.serve("--log-level", "debug", stderr=subprocess.PIPE)
+        waiter = self.start([rdzvtest.RDZV, "store", "--endpoint", server.endpoint, "get", "never"],
+                            stderr=subprocess.PIPE, text=True)
+        # The server has a client when it counts one descriptor more.
+        folder = f"/proc/{server.pid}/fd"
+        sockets = lambda: sum(os.readlink(os.path.join(folder, fd)).startswith("socket:") for fd in os.listdir(folder))
+        rdzvtest.wait_until(lambda: sockets() == 2, "the waiter connects")
+        self.stop(server)
+        self.assertEqual(waiter.wait(rdzvtest.DEADLINE), CONNECT)
+        self.assertRegex(waiter.stderr.read(), "the server is stopping|cannot connect")
+
+
+class Store(rdzvtest.Case):
+    def setUp(self):
+        super().setUp()
+        self.server = self.serve()
+
+    def expect(self, arguments, code, stdout="", **options):
+        done = self.store(self.server, *arguments, **options)
+        self.assertEqual((done.returncode, done.stdout), (code, stdout), done.stderr)
+        return done
+
+    def test_every_operation_answers_and_exits_as_documented(self):
+        self.expect(["set", "k", "v"], YES)
+        self.expect(["get", "k"], YES, "v\n")
+        self.expect(["--raw", "get", "k"], YES, "v")
+        self.expect(["add", "n", "5"], YES, "5\n")
+        self.expect(["add", "n", "-7"], YES, "-2\n")
+        self.expect(["add", "n", "x"], USAGE)
+        self.expect(["add", "k", "1"], REFUSED)
+        self.expect(["cas", "k", "v", "w"], YES, "w\n")
+        self.expect(["cas", "k", "v", "x"], NO, "w\n")
+        self.expect(["check", "k", "n"], YES)
+        self.expect(["check", "k", "missing"], NO)
+        self.expect(["wait", "k", "n"], YES)
+        self.expect(["append", "k", "!"], YES)
+        self.expect(["mset", "a", "1", "b", "2"], YES)
+        self.expect(["mget", "a", "k", "b"], YES, "1\nw!\n2\n")
+        self.expect(["num-keys"], YES, "4\n")
+        self.expect(["delete", "a"], YES)
+        self.expect(["delete", "a"], NO)
+        done = self.store(self.server, "keys")
+        self.assertEqual(sorted(done.stdout.split()), ["b", "k", "n"])
+
+    def test_json_for_machines(self):
+        self.expect(["--json", "set", "k", "v"], YES, '{"ok":true}\n')
+        self.expect(["--json", "get", "k"], YES, '{"key":"k","value":"v"}\n')
+        self.expect(["--json", "add", "n", "1"], YES, '{"value":1}\n')
+        self.expect(["--json", "check", "no"], NO, '{"all":false}\n')
+        self.expect(["--json", "cas", "k", "x", "y"], NO, '{"key":"k","value":"v","swapped":false}\n')
+        self.expect(["set", "bin", "-"], YES, input="\udcff\x00".encode("utf-8", "surrogateescape"), text=False,
+                    stdout=b"")
+        self.expect(["--json", "get", "bin"], YES, '{"key":"bin","value_hex":"ff00"}\n')
+        done = self.expect(["--json", "--timeout", "0.05", "get", "no"], TIMEOUT)
+        self.assertEqual(json.loads(done.stderr)["error"]["code"], "TIMEOUT")
+
+    def test_a_value_can_come_from_stdin_byte_for_byte(self):
+        data = bytes(range(256)) * 300
+        self.expect(["set", "blob", "-"], YES, input=data, text=False, stdout=b"")
+        self.expect(["--raw", "get", "blob"], YES, text=False, stdout=data)
+
+    def test_a_key_that_is_not_there_is_a_timeout_or_with_timeout_0_a_no(self):
+        done = self.expect(["--timeout", "0.1", "get", "missing"], TIMEOUT)
+        self.assertIn("get 'missing' at '127.0.0.1:", done.stderr)
+        self.assertIn("timed out after 100 ms", done.stderr)
+        self.expect(["--timeout", "0", "get", "missing"], NO)
+        self.expect(["--timeout", "0", "wait", "missing"], NO)
+
+    def test_a_blocked_get_is_woken(self):
+        waiter = self.start([rdzvtest.RDZV, "store", "--endpoint", self.server.endpoint, "get", "late"],
+                            stdout=subprocess.PIPE, text=True)
+        self.expect(["set", "late", "here"], YES)
+        self.assertEqual(waiter.communicate(timeout=rdzvtest.DEADLINE)[0], "here\n")
+
+    def test_prefix_and_environment(self):
+        self.expect(["--prefix", "p", "set", "k", "v"], YES)
+        self.expect(["get", "p/k"], YES, "v\n")
+        self.expect(["--prefix", "p", "keys"], YES, "k\n")
+        done = self.rdzv("store", "get", "p/k", env={**os.environ, "RDZV_ENDPOINT": self.server.endpoint})
+        self.assertEqual(done.stdout, "v\n")
+
+    def test_no_server_is_a_connection_error_that_names_address_and_cause(self):
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+        done = self.rdzv("store", "--endpoint", f"127.0.0.1:{port}", "--timeout", "0.3", "get", "k")
+        self.assertEqual(done.returncode, CONNECT)
+        self.assertIn(f"127.0.0.1:{port}: Connection refused", done.stderr)
+
+    def test_a_name_that_does_not_resolve_is_named(self):
+        done = self.rdzv("store", "--endpoint", "no-such-host.invalid", "--timeout", "0.3", "get", "k")
+        self.assertEqual(done.returncode, CONNECT)
+        self.assertIn("cannot resolve 'no-such-host.invalid'", done.stderr)
+
+    def test_a_server_that_starts_late_is_found(self):
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+        client = self.start([rdzvtest.RDZV, "store", "--endpoint", f"127.0.0.1:{port}", "set", "k", "v"],
+                            stderr=subprocess.PIPE, text=True)
+        self.assertIn("cannot connect", client.stderr.readline())  # it has tried at least once
+        late = self.start([rdzvtest.RDZV, "serve", "--port", str(port)], stdout=subprocess.DEVNULL)
+        self.assertEqual(client.wait(rdzvtest.DEADLINE), YES)
+        self.stop(late)
+
+    def test_a_full_disk_behind_stdout_is_not_success(self):
+        self.expect(["set", "k", "v"], YES)
+        with open("/dev/full", "w", encoding="ascii") as full:
+            done = subprocess.run([rdzvtest.RDZV, "store", "--endpoint", self.server.endpoint, "get", "k"], stdout=full,
+                                  stderr=subprocess.PIPE, text=True, timeout=rdzvtest.DEADLINE, check=False)
+        self.assertEqual(done.returncode, IO)
+        self.assertIn("cannot write the answer", done.stderr)
+
+    def test_the_file_store_is_used_in_the_same_way(self):
+        path = self.path("store")
+        for arguments, code, stdout in ((["set", "k", "v"], YES, ""), (["get", "k"], YES, "v\n"),
+                                        (["add", "n", "3"], YES, "3\n"), (["keys"], YES, None),
+                                        (["check", "no"], NO, ""), (["--timeout", "0.1", "get", "no"], TIMEOUT, "")):
+            with self.subTest(arguments=arguments):
+                done = self.rdzv("store", "--file", path, *arguments)
+                self.assertEqual(done.returncode, code, done.stderr)
+                if stdout is not None:
+                    self.assertEqual(done.stdout, stdout)
+
+
+if __name__ == "__main__":
+    rdzvtest.main()

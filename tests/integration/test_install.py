@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""An installed copy works: files in their places, pkg-config, the CMake package, the command, exported symbols."""
+import os
+import re
+import subprocess
+
+import rdzvtest
+
+PROGRAM = """
+#include <rdzv/rdzv.h>
+#include <stdio.h>
+int main(void) {
+  rdzv_store *store;
+  int64_t sum = 0;
+  if (rdzv_store_open_hash(NULL, &store, NULL) < 0) return 1;
+  if (rdzv_store_add(store, rdzv_str("k"), 41, NULL, NULL) < 0) return 1;
+  if (rdzv_store_add(store, rdzv_str("k"), 1, &sum, NULL) < 0) return 1;
+  rdzv_store_close(store);
+  printf("%s %lld\\n", rdzv_version(), (long long)sum);
+  return 0;
+}
+"""
+
+CMAKE = """
+cmake_minimum_required(VERSION 3.22)
+project(user C)
+find_package(rdzv 0.1 REQUIRED)
+foreach(kind SHARED STATIC)
+  add_executable(user_${kind} user.c)
+  target_link_libraries(user_${kind} PRIVATE rdzv::${kind})
+endforeach()
+"""
+
+FLAGS = "-fsanitize=" + rdzvtest.SANITIZED if rdzvtest.SANITIZED else ""
+
+
+def run(*command, **options):
+    return subprocess.run(command, check=True, capture_output=True, text=True, **options).stdout
+
+
+class Install(rdzvtest.Case):
+    def setUp(self):
+        super().setUp()
+        self.prefix = self.path("prefix")
+        run("cmake", "--install", rdzvtest.BUILD, "--prefix", self.prefix)
+        with open(self.path("user.c"), "w", encoding="ascii") as file:
+            file.write(PROGRAM)
+        self.version = run(rdzvtest.RDZV, "--version").split()[1]
+
+    def library_folder(self):
+        for folder, _, files in os.walk(self.prefix):
+            if "librdzv.a" in files:
+                return folder
+        return self.fail("librdzv.a was not installed")
+
+    def test_everything_is_in_its_place(self):
+        files = {os.path.relpath(os.path.join(folder, name), self.prefix)
+                 for folder, _, names in os.walk(self.prefix) for name in names}
+        for name in ("bin/rdzv", "include/rdzv/rdzv.h", "include/rdzv/store.h", "include/rdzv/server.h",
+                     "share/man/man1/rdzv.1", "share/man/man1/rdzv-serve.1", "share/man/man1/rdzv-store.1",
+                     "share/man/man3/librdzv.3", "share/bash-completion/completions/rdzv",
+                     "share/zsh/site-functions/_rdzv", "share/fish/vendor_completions.d/rdzv.fish"):
+            self.assertIn(name, files)
+        self.assertEqual(run(os.path.join(self.prefix, "bin/rdzv"), "--version"), f"rdzv {self.version}\n")
+
+    def test_a_program_finds_it_by_pkg_config(self):
+        environment = {**os.environ, "PKG_CONFIG_PATH": os.path.join(self.library_folder(), "pkgconfig")}
+        # The prefix of the file is the one that was configured; this copy was installed elsewhere.
+        flags = run("pkg-config", f"--define-variable=prefix={self.prefix}", "--cflags", "--libs", "rdzv",
+                    env=environment).split()
+        run("cc", *FLAGS.split(), self.path("user.c"), *flags, "-o", self.path("user"))
+        done = run(self.path("user"), env={**os.environ, "LD_LIBRARY_PATH": self.library_folder()})
+        self.assertEqual(done, f"{self.version} 42\n")
+
+    def test_a_program_finds_it_by_cmake(self):
+        with open(self.path("CMakeLists.txt"), "w", encoding="ascii") as file:
+            file.write(CMAKE)
+        run("cmake", "-S", self.folder, "-B", self.path("b"), f"-DCMAKE_PREFIX_PATH={self.prefix}",
+            f"-DCMAKE_C_FLAGS={FLAGS}")
+        run("cmake", "--build", self.path("b"))
+        for kind in ("SHARED", "STATIC"):
+            self.assertEqual(run(os.path.join(self.path("b"), "user_" + kind)), f"{self.version} 42\n")
+
+    def test_only_the_api_is_exported(self):
+        library = os.path.join(self.library_folder(), "librdzv.so")
+        symbols = {line.split()[-1] for line in run("nm", "-D", "--defined-only", library).splitlines()}
+        api = set()
+        for name in os.listdir(os.path.join(rdzvtest.SOURCE, "include/rdzv")):
+            with open(os.path.join(rdzvtest.SOURCE, "include/rdzv", name), encoding="utf-8") as file:
+                api |= set(re.findall(r"RDZV_API [^;(]*?\*?(rdzv_\w+)\(", file.read()))
+        self.assertGreater(len(api), 30)
+        self.assertEqual({symbol for symbol in symbols if not symbol.startswith(("__asan", "__tsan", "__ubsan", "__odr"))},
+                         api)
+
+
+if __name__ == "__main__":
+    rdzvtest.main()
