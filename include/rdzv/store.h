@@ -33,12 +33,20 @@ typedef struct rdzv_store rdzv_store;
 
 /* ---- opening -------------------------------------------------------------------------------------------- */
 
-/* Zero means the default in every field of every options struct; `size` is always sizeof the struct. */
+/*
+ * Zero means the default in every field of every options struct; `size` is always sizeof the struct. Common to all:
+ *   timeout_ms  the handle's timeout, see rdzv_store_set_timeout; default RDZV_STORE_TIMEOUT_MS
+ *   log         where log lines go; default nowhere
+ *   cancel_fd   a descriptor of the caller's, which must stay open as long as the handle and its clones: while it is
+ *               readable, every call returns RDZV_E_CANCELED, that which opens the store too. The read end of a signal
+ *               handler's pipe, for example. Default none.
+ */
 
 typedef struct rdzv_hash_options {
   size_t size;
   int64_t timeout_ms;
   rdzv_log log;
+  int cancel_fd;
 } rdzv_hash_options;
 
 /* A store in this process, empty, shared by this handle and its clones, gone with the last of them. */
@@ -49,6 +57,7 @@ typedef struct rdzv_file_options {
   size_t size;
   int64_t timeout_ms;
   rdzv_log log;
+  int cancel_fd;
   /* How many stores will open and close this file in all. With it, this store counts itself in the file as
    * PyTorch 2 does, and the close of the last one removes the file. 0: not counted, never removed. */
   int64_t num_workers;
@@ -74,6 +83,7 @@ typedef struct rdzv_tcp_options {
   size_t size;
   int64_t timeout_ms; /* for connecting, for each operation, and for each blocking wait */
   rdzv_log log;
+  int cancel_fd;
   rdzv_dialect dialect;
   /* Counts this client under the key `init/`, for which a PyTorch server with a world size waits. */
   bool announce_worker;

@@ -6,23 +6,48 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+static int failed(struct cancel *cancel, rdzv_error *error) {
+  const int errnum = errno;
+  cancel_close(cancel);
+  return error_errno(error, RDZV_E_IO, errnum, "cannot make an event descriptor");
+}
+
 int cancel_open(struct cancel *cancel, rdzv_error *error) {
-  cancel->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  return cancel->fd < 0 ? error_errno(error, RDZV_E_IO, errno, "cannot make an event descriptor") : 0;
+  cancel->fd = cancel->raise_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  return cancel->fd < 0 ? failed(cancel, error) : 0;
+}
+
+static bool look_at(int epoll_fd, int fd) {
+  struct epoll_event event = {.events = EPOLLIN};
+  return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+/* An epoll descriptor is itself readable when one of those it looks at is. */
+int cancel_open_with(struct cancel *cancel, int also, rdzv_error *error) {
+  const int result = cancel_open(cancel, error);
+  if (result < 0 || also <= 0) return result;
+  cancel->fd = epoll_create1(EPOLL_CLOEXEC);
+  if (cancel->fd < 0 || !look_at(cancel->fd, cancel->raise_fd)) return failed(cancel, error);
+  if (look_at(cancel->fd, also)) return 0;
+  const int errnum = errno;
+  cancel_close(cancel);
+  return error_errno(error, RDZV_E_INVALID, errnum, "cannot watch the cancel descriptor %d", also);
 }
 
 int cancel_share(struct cancel *cancel, const struct cancel *with, rdzv_error *error) {
-  cancel->fd = fcntl(with->fd, F_DUPFD_CLOEXEC, 0);
-  return cancel->fd < 0 ? error_errno(error, RDZV_E_IO, errno, "cannot make an event descriptor") : 0;
+  cancel->fd = cancel->raise_fd = fcntl(with->fd, F_DUPFD_CLOEXEC, 0);
+  if (cancel->fd >= 0 && with->raise_fd != with->fd) cancel->raise_fd = fcntl(with->raise_fd, F_DUPFD_CLOEXEC, 0);
+  return cancel->fd < 0 || cancel->raise_fd < 0 ? failed(cancel, error) : 0;
 }
 
 void cancel_raise(struct cancel *cancel) {
   const int saved = errno; /* may run in a signal handler */
   const uint64_t one = 1;
-  if (write(cancel->fd, &one, sizeof one) < 0) { /* full: it is up already */
+  if (write(cancel->raise_fd, &one, sizeof one) < 0) { /* full: it is up already */
   }
   errno = saved;
 }
@@ -33,8 +58,9 @@ bool cancel_raised(const struct cancel *cancel) {
 }
 
 void cancel_close(struct cancel *cancel) {
+  if (cancel->raise_fd >= 0 && cancel->raise_fd != cancel->fd) close(cancel->raise_fd);
   if (cancel->fd >= 0) close(cancel->fd);
-  cancel->fd = -1;
+  cancel->fd = cancel->raise_fd = -1;
 }
 
 int cancel_poll(const struct cancel *cancel, struct pollfd *fds, nfds_t count, deadline until) {

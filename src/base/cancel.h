@@ -11,10 +11,14 @@
 #include <stdbool.h>
 
 struct cancel {
-  int fd;
+  int fd;       /* readable when it is up */
+  int raise_fd; /* an event descriptor; the same as fd, unless fd also looks at a descriptor of the caller's */
 };
 
 int cancel_open(struct cancel *cancel, rdzv_error *error);
+
+/* A flag that is up also while the caller's descriptor is readable; 0: there is none. Borrows it. */
+int cancel_open_with(struct cancel *cancel, int also, rdzv_error *error);
 
 /* A second name of the same flag: raising one raises both. */
 int cancel_share(struct cancel *cancel, const struct cancel *with, rdzv_error *error);

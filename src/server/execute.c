@@ -17,8 +17,9 @@ void refuse(struct conn *conn, int code, const char *why) {
   struct wire_writer *out = &conn->server->aside;
   wire_put8(out, (uint8_t)-code);
   wire_put_bytes(out, rdzv_str(why));
-  conn_send(conn, out->buf.data, out->buf.len);
+  if (!out->failed) conn_send(conn, out->buf.data, out->buf.len);
   out->buf.len = 0;
+  out->failed = false;
 }
 
 static void ok(struct conn *conn, struct wire_writer *out) {

@@ -101,6 +101,7 @@ static struct rdzv_server *server_new(const rdzv_server_options *options) {
     free_parts(server);
     return NULL;
   }
+  server->instance |= 1; /* 0 is no instance */
   return server;
 }
 

@@ -30,7 +30,7 @@ struct conn;
 struct pending;
 
 enum {
-  READ_BYTES = 256 * 1024,         /* of the buffer that all connections read into */
+  READ_BYTES = 64 * 1024,          /* of the buffer that all connections read into */
   ANSWER_BYTES = 256 * 1024,       /* gathered answers are written when they are this long */
   KEEP_ANSWER_BYTES = 1024 * 1024, /* a longer answer buffer is not kept */
 };

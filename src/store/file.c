@@ -182,23 +182,11 @@ static int file_num_keys(rdzv_store *store, int64_t *count, struct store_call *c
 }
 
 static int file_list_keys(rdzv_store *store, rdzv_value **out, size_t *count, struct store_call *call) {
-  const struct keyspace *ks = self(store)->journal.keys;
-  const int result = file_begin_look(self(store), call);
+  int result = file_begin_look(self(store), call);
   if (result < 0) return result;
-  const size_t total = ks_count(ks);
-  rdzv_value *keys = calloc(total ? total : 1, sizeof *keys);
-  rdzv_bytes key;
-  size_t i = 0;
-  const void *at = NULL;
-  while (keys && (at = ks_next(ks, at, &key)) && value_copy(&keys[i], key.data, key.len)) i++;
+  result = ks_copy_keys(self(store)->journal.keys, out, count);
   file_end_look(self(store));
-  if (i < total || !keys) {
-    rdzv_values_free(keys, i);
-    return error_no_memory(call->error);
-  }
-  *out = keys;
-  *count = total;
-  return 0;
+  return result < 0 ? error_no_memory(call->error) : 0;
 }
 
 /* ---- life ----------------------------------------------------------------------------------------------------- */
@@ -270,6 +258,7 @@ static int file_clone(rdzv_store *store, rdzv_store **out, rdzv_error *error) {
   const rdzv_file_options options = {.size = sizeof options,
                                      .timeout_ms = rdzv_store_get_timeout(store),
                                      .log = store->log,
+                                     .cancel_fd = store->cancel_fd,
                                      .num_workers = file->num_workers,
                                      .run_id = file->run_id};
   return rdzv_store_open_file(file->journal.path, &options, out, error);
@@ -317,7 +306,7 @@ static int keep_options(struct file_store *file, const rdzv_file_options *option
 static int file_new(const char *path, const rdzv_file_options *options, struct file_store **out, rdzv_error *error) {
   struct file_store *file = calloc(1, sizeof *file);
   if (!file) return error_no_memory(error);
-  int result = store_init(&file->base, &file_ops, options->timeout_ms, &options->log, error);
+  int result = store_init(&file->base, &file_ops, options->timeout_ms, options->cancel_fd, &options->log, error);
   if (result < 0) {
     free(file);
     return result;

@@ -168,21 +168,9 @@ static int hash_multi_set(rdzv_store *store, const rdzv_bytes *keys, const rdzv_
 }
 
 static int hash_list_keys(rdzv_store *store, rdzv_value **out, size_t *count, struct store_call *call) {
-  const struct keyspace *ks = lock(store);
-  const size_t total = ks_count(ks);
-  rdzv_value *keys = calloc(total ? total : 1, sizeof *keys);
-  rdzv_bytes key;
-  size_t i = 0;
-  const void *at = NULL;
-  while (keys && (at = ks_next(ks, at, &key)) && value_copy(&keys[i], key.data, key.len)) i++;
+  const int result = ks_copy_keys(lock(store), out, count);
   unlock(store);
-  if (i < total || !keys) {
-    rdzv_values_free(keys, i);
-    return error_no_memory(call->error);
-  }
-  *out = keys;
-  *count = total;
-  return 0;
+  return result < 0 ? error_no_memory(call->error) : 0;
 }
 
 static int hash_queue_push(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, struct store_call *call) {
@@ -304,11 +292,11 @@ static const struct store_ops hash_ops = {
 };
 
 /* A handle that holds one of shared's counts from then on; on failure the count stays with the caller. */
-static int handle_new(struct shared *shared, int64_t timeout_ms, const rdzv_log *log, rdzv_store **out,
+static int handle_new(struct shared *shared, int64_t timeout_ms, int cancel_fd, const rdzv_log *log, rdzv_store **out,
                       rdzv_error *error) {
   struct hash_store *hash = calloc(1, sizeof *hash);
   if (!hash) return error_no_memory(error);
-  const int result = store_init(&hash->base, &hash_ops, timeout_ms, log, error);
+  const int result = store_init(&hash->base, &hash_ops, timeout_ms, cancel_fd, log, error);
   if (result < 0) {
     free(hash);
     return result;
@@ -321,7 +309,7 @@ static int handle_new(struct shared *shared, int64_t timeout_ms, const rdzv_log 
 static int hash_clone(rdzv_store *store, rdzv_store **out, rdzv_error *error) {
   struct shared *shared = ((struct hash_store *)store)->shared;
   atomic_fetch_add(&shared->handles, 1);
-  const int result = handle_new(shared, 0, &store->log, out, error);
+  const int result = handle_new(shared, 0, store->cancel_fd, &store->log, out, error);
   if (result < 0) shared_release(shared);
   return result;
 }
@@ -347,7 +335,7 @@ int rdzv_store_open_hash(const rdzv_hash_options *options, rdzv_store **out, rdz
   if (result < 0) return result;
   struct shared *shared = shared_new();
   if (!shared) return error_no_memory(error);
-  result = handle_new(shared, own.timeout_ms, &own.log, out, error);
+  result = handle_new(shared, own.timeout_ms, own.cancel_fd, &own.log, out, error);
   if (result < 0) shared_release(shared);
   return result;
 }

@@ -396,6 +396,21 @@ const void *ks_next(const struct keyspace *ks, const void *at, rdzv_bytes *key) 
   return entry;
 }
 
+int ks_copy_keys(const struct keyspace *ks, rdzv_value **out, size_t *count) {
+  rdzv_value *keys = calloc(ks->count ? ks->count : 1, sizeof *keys);
+  if (!keys) return RDZV_E_NO_MEMORY;
+  size_t copied = 0;
+  rdzv_bytes key;
+  for (const void *at = NULL; (at = ks_next(ks, at, &key)) != NULL; copied++) {
+    if (value_copy(&keys[copied], key.data, key.len)) continue;
+    rdzv_values_free(keys, copied);
+    return RDZV_E_NO_MEMORY;
+  }
+  *out = keys;
+  *count = copied;
+  return 0;
+}
+
 /* ---- queues and barriers ----------------------------------------------------------------------------------- */
 
 int ks_queue_push(struct keyspace *ks, rdzv_bytes key, rdzv_bytes value) {

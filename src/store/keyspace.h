@@ -70,6 +70,9 @@ size_t ks_count(const struct keyspace *ks);
 /* Goes through the keys: NULL gives the first, a key the next one; *key is what was found. */
 const void *ks_next(const struct keyspace *ks, const void *at, rdzv_bytes *key);
 
+/* Copies of all keys, to be freed with rdzv_values_free(*out, *count). RDZV_E_NO_MEMORY. */
+int ks_copy_keys(const struct keyspace *ks, rdzv_value **out, size_t *count);
+
 int ks_queue_push(struct keyspace *ks, rdzv_bytes key, rdzv_bytes value);
 size_t ks_queue_len(const struct keyspace *ks, rdzv_bytes key);
 

@@ -9,14 +9,15 @@
 
 /* ---- for the implementations ------------------------------------------------------------------------------- */
 
-int store_init(rdzv_store *store, const struct store_ops *ops, int64_t timeout_ms, const rdzv_log *log,
+int store_init(rdzv_store *store, const struct store_ops *ops, int64_t timeout_ms, int cancel_fd, const rdzv_log *log,
                rdzv_error *error) {
   if (timeout_ms < 0)
     return error_set(error, RDZV_E_INVALID, "invalid timeout of %lld ms: it is negative", (long long)timeout_ms);
   store->ops = ops;
   store->log = *log;
+  store->cancel_fd = cancel_fd;
   atomic_init(&store->timeout_ms, timeout_ms ? timeout_ms : RDZV_STORE_TIMEOUT_MS);
-  return cancel_open(&store->cancel, error);
+  return cancel_open_with(&store->cancel, cancel_fd, error);
 }
 
 void store_deinit(rdzv_store *store) { cancel_close(&store->cancel); }

@@ -56,11 +56,12 @@ struct rdzv_store {
   const struct store_ops *ops;
   _Atomic int64_t timeout_ms;
   struct cancel cancel;
+  int cancel_fd; /* the caller's, for clones */
   rdzv_log log;
 };
 
-/* Fills the common part; timeout_ms 0 is the default. */
-int store_init(rdzv_store *store, const struct store_ops *ops, int64_t timeout_ms, const rdzv_log *log,
+/* Fills the common part; timeout_ms 0 is the default, cancel_fd 0 none. */
+int store_init(rdzv_store *store, const struct store_ops *ops, int64_t timeout_ms, int cancel_fd, const rdzv_log *log,
                rdzv_error *error);
 
 /* Releases the common part; the implementation frees the memory. */

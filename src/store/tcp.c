@@ -631,7 +631,7 @@ static int open_handle(const struct endpoint *endpoint, const rdzv_tcp_options *
                        rdzv_error *error) {
   struct tcp_store *tcp = calloc(1, sizeof *tcp);
   if (!tcp) return error_no_memory(error);
-  int result = store_init(&tcp->base, &tcp_ops, options->timeout_ms, &options->log, error);
+  int result = store_init(&tcp->base, &tcp_ops, options->timeout_ms, options->cancel_fd, &options->log, error);
   if (result < 0) {
     free(tcp);
     return result;
