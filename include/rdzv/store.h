@@ -13,18 +13,19 @@
  * A small key-value store shared by the processes of a job: the contract of PyTorch's c10d Store, on several
  * implementations. Keys and values are bytes; a value of no bytes is a value, and so is a key of none.
  *
- * Threads: one handle may be used from several threads. Calls on a tcp or file handle take their turns, so a
- * blocked get holds back the others: give each thread that blocks a handle of its own (rdzv_store_clone). A hash
- * handle blocks nobody else. rdzv_store_cancel may be called at any time; rdzv_store_close only when no call on the
- * handle is under way.
+ * Threads: one handle may be used from several threads. Calls on a tcp handle take their turns, so a blocked get holds
+ * back the others: give each thread that blocks a handle of its own (rdzv_store_clone). On a hash or file handle a
+ * blocked call holds nobody back. rdzv_store_cancel may be called at any time; rdzv_store_close only when no call on
+ * the handle is under way.
  *
  * Out-parameters are written on success only. `error` may be NULL everywhere.
  *
  * Any call may return RDZV_E_INVALID, RDZV_E_NO_MEMORY, RDZV_E_CANCELED; on a tcp store also RDZV_E_CONNECTION (the
  * server cannot be reached within the timeout; nothing happened), RDZV_E_OUTCOME_UNKNOWN (see rdzv_store_open_tcp),
  * RDZV_E_PROTOCOL, RDZV_E_LIMIT (the server refuses the size), RDZV_E_STOPPED, RDZV_E_DATA_LOST; on a file store
- * RDZV_E_IO, RDZV_E_NO_SPACE, RDZV_E_CORRUPT and, where the lock cannot be had in time, RDZV_E_TIMEOUT. Only further
- * codes are named below.
+ * RDZV_E_IO, RDZV_E_NO_SPACE, RDZV_E_CORRUPT, RDZV_E_LIMIT (a key over 64 KiB, a value over 1 GiB) and, where another
+ * process holds the file's lock for the timeout and for half a second at least, RDZV_E_TIMEOUT. Only further codes are
+ * named below.
  */
 typedef struct rdzv_store rdzv_store;
 
@@ -59,7 +60,7 @@ typedef struct rdzv_file_options {
   rdzv_log log;
   int cancel_fd;
   /* How many stores will open and close this file in all. With it, this store counts itself in the file as
-   * PyTorch 2 does, and the close of the last one removes the file. 0: not counted, never removed. */
+   * PyTorch 2 does, and the close of the last one removes the file. 0: not counted, never removed. Not negative. */
   int64_t num_workers;
   /* Names the run. The first store that gives one marks the file with it; a store that finds another's mark gets
    * RDZV_E_STALE instead of that run's values. NULL: no mark, no check. */

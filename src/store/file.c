@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "base/options.h"
 #include "store/file_turn.h"
-#include "store/file_watch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -131,25 +130,41 @@ static int look_for(struct file_store *file, const rdzv_bytes *keys, size_t coun
   return result;
 }
 
+static void take_watch(struct file_store *file, struct file_watch *watch) {
+  pthread_mutex_lock(&file->turn);
+  *watch = file->watch;
+  file->watch = FILE_WATCH_CLOSED;
+  pthread_mutex_unlock(&file->turn);
+  file_watch_start(watch, file->journal.path);
+}
+
+/* Of those of several threads one is kept. */
+static void give_watch_back(struct file_store *file, struct file_watch *watch) {
+  file_watch_stop(watch);
+  pthread_mutex_lock(&file->turn);
+  struct file_watch surplus = file->watch;
+  file->watch = *watch;
+  pthread_mutex_unlock(&file->turn);
+  file_watch_close(&surplus);
+}
+
 static int wait_for(struct file_store *file, const char *what, const rdzv_bytes *keys, size_t count, rdzv_value *out,
                     struct store_call *call) {
   struct file_watch watch;
   bool watching = false;
   int result;
   while ((result = look_for(file, keys, count, out, call)) == NOT_YET) {
-    int waited = 0;
     if (deadline_left(call->until) == 0)
-      waited = RDZV_E_TIMEOUT;
+      result = RDZV_E_TIMEOUT;
     else if (watching)
-      waited = file_watch_wait(&watch, call->cancel, call->until);
+      result = file_watch_wait(&watch, call->cancel, call->until);
     else
-      file_watch_open(&watch, file->journal.path); /* and looks again: it may have changed before this */
-    watching = watching || waited == 0;
-    if (waited == 0) continue;
-    result = store_wait_failed(call, waited, what, keys, count);
+      take_watch(file, &watch), watching = true; /* then looks again: it may have changed before this */
+    if (result >= 0) continue;
+    result = store_wait_failed(call, result, what, keys, count);
     break;
   }
-  if (watching) file_watch_close(&watch);
+  if (watching) give_watch_back(file, &watch);
   return result;
 }
 
@@ -233,6 +248,7 @@ static void sign_off(struct file_store *file) {
 }
 
 static void file_free(struct file_store *file) {
+  file_watch_close(&file->watch);
   journal_close(&file->journal);
   pthread_mutex_destroy(&file->turn);
   store_deinit(&file->base);
@@ -312,6 +328,7 @@ static int file_new(const char *path, const rdzv_file_options *options, struct f
     return result;
   }
   pthread_mutex_init(&file->turn, NULL);
+  file->watch = FILE_WATCH_CLOSED;
   result = journal_open(&file->journal, path, &file->base.log, error);
   if (result == 0) result = keep_options(file, options, error);
   if (result < 0)

@@ -8,13 +8,15 @@
 
 #include "store/file_journal.h"
 #include "store/file_record.h"
+#include "store/file_watch.h"
 
 #include <pthread.h>
 
 struct file_store {
   rdzv_store base;
-  pthread_mutex_t turn; /* guards the journal */
+  pthread_mutex_t turn; /* guards the journal and the watch */
   struct journal journal;
+  struct file_watch watch; /* kept for the next call that waits; closed while one does */
   int64_t num_workers;
   char *run_id;     /* NULL: none */
   uint64_t counted; /* the journal's birth in which this store counted itself; 0: none */

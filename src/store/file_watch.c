@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "store/file_watch.h"
 
-#include <limits.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/inotify.h>
@@ -22,19 +22,6 @@ static int add_watch(int fd, const char *path, const char *name) {
   return watch;
 }
 
-void file_watch_open(struct file_watch *watch, const char *path) {
-  const char *slash = strrchr(path, '/');
-  watch->name = slash ? slash + 1 : path;
-  watch->pause_ms = FIRST_PAUSE_MS;
-  watch->fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-  if (watch->fd >= 0 && add_watch(watch->fd, path, watch->name) < 0) file_watch_close(watch);
-}
-
-void file_watch_close(struct file_watch *watch) {
-  if (watch->fd >= 0) close(watch->fd);
-  watch->fd = -1;
-}
-
 /* Takes the events that have come; is one about the file? What has no name is about the directory or about events
  * that were lost, and worth a look too. */
 static bool is_about_file(const struct file_watch *watch) {
@@ -49,6 +36,26 @@ static bool is_about_file(const struct file_watch *watch) {
     }
   }
   return about;
+}
+
+void file_watch_start(struct file_watch *watch, const char *path) {
+  const char *slash = strrchr(path, '/');
+  watch->name = slash ? slash + 1 : path;
+  watch->pause_ms = FIRST_PAUSE_MS;
+  if (watch->fd < 0) watch->fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+  if (watch->fd < 0) return;
+  is_about_file(watch); /* what came before is old */
+  watch->directory = add_watch(watch->fd, path, watch->name);
+}
+
+void file_watch_stop(struct file_watch *watch) {
+  if (watch->directory >= 0) inotify_rm_watch(watch->fd, watch->directory);
+  watch->directory = -1;
+}
+
+void file_watch_close(struct file_watch *watch) {
+  if (watch->fd >= 0) close(watch->fd);
+  *watch = FILE_WATCH_CLOSED;
 }
 
 int file_watch_wait(struct file_watch *watch, const struct cancel *cancel, deadline until) {

@@ -5,7 +5,8 @@
  * it tells nothing, nor where a link leads to another directory, so a look is due after a while in any case: the
  * first after 10 ms, the later ones further apart, up to 250 ms.
  *
- * Open the watch, look, wait, look: then no change is missed.
+ * Start, look, wait, look, wait …, stop: then no change is missed. It can be started again, and should be: to close it
+ * costs milliseconds (inotify), to stop it nothing. One waits with it at a time.
  */
 #ifndef RDZV_STORE_FILE_WATCH_H
 #define RDZV_STORE_FILE_WATCH_H
@@ -13,13 +14,17 @@
 #include "base/cancel.h"
 
 struct file_watch {
-  int fd;           /* -1: no notification, only looks */
+  int fd;           /* -1: closed, or there is no notification */
+  int directory;    /* watched; -1: none, so only looks are left */
   const char *name; /* of the file in its directory */
   int64_t pause_ms; /* until the next look */
 };
 
-/* Does not fail: where there is no notification it does without. Borrows path. */
-void file_watch_open(struct file_watch *watch, const char *path);
+#define FILE_WATCH_CLOSED ((struct file_watch){.fd = -1, .directory = -1})
+
+/* Does not fail: where there is no notification it does without. Borrows path until it is stopped. */
+void file_watch_start(struct file_watch *watch, const char *path);
+void file_watch_stop(struct file_watch *watch);
 void file_watch_close(struct file_watch *watch);
 
 /* 0: look again, because of a change, or because it is time to, or because the deadline has passed. RDZV_E_CANCELED

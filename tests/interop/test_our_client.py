@@ -7,6 +7,7 @@ from peers import put
 
 HELLO = bytes.fromhex("00 ce f7 85 3c 0d ff ff ff ff")  # VALIDATE, and a PING that no PyTorch sends
 WAIT, CANCEL_WAIT = b"\x06", b"\x0c"  # of v2
+K_V = bytes.fromhex("02 00 00 00 00 00 00 00 2f 6b 01 00 00 00 00 00 00 00 76")  # the key /k, the value v
 
 
 class EveryServer:
@@ -14,6 +15,7 @@ class EveryServer:
 
     version = None
     dialect = None
+    settled_set = None
 
     def setUp(self):
         super().setUp()
@@ -109,8 +111,8 @@ class EveryServer:
         self.assertEqual(self.server.finish(), b"v")
 
     def test_a_wait_times_out(self):
-        self.assert_exit(self.ours("--timeout", "0.3", "wait", "x", "y"), 4, "'x'.*timed out after 300 ms")
-        self.assert_exit(self.ours("--timeout", "0", "get", "x"), 4, "timed out")
+        self.assert_exit(self.ours("--timeout", "0.5", "wait", "x", "y"), 4, "'x'.*timed out after 500 ms")
+        self.assert_exit(self.ours("--timeout", "0", "get", "x"), 1, "timed out")  # is it there? no
         self.assertEqual(self.server.num_keys(), 0)
 
     def test_what_only_newer_servers_have_is_refused_with_a_sentence(self):
@@ -119,6 +121,13 @@ class EveryServer:
     def test_the_dialect_can_be_named(self):
         self.assert_done(self.ours("--dialect", self.dialect, "add", "n", "1"), "1\n")
         self.assert_done(self.ours("--dialect", "auto", "add", "n", "1"), "2\n")
+
+    def test_a_set_is_settled_by_an_answered_request_behind_it(self):
+        """PyTorch answers no SET; without more, another client could still read the older value."""
+        relay = self.relay(self.server.port)
+        self.assert_done(self.rdzv("store", "--endpoint", relay.endpoint, "--dialect", self.dialect, "set", "k", "v"))
+        self.assertTrue(relay.sent.endswith(self.settled_set), relay.sent)
+        self.assertEqual(relay.answered, (1).to_bytes(8, "little"))
 
     def test_the_server_is_well_after_our_greeting(self):
         relay = self.relay(self.server.port)
@@ -132,6 +141,7 @@ class EveryServer:
 class Torch113(EveryServer, peers.Case):
     version = "1.13"
     dialect = "v1"
+    settled_set = b"\0" + K_V + b"\6"  # SET, GETNUMKEYS
 
     def test_append_is_refused_with_a_sentence(self):
         put(self.server, "k", "v")
@@ -145,6 +155,7 @@ class Torch113(EveryServer, peers.Case):
 class Torch26(EveryServer, peers.Case):
     version = "2.6"
     dialect = "v2"
+    settled_set = b"\1" + K_V + b"\7"
 
     def test_append(self):
         put(self.server, "k", "v")
@@ -153,7 +164,7 @@ class Torch26(EveryServer, peers.Case):
 
     def test_a_wait_that_times_out_is_taken_back(self):
         relay = self.relay(self.server.port)
-        finished = self.rdzv("store", "--endpoint", relay.endpoint, "--timeout", "0.2", "wait", "x")
+        finished = self.rdzv("store", "--endpoint", relay.endpoint, "--timeout", "0.5", "wait", "x")
         self.assert_exit(finished, 4)
         request = WAIT + bytes.fromhex("0100000000000000 0200000000000000") + b"/x"
         self.assertEqual(bytes(relay.sent), HELLO + request + CANCEL_WAIT)

@@ -158,7 +158,8 @@ class Torch26(EveryClient, peers.Case):
         self.assertEqual(one.get("x"), b"1")
 
     def test_a_get_times_out_after_the_stores_own_timeout(self):
-        one = self.client(timeout=0.3)
+        one = self.client()
+        one.set_timeout(0.3)
         self.check_timeout(lambda: one.get("x"), "DistStoreError", "wait timeout after 300ms, keys: /x")
         self.assertEqual(one.num_keys(), 0)
 

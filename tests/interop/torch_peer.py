@@ -49,14 +49,17 @@ class Peer:
 
     def file(self, path, workers=-1, timeout=30):
         self.store = dist.FileStore(path, workers)
-        self.store.set_timeout(seconds(timeout))
+        self.set_timeout(timeout)
 
     def prefix(self, name):
         """From here on the store is this view of it."""
         self.store = dist.PrefixStore(name, self.store)
 
-    def close(self):
+    def close_store(self):
         self.store = None
+
+    def set_timeout(self, timeout):
+        self.store.set_timeout(seconds(timeout))
 
     def wait(self, keys, timeout=None):
         return self.store.wait(keys) if timeout is None else self.store.wait(keys, seconds(timeout))
@@ -123,7 +126,7 @@ def obey(connection):
             connection.send("began")
             connection.send(answer(peer, *request))
     except (EOFError, ConnectionError):
-        return  # the test has what it wanted
+        os._exit(0)  # the test is over: stores are not to be closed, a FileStore would write once more
 
 
 def fork_peer(accepted):
@@ -133,9 +136,9 @@ def fork_peer(accepted):
     if pid != 0:
         return pid
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() == parent:
-        obey(Connection(accepted.detach()))
-    os._exit(0)
+    if os.getppid() != parent:
+        os._exit(1)
+    return obey(Connection(accepted.detach()))
 
 
 def reap(pids):
