@@ -62,20 +62,19 @@ static int start_thread(struct lookup *lookup) {
   return failed;
 }
 
-static struct lookup *lookup_new(const struct endpoint *endpoint, rdzv_error *error) {
+static int lookup_new(const struct endpoint *endpoint, struct lookup **out, rdzv_error *error) {
   struct lookup *lookup = calloc(1, sizeof *lookup);
-  if (!lookup) {
-    error_no_memory(error);
-    return NULL;
-  }
-  if (cancel_open(&lookup->done, error) < 0) {
+  if (!lookup) return error_no_memory(error);
+  const int result = cancel_open(&lookup->done, error);
+  if (result < 0) {
     free(lookup);
-    return NULL;
+    return result;
   }
   atomic_init(&lookup->owners, 1);
   memcpy(lookup->host, endpoint->host, sizeof lookup->host);
   snprintf(lookup->port, sizeof lookup->port, "%d", endpoint->port);
-  return lookup;
+  *out = lookup;
+  return 0;
 }
 
 static int refusal(const struct lookup *lookup, rdzv_error *error) {
@@ -101,9 +100,9 @@ static int wait_for_thread(struct lookup *lookup, deadline until, const struct c
 
 int resolve(const struct endpoint *endpoint, deadline until, const struct cancel *cancel, struct addrinfo **out,
             rdzv_error *error) {
-  struct lookup *lookup = lookup_new(endpoint, error);
-  if (!lookup) return RDZV_E_NO_MEMORY;
-  int result = 0;
+  struct lookup *lookup = NULL;
+  int result = lookup_new(endpoint, &lookup, error);
+  if (result < 0) return result;
   look_up(lookup, AI_NUMERICHOST);
   if (lookup->status == EAI_NONAME)
     result = wait_for_thread(lookup, until, cancel, error);

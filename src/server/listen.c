@@ -74,10 +74,7 @@ static int note_address(struct rdzv_server *server, int fd, rdzv_error *error) {
 int server_listen(struct rdzv_server *server, rdzv_error *error) {
   int fd = server->options.listen_fd;
   int result = fd > 0 ? check_inherited(fd, error) : bind_own(&server->options, &fd, error);
-  if (result < 0) {
-    if (fd > 0 && server->options.listen_fd == fd) close(fd);
-    return result;
-  }
+  if (result < 0) return result;
   result = note_address(server, fd, error);
   if (result == 0) {
     server->listener.data = server;
@@ -85,9 +82,10 @@ int server_listen(struct rdzv_server *server, rdzv_error *error) {
     if (result < 0) error_set(error, RDZV_E_IO, "cannot listen on %s: %s", server->address, uv_strerror(result));
   }
   if (result < 0) {
-    close(fd);
+    if (fd != server->options.listen_fd) close(fd);
     return RDZV_E_IO;
   }
+  server->options.listen_fd = 0; /* it is the listener's now */
   result = uv_listen((uv_stream_t *)&server->listener, SOMAXCONN, conn_accept);
   if (result < 0) return error_set(error, RDZV_E_IO, "cannot listen on %s: %s", server->address, uv_strerror(result));
   return 0;

@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/random.h>
+#include <unistd.h>
 #include <utlist.h>
 
 static void fill_defaults(rdzv_server_options *options) {
@@ -105,31 +106,42 @@ static struct rdzv_server *server_new(const rdzv_server_options *options) {
   return server;
 }
 
-int rdzv_server_open(const rdzv_server_options *options, rdzv_server **out, rdzv_error *error) {
-  rdzv_server_options own;
-  int result = options_copy(&own, sizeof own, options, error);
+/* Makes the loop and everything in it. On failure own->listen_fd is what nobody has taken over. */
+static int set_up(struct rdzv_server *server, rdzv_server_options *own, rdzv_error *error) {
+  int result = init_handles(server);
+  if (result < 0)
+    result = error_set(error, RDZV_E_IO, "cannot make an event loop: %s", uv_strerror(result));
+  else
+    result = server_listen(server, error);
+  own->listen_fd = server->options.listen_fd;
+  return result;
+}
+
+static int open_server(rdzv_server_options *own, rdzv_server **out, rdzv_error *error) {
+  fill_defaults(own);
+  int result = check_options(own, error);
   if (result < 0) return result;
-  fill_defaults(&own);
-  result = check_options(&own, error);
-  if (result < 0) return result;
-  struct rdzv_server *server = server_new(&own);
+  struct rdzv_server *server = server_new(own);
   if (!server) return error_no_memory(error);
   result = uv_loop_init(&server->loop);
   if (result < 0) {
     free_parts(server);
     return error_set(error, RDZV_E_IO, "cannot make an event loop: %s", uv_strerror(result));
   }
-  result = init_handles(server);
+  result = set_up(server, own, error);
   if (result < 0)
-    result = error_set(error, RDZV_E_IO, "cannot make an event loop: %s", uv_strerror(result));
-  else
-    result = server_listen(server, error);
-  if (result < 0) {
     rdzv_server_close(server);
-    return result;
-  }
-  *out = server;
-  return 0;
+  else
+    *out = server;
+  return result;
+}
+
+int rdzv_server_open(const rdzv_server_options *options, rdzv_server **out, rdzv_error *error) {
+  rdzv_server_options own;
+  int result = options_copy(&own, sizeof own, options, error);
+  if (result == 0) result = open_server(&own, out, error);
+  if (result < 0 && own.listen_fd > 0) close(own.listen_fd);
+  return result;
 }
 
 const char *rdzv_server_address(const rdzv_server *server) { return server->address; }

@@ -96,14 +96,14 @@ static int find_or_make(struct keyspace *ks, rdzv_bytes key, struct entry **out)
   return *out ? 0 : make(ks, key, out);
 }
 
-static bool is_waited_for(const struct entry *entry) {
+static struct ks_link *any_link(const struct entry *entry) {
   for (int kind = 0; kind < LINK_KINDS; kind++)
-    if (entry->links[kind]) return true;
-  return false;
+    if (entry->links[kind]) return entry->links[kind];
+  return NULL;
 }
 
 static void drop_if_unused(struct keyspace *ks, struct entry *entry) {
-  if (entry->value || entry->queue || is_waited_for(entry)) return;
+  if (entry->value || entry->queue || any_link(entry)) return;
   HASH_DEL(ks->entries, entry);
   budget_give(ks->budget, sizeof *entry + entry->key_len);
   free(entry);
@@ -143,23 +143,6 @@ static void pop_item(struct keyspace *ks, struct entry *entry) {
   free(item);
 }
 
-static void forget_links(struct ks_link **links) {
-  for (struct ks_link *link = *links; link; link = link->next) link->entry = NULL;
-  *links = NULL;
-}
-
-void ks_free(struct keyspace *ks) {
-  if (!ks) return;
-  struct entry *entry, *next;
-  HASH_ITER(hh, ks->entries, entry, next) {
-    while (entry->queue) pop_item(ks, entry);
-    for (int kind = 0; kind < LINK_KINDS; kind++) forget_links(&entry->links[kind]);
-    if (entry->value) clear_value(ks, entry);
-    drop_if_unused(ks, entry);
-  }
-  free(ks);
-}
-
 /* ---- waiters ---------------------------------------------------------------------------------------------- */
 
 static void unlist(struct ks_link *link) {
@@ -181,6 +164,21 @@ void ks_cancel(struct keyspace *ks, struct ks_waiter *waiter) {
     drop_if_unused(ks, entry);
   }
   free_links(ks, waiter);
+}
+
+void ks_free(struct keyspace *ks) {
+  while (ks && ks->entries) {
+    struct entry *entry = ks->entries;
+    const struct ks_link *link = any_link(entry);
+    if (link) {
+      ks_cancel(ks, link->waiter); /* which may free the entry */
+      continue;
+    }
+    while (entry->queue) pop_item(ks, entry);
+    if (entry->value) clear_value(ks, entry);
+    drop_if_unused(ks, entry);
+  }
+  free(ks);
 }
 
 static int make_links(struct keyspace *ks, struct ks_waiter *waiter, size_t count) {

@@ -263,6 +263,8 @@ static int try_queue_pop(struct tcp_store *tcp, void *arg, struct store_call *ca
     result = pop_at_once(tcp, args, call);
   } else if (tcp_is_ours(tcp)) {
     result = pop_ours(tcp, args, call);
+    if (result == RDZV_E_TIMEOUT && tcp->conn.fd < 0)
+      return error_set(call->error, RDZV_E_OUTCOME_UNKNOWN, "the server did not say whether it gave up an item");
   } else {
     do { /* until no other was faster */
       result = wait_foreign(tcp, args, call);

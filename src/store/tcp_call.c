@@ -8,7 +8,7 @@
 
 enum {
   MAX_REPEATS = 3,           /* of a request on which the connection is lost */
-  CANCEL_MS = 5000,          /* for the answer to CANCEL_WAIT */
+  CANCEL_MS = 1000,          /* for the answer to CANCEL_WAIT */
   RECONNECT_LEAST_MS = 2000, /* for connecting again in a call whose own timeout is shorter */
 };
 
@@ -50,14 +50,24 @@ int tcp_more(struct tcp_store *tcp, const char *fields, uint64_t items, struct s
   return silence_is_loss(tcp, result, call);
 }
 
-/* A status of our server that is an error: its code and sentence become ours. */
+/* The codes that our server refuses with. */
+static bool is_refusal(int code) {
+  return code == RDZV_E_LIMIT || code == RDZV_E_NOT_A_NUMBER || code == RDZV_E_NO_MEMORY || code == RDZV_E_PROTOCOL ||
+         code == RDZV_E_STOPPED || code == RDZV_E_TIMEOUT;
+}
+
+/* A status of our server that is an error: its code and sentence become ours. Whatever was refused was not done. That
+ * the server lost patience with this connection is no more than a lost connection. */
 static int receive_refusal(struct tcp_store *tcp, int code, struct store_call *call) {
   const int result = tcp_more(tcp, "v", 0, call);
   if (result < 0) return result;
   const rdzv_bytes text = wire_field_bytes(&tcp->conn.scan, 0, tcp->conn.in.data);
+  if (!is_refusal(code)) code = RDZV_E_PROTOCOL;
+  if (code == RDZV_E_TIMEOUT) code = RDZV_E_CONNECTION;
   error_set(call->error, code, "%s: the server says: %.*s", rdzv_error_text(code),
             (int)(text.len < 200 ? text.len : 200), (const char *)text.data);
   tcp_conn_consume(&tcp->conn);
+  tcp->conn.sent = false;
   return code;
 }
 
@@ -95,9 +105,12 @@ static int cancel_wait(struct tcp_store *tcp, struct store_call *call) {
   int result = tcp_send(tcp, call);
   if (result < 0) return result;
   tcp->cancel_owed = true;
-  result = silence_is_loss(tcp, receive_status(tcp, deadline_after(CANCEL_MS), call), call);
-  if (result != WIRE_CANCELED_BYTE) return result;
-  tcp->cancel_owed = false;
+  result = receive_status(tcp, deadline_after(CANCEL_MS), call);
+  if (result == 0 || result == RDZV_E_CANCELED) return result;
+  if (result == WIRE_CANCELED_BYTE)
+    tcp->cancel_owed = false;
+  else
+    tcp_conn_drop(&tcp->conn); /* it does not even answer that */
   return error_set(call->error, RDZV_E_TIMEOUT, "timed out after %lld ms", (long long)call->timeout_ms);
 }
 
@@ -146,10 +159,7 @@ static int try_on_open(struct tcp_store *tcp, tcp_attempt *attempt, void *args, 
   if (result == 0) result = attempt(tcp, args, call);
   const bool in_order = result == 0 || result == RDZV_E_TIMEOUT || result == RDZV_E_EMPTY ||
                         result == RDZV_E_NOT_A_NUMBER || result == RDZV_E_UNSUPPORTED;
-  if (!in_order) {
-    tcp_conn_drop(&tcp->conn);
-    tcp->cancel_owed = false;
-  }
+  if (!in_order) tcp_conn_drop(&tcp->conn);
   return result;
 }
 
@@ -157,6 +167,7 @@ static int repeat(struct tcp_store *tcp, enum tcp_safety safety, tcp_attempt *at
                   struct store_call *call) {
   const deadline until = open_until(tcp, call);
   for (int repeats = 0;; repeats++) {
+    if (tcp->conn.fd < 0) tcp->cancel_owed = false;
     if (!tcp->cancel_owed) tcp_conn_drop_if_dead(&tcp->conn);
     int result = tcp_conn_open(&tcp->conn, until, call->cancel, call->error);
     if (result < 0) return result;

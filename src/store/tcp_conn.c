@@ -3,7 +3,8 @@
  * Finding out the dialect (docs/wire.md, "Greeting"):
  * - connect and send VALIDATE and a PING whose number no client of PyTorch sends;
  * - our server answers with its own greeting, PyTorch's from 2.5 on echoes the number;
- * - PyTorch 1.x takes it for an impossible request and resets the connection: connect anew and ask V1's NUM_KEYS.
+ * - PyTorch 1.x takes it for an impossible request and resets the connection: if that happens twice, connect anew and
+ *   ask V1's NUM_KEYS.
  * Failure modes: refused, unreachable, unresolved, closed, silent: tried again after a pause that grows and varies,
  * until the deadline; the last cause is reported. A server of another kind than the one asked for: final.
  */
@@ -177,6 +178,10 @@ static int greet(struct tcp_conn *conn, const struct attempt *at) {
       result = error_set(at->error, RDZV_E_UNSUPPORTED, "the server at %s is not an rdzv server", conn->peer);
     return result;
   }
+  if (result != RDZV_E_CONNECTION) return result;
+  /* Once may be an accident; and our own server would answer V1 too. */
+  result = dial(conn, at);
+  if (result == 0) result = greet_v2(conn, at);
   return result == RDZV_E_CONNECTION ? greet_v1(conn, at) : result;
 }
 

@@ -58,8 +58,8 @@ static enum wire_result sized(struct wire_scan *scan, const struct wire_limits *
   const uint64_t bytes = wire_load64(data + scan->pos);
   if (bytes > (key ? limits->max_key : limits->max_value))
     return bad(scan, key ? "a key is over the limit" : "a value is over the limit");
-  if (bytes + 8 > limits->max_message || scan->pos > limits->max_message - (size_t)bytes - 8)
-    return bad(scan, "the message is over the limit");
+  const size_t room = limits->max_message > scan->pos ? limits->max_message - scan->pos : 0;
+  if (room < 8 || bytes > room - 8) return bad(scan, "the message is over the limit");
   if (!have(scan, len, 8 + (size_t)bytes)) return WIRE_MORE;
   scan->pos += 8 + (size_t)bytes;
   *size = (size_t)bytes;
@@ -83,7 +83,8 @@ static enum wire_result list_begin(struct wire_scan *scan, const struct wire_lim
     count = wire_load64(data + scan->pos);
     scan->pos += 8;
   }
-  if (count > limits->max_count) return bad(scan, "the number of keys is over the limit");
+  if (count > limits->max_count || (kind == 'P' && count > UINT64_MAX / 2))
+    return bad(scan, "the number of keys is over the limit");
   note(scan, scan->pos, 0, count);
   scan->items = kind == 'P' ? 2 * count : count;
   scan->in_list = true;
