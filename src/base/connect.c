@@ -59,11 +59,11 @@ static bool begin(struct race *race) {
   const int i = race->begun++;
   const struct addrinfo *address = race->order[i];
   const int fd = socket(address->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  race->fds[i] = (struct pollfd){.fd = fd, .events = POLLOUT};
   if (fd < 0) {
     note_failure(race, i, errno);
     return false;
   }
-  race->fds[i] = (struct pollfd){.fd = fd, .events = POLLOUT};
   race->open++;
   race->next = deadline_after(STAGGER_MS);
   if (connect(fd, address->ai_addr, address->ai_addrlen) == 0) return true;

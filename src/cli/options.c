@@ -14,7 +14,8 @@ static void print_help(const struct command *command) {
     char left[64];
     snprintf(left, sizeof left, "--%s%s%s", option->name, option->placeholder ? " " : "",
              option->placeholder ? option->placeholder : "");
-    printf("  %-28s %s\n", left, option->help);
+    const bool wide = strlen(left) > 28;
+    printf("  %-28s%s%s\n", left, wide ? "\n                               " : " ", option->help);
   }
   printf("  %-28s %s\n", "--help", "print this and exit");
   if (command->more) printf("\n%s", command->more);

@@ -90,9 +90,8 @@ static void on_signal(int signal) {
   rdzv_server_stop(running);
 }
 
-static void stop_on_signals(rdzv_server *server) {
-  running = server;
-  struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+static void on_signals_do(void (*handler)(int)) {
+  const struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
   sigaction(SIGTERM, &action, NULL);
   sigaction(SIGINT, &action, NULL);
 }
@@ -107,11 +106,16 @@ static void raise_descriptor_limit(void) {
 
 static int serve(rdzv_server *server, const struct settings *settings) {
   rdzv_error error;
-  stop_on_signals(server);
-  if (settings->port_file && write_port_file(settings->port_file, rdzv_server_port(server)) < 0) return EXIT_IO;
+  running = server;
+  on_signals_do(on_signal);
+  if (settings->port_file && write_port_file(settings->port_file, rdzv_server_port(server)) < 0) {
+    on_signals_do(SIG_IGN);
+    return EXIT_IO;
+  }
   printf("rdzv: serving on %s\n", rdzv_server_address(server));
   fflush(stdout);
   const int result = rdzv_server_run(server, &error);
+  on_signals_do(SIG_IGN); /* it ends, and there is nothing left to stop */
   if (result < 0) complain(me, "%s", error.message);
   if (settings->port_file) unlink(settings->port_file);
   return exit_code_of(result);
@@ -134,15 +138,23 @@ static rdzv_server_options options_of(const struct settings *settings) {
 }
 
 int cmd_serve(int argc, char **argv) {
-  struct settings settings = {.port = RDZV_DEFAULT_PORT, .log_level = RDZV_LOG_WARNING};
+  struct settings settings = {.port = RDZV_DEFAULT_PORT,
+                              .log_level = RDZV_LOG_WARNING,
+                              .max_connections = 65536,
+                              .max_key_bytes = 8192,
+                              .max_value_bytes = 8 << 20,
+                              .max_keys = 131072,
+                              .max_memory = 1 << 30,
+                              .request_timeout = 60000};
   const int rest = parse(argc, argv, &settings);
   if (rest < 0) return rest == -2 ? EXIT_YES : EXIT_USAGE;
   if (settings.port < 0 || settings.port > 65535) {
     complain(me, "--port: invalid value '%lld': it takes a number from 0 to 65535", (long long)settings.port);
     return EXIT_USAGE;
   }
-  if (settings.max_connections < 0 || settings.max_keys < 0) {
-    complain(me, "a limit cannot be negative");
+  if (settings.max_connections < 1 || settings.max_keys < 1 || settings.max_key_bytes < 1 ||
+      settings.max_value_bytes < 1 || settings.max_memory < 1 || settings.request_timeout < 1) {
+    complain(me, "a limit must be above 0");
     return EXIT_USAGE;
   }
   rdzv_server_options options = options_of(&settings);

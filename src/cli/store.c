@@ -12,7 +12,7 @@
 
 static const char *const me = "rdzv store";
 
-enum { DEFAULT_TIMEOUT_MS = 30000 };
+enum { DEFAULT_TIMEOUT_MS = 30000, AT_ONCE_MS = 2000 /* for the server, where keys are not waited for */ };
 
 struct settings {
   const char *endpoint;
@@ -224,7 +224,7 @@ static bool check_arguments(const struct operation *operation, int argc, char **
   const int once = (int)strcspn(operation->arguments, "+");
   const bool repeats = operation->arguments[once] == '+';
   if (argc < once || (repeats ? argc % once != 0 : argc != once)) {
-    complain(me, "usage: rdzv store [OPTION...] %s", operation->usage);
+    complain(me, "usage: rdzv store [OPTION...] %s (options stand before the operation)", operation->usage);
     return false;
   }
   for (int i = 0; i < argc; i++) {
@@ -262,7 +262,7 @@ static int parse(int argc, char **argv, struct settings *to) {
       "  num-keys                print how many keys there are\n"
       "  mget K...               wait for the keys, print their values\n"
       "  mset K V [K V]...       set several keys in one step\n\n"
-      "A value of '-' is read from stdin.\n\n"
+      "V or DESIRED given as '-' is read from stdin.\n\n"
       "exit codes: 0 yes, 1 no or not there, 2 usage, 3 connection, 4 timeout, 5 outcome unknown, 6 refused, 7 I/O\n"};
   return options_parse(&command, argc, argv);
 }
@@ -276,7 +276,7 @@ static const struct operation *find_operation(const char *name) {
 /* The first lines about a server that is not there yet are worth seeing: without them a wait looks like a hang. */
 static int open_store(const struct settings *settings, rdzv_store **out, rdzv_error *error) {
   const rdzv_log log = stderr_log(RDZV_LOG_INFO);
-  const int64_t timeout = settings->timeout ? settings->timeout : DEFAULT_TIMEOUT_MS;
+  const int64_t timeout = settings->timeout ? settings->timeout : AT_ONCE_MS;
   if (settings->file) {
     const rdzv_file_options options = {.size = sizeof options, .timeout_ms = timeout, .log = log};
     return rdzv_store_open_file(settings->file, &options, out, error);

@@ -15,6 +15,7 @@
 #include "base/net.h"
 #include "server/server.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <utlist.h>
 
@@ -52,13 +53,21 @@ void conn_doom(struct conn *conn, int code, const char *why) {
   LL_PREPEND2(server->doomed, conn, doomed_next);
 }
 
+/* The spare is kept for the next time it is needed. */
 static void on_closed(uv_handle_t *handle) {
   struct conn *conn = (struct conn *)handle;
+  struct rdzv_server *server = conn->server;
   buf_free(&conn->in);
   buf_free(&conn->out);
   buf_free(&conn->sending);
-  budget_give(&conn->server->budget, conn->charged + sizeof *conn);
-  free(conn);
+  budget_give(&server->budget, conn->charged);
+  if (server->spare) {
+    free(conn);
+    return;
+  }
+  *conn = (struct conn){0};
+  server->spare = conn;
+  if (server->accept_is_due && !server->stopping) conn_accept((uv_stream_t *)&server->listener, 0);
 }
 
 /* A client of our dialect is told why, if its socket takes it; the log is told in any case. */
@@ -98,7 +107,11 @@ static bool charge(struct conn *conn) {
 
 static void on_written(uv_write_t *request, int status);
 
+static bool start_reading(struct conn *conn);
+static void stop_reading(struct conn *conn);
+
 static void send_kept(struct conn *conn) {
+  stop_reading(conn);
   conn->sending = conn->out;
   conn->out = (struct buf){0};
   conn->writing = true;
@@ -139,10 +152,13 @@ static void flush(struct conn *conn) {
 }
 
 void conn_send(struct conn *conn, const void *data, size_t len) {
-  if (conn == conn->server->active)
+  if (conn == conn->server->active) {
     wire_put(&conn->server->answers, data, len);
-  else
+    if (conn->server->answers.buf.len >= ANSWER_BYTES) flush(conn); /* one request may wake many of its own waits */
+  } else {
     write_out(conn, data, len);
+    if (!conn->is_doomed) timeouts_note(conn);
+  }
 }
 
 /* ---- the way in -------------------------------------------------------------------------------------------- */
@@ -186,6 +202,7 @@ static void on_read(uv_stream_t *stream, ssize_t got, const uv_buf_t *buffer) {
 }
 
 static bool start_reading(struct conn *conn) {
+  if (conn->reading) return true;
   conn->reading = uv_read_start((uv_stream_t *)&conn->tcp, on_room, on_read) == 0;
   return conn->reading;
 }
@@ -195,6 +212,19 @@ static void stop_reading(struct conn *conn) {
   conn->reading = false;
 }
 
+/* A request that cannot be read. What is over a limit is told with its size and the limit. */
+static void doom_for_request(struct conn *conn) {
+  struct rdzv_server *server = conn->server;
+  const struct wire_scan *scan = &conn->decoder.scan;
+  if (!scan->over_limit) {
+    conn_doom(conn, RDZV_E_PROTOCOL, scan->why);
+    return;
+  }
+  snprintf(server->doom_text, sizeof server->doom_text, "%s: %llu, and at most %llu are allowed", scan->why,
+           (unsigned long long)scan->size, (unsigned long long)scan->limit);
+  conn_doom(conn, RDZV_E_LIMIT, server->doom_text);
+}
+
 /* Executes what has come whole, as long as the client takes its answers. Gives the number of bytes used. */
 static size_t execute_all(struct conn *conn, const uint8_t *data, size_t len) {
   struct rdzv_server *server = conn->server;
@@ -202,7 +232,7 @@ static size_t execute_all(struct conn *conn, const uint8_t *data, size_t len) {
   while (!conn->is_doomed && !conn->writing) {
     struct wire_request request;
     const enum wire_result result = wire_decode(&conn->decoder, &server->limits, data + used, len - used, &request);
-    if (result == WIRE_BAD) conn_doom(conn, RDZV_E_PROTOCOL, conn->decoder.scan.why);
+    if (result == WIRE_BAD) doom_for_request(conn);
     if (result != WIRE_DONE) break;
     execute(conn, &request, data + used);
     used += request.size;
@@ -228,7 +258,6 @@ static void process(struct conn *conn, const uint8_t *data, size_t len) {
   conn->server->active = NULL;
   if (conn->is_doomed) return;
   if (used < len || data == conn->in.data) keep_rest(conn, data, used, len);
-  if (conn->writing) stop_reading(conn);
   timeouts_note(conn);
 }
 
@@ -239,11 +268,13 @@ static void on_written(uv_write_t *request, int status) {
   conn->writing = false;
   buf_free(&conn->sending);
   charge(conn);
+  timeouts_restart(conn);
   if (status == UV_ECANCELED) return; /* it is being closed */
   if (status < 0) conn_doom(conn, RDZV_E_CONNECTION, NULL);
   if (!conn->is_doomed && conn->out.len > 0) send_kept(conn);
   if (!conn->is_doomed && !conn->writing) process(conn, conn->in.data, conn->in.len);
   if (!conn->is_doomed && !conn->writing && !start_reading(conn)) conn_doom(conn, RDZV_E_CONNECTION, NULL);
+  if (!conn->is_doomed) timeouts_note(conn);
   conn_reap(server);
 }
 
@@ -261,6 +292,7 @@ static void greet(struct conn *conn) {
     timeouts_note(conn);
 }
 
+/* libuv has the new socket and listens on only when it is taken over, so taken over it must be. */
 void conn_accept(uv_stream_t *listener, int status) {
   struct rdzv_server *server = listener->data;
   if (status < 0) {
@@ -268,14 +300,18 @@ void conn_accept(uv_stream_t *listener, int status) {
     return;
   }
   struct conn *conn = calloc(1, sizeof *conn);
-  if (!conn) return; /* libuv keeps the socket and asks again */
+  const bool is_spare = !conn;
+  if (is_spare) conn = server->spare, server->spare = NULL;
+  server->accept_is_due = !conn;
+  if (!conn) return;
   conn->server = server;
   uv_tcp_init(&server->loop, &conn->tcp);
-  budget_take(&server->budget, sizeof *conn);
   DL_APPEND(server->conns, conn);
   server->conns_count++;
   if (uv_accept(listener, (uv_stream_t *)&conn->tcp) < 0)
     conn_doom(conn, RDZV_E_CONNECTION, NULL);
+  else if (is_spare)
+    conn_doom(conn, RDZV_E_NO_MEMORY, "no memory is left for it");
   else
     greet(conn);
   conn_reap(server);

@@ -131,19 +131,18 @@ static int multi_get(struct conn *conn, const struct wire_request *request, stru
   return 0;
 }
 
-/* All or nothing: whether there is room for all is looked at before the first is set. */
 static int multi_set(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
-  enum { KEY_OVERHEAD = 256 };
-  const struct budget *budget = &conn->server->budget;
-  if (request->list.len + request->count * KEY_OVERHEAD > budget->max - budget->used) return RDZV_E_LIMIT;
-  rdzv_bytes list = request->list;
+  struct rdzv_server *server = conn->server;
+  rdzv_bytes *keys = server_bytes(server, 2 * request->count);
+  if (!keys) return RDZV_E_NO_MEMORY;
+  rdzv_bytes *values = keys + request->count, list = request->list;
   for (size_t i = 0; i < request->count; i++) {
-    const rdzv_bytes key = wire_list_next(&list);
-    const int result = ks_set(conn->server->ks, key, wire_list_next(&list));
-    if (result < 0) return result;
+    keys[i] = wire_list_next(&list);
+    values[i] = wire_list_next(&list);
   }
-  ok(conn, out);
-  return 0;
+  const int result = ks_multi_set(server->ks, keys, values, request->count);
+  if (result == 0) ok(conn, out);
+  return result;
 }
 
 static int cancel_wait(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {

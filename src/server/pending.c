@@ -35,11 +35,9 @@ struct blocking {
 
 /* The request's keys as an array; NULL: no memory. */
 static const rdzv_bytes *key_array(struct rdzv_server *server, const struct wire_request *request) {
-  server->keys.len = 0;
-  if (!buf_reserve(&server->keys, request->count * sizeof(rdzv_bytes) + 1)) return NULL;
-  rdzv_bytes *keys = (rdzv_bytes *)(void *)server->keys.data;
+  rdzv_bytes *keys = server_bytes(server, request->count);
   rdzv_bytes list = request->list;
-  for (size_t i = 0; i < request->count; i++) keys[i] = wire_list_next(&list);
+  for (size_t i = 0; keys && i < request->count; i++) keys[i] = wire_list_next(&list);
   return keys;
 }
 
@@ -213,6 +211,10 @@ static void run_again(struct rdzv_server *server, struct pending *pending) {
   struct wire_decoder decoder = {.dialect = WIRE_RDZV};
   struct wire_request request;
   wire_decode(&decoder, &server->limits, pending->request, pending->size, &request); /* it was whole before */
+  if (conn->is_doomed) { /* what it was woken for is for the next */
+    if (pending->op == WIRE_QUEUE_POP_WAIT) ks_queue_pass_on(server->ks, request.key);
+    return;
+  }
   const struct blocking *row = &blocking[pending->op];
   struct wire_writer out = {0};
   if (!row->answer(conn, &request, &out)) {

@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #include <utlist.h>
 
@@ -31,8 +32,8 @@ static int check_options(const rdzv_server_options *options, rdzv_error *error) 
     return error_set(error, RDZV_E_INVALID, "invalid port %d: it is not from 1 to 65535", options->port);
   if (options->request_timeout_ms < 0 || options->idle_timeout_ms < 0)
     return error_set(error, RDZV_E_INVALID, "invalid timeout: it is negative");
-  if (options->max_value_bytes > SIZE_MAX / 4 || options->max_memory > SIZE_MAX / 2)
-    return error_set(error, RDZV_E_INVALID, "invalid limit: it is more than this machine can address");
+  if (options->max_value_bytes > 1u << 30 || options->max_key_bytes > 1u << 30)
+    return error_set(error, RDZV_E_INVALID, "invalid limit on a key or a value: it is more than 1 GiB");
   return 0;
 }
 
@@ -43,6 +44,12 @@ static struct wire_limits limits_of(const rdzv_server_options *options) {
   size_t message = two_values > least ? two_values : least;
   if (message > options->max_memory) message = options->max_memory;
   return (struct wire_limits){options->max_key_bytes, options->max_value_bytes, options->max_keys, message};
+}
+
+rdzv_bytes *server_bytes(struct rdzv_server *server, size_t count) {
+  server->bytes.len = 0;
+  if (!buf_reserve(&server->bytes, count * sizeof(rdzv_bytes) + 1)) return NULL;
+  return (rdzv_bytes *)(void *)server->bytes.data;
 }
 
 static void on_handle_closed(uv_handle_t *handle) { (void)handle; }
@@ -84,8 +91,9 @@ static void free_parts(struct rdzv_server *server) {
   ks_free(server->ks);
   buf_free(&server->answers.buf);
   buf_free(&server->aside.buf);
-  buf_free(&server->keys);
+  buf_free(&server->bytes);
   free(server->read_buffer);
+  free(server->spare);
   free(server);
 }
 
@@ -98,10 +106,14 @@ static struct rdzv_server *server_new(const rdzv_server_options *options) {
   server->budget.max = options->max_memory;
   server->ks = ks_new(&server->budget, &pending_events, server);
   server->read_buffer = malloc(READ_BYTES);
-  if (!server->ks || !server->read_buffer || getrandom(&server->instance, sizeof server->instance, 0) < 0) {
+  server->spare = calloc(1, sizeof *server->spare);
+  struct siphash_seed seed;
+  const bool made = server->ks && server->read_buffer && server->spare;
+  if (!made || getrandom(&server->instance, sizeof server->instance, 0) < 0 || getrandom(&seed, sizeof seed, 0) < 0) {
     free_parts(server);
     return NULL;
   }
+  ks_seed(server->ks, seed);
   server->instance |= 1; /* 0 is no instance */
   return server;
 }
@@ -117,8 +129,21 @@ static int set_up(struct rdzv_server *server, rdzv_server_options *own, rdzv_err
   return result;
 }
 
+/* More clients than the process may have descriptors would be turned away without a word. */
+static void fit_descriptors(rdzv_server_options *own) {
+  enum { FOR_OTHERS = 32 };
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur == RLIM_INFINITY) return;
+  const size_t most = limit.rlim_cur > 2 * FOR_OTHERS ? (size_t)limit.rlim_cur - FOR_OTHERS : FOR_OTHERS;
+  if (own->max_connections <= most) return;
+  log_line(&own->log, RDZV_LOG_INFO, "at most %zu clients, as the process may open %llu descriptors", most,
+           (unsigned long long)limit.rlim_cur);
+  own->max_connections = most;
+}
+
 static int open_server(rdzv_server_options *own, rdzv_server **out, rdzv_error *error) {
   fill_defaults(own);
+  fit_descriptors(own);
   int result = check_options(own, error);
   if (result < 0) return result;
   struct rdzv_server *server = server_new(own);

@@ -54,6 +54,8 @@ struct rdzv_server {
   struct keyspace *ks;
   struct conn *conns;
   size_t conns_count;
+  struct conn *spare;      /* for a client that there is no memory for: accepted, told, closed */
+  bool accept_is_due;      /* the spare was not there either */
   struct conn *doomed;     /* closed when the request under way is done */
   struct conn *unfinished; /* half a request came, or an answer is not read; oldest first */
   struct conn *idle;       /* longest idle first; only with an idle timeout */
@@ -62,8 +64,9 @@ struct rdzv_server {
   struct conn *active;        /* whose requests are being executed */
   struct wire_writer answers; /* to the active one */
   struct wire_writer aside;   /* to another one, for a moment */
-  struct buf keys;            /* a list of keys as an array of rdzv_bytes */
+  struct buf bytes;           /* of server_bytes */
   char *read_buffer;
+  char doom_text[128]; /* of the active one */
 
   int64_t refusals_second; /* for not writing more than some lines a second about bad clients */
   unsigned refusals;
@@ -86,7 +89,7 @@ struct conn {
   int64_t since;  /* when it became unfinished */
   int64_t last_request;
   uint64_t requests_seen; /* decoder.requests when `since` was set */
-  const char *doom_why;   /* static text; NULL: it left by itself */
+  const char *doom_why;   /* valid until it is reaped; NULL: it left by itself */
   int doom_code;
   bool writing;
   bool reading;
@@ -100,12 +103,17 @@ void conn_accept(uv_stream_t *listener, int status);
 /* Sends bytes to a client: gathered if it is the active one, at once if not. */
 void conn_send(struct conn *conn, const void *data, size_t len);
 
-/* Has the connection closed as soon as the request under way is done. The reason, a static text, is logged, and sent
- * to a client of our dialect; NULL: it left by itself. */
+/* Has the connection closed as soon as the request under way is done. The reason, which is not copied, is logged,
+ * and sent to a client of our dialect; NULL: it left by itself. */
 void conn_doom(struct conn *conn, int code, const char *why);
 
 /* Closes all that are doomed. */
 void conn_reap(struct rdzv_server *server);
+
+/* ---- server.c ---- */
+
+/* Room for an array of that many keys and values, until the next call; NULL: no memory. */
+rdzv_bytes *server_bytes(struct rdzv_server *server, size_t count);
 
 /* ---- execute.c ---- */
 void execute(struct conn *conn, const struct wire_request *request, const uint8_t *data);
@@ -137,6 +145,9 @@ int timeouts_start(struct rdzv_server *server);
 
 /* Called after each event of a connection: notes whether it has something unfinished and when it was last active. */
 void timeouts_note(struct conn *conn);
+
+/* The client has read an answer: the clock for what is still unfinished starts anew. */
+void timeouts_restart(struct conn *conn);
 void timeouts_forget(struct conn *conn);
 
 #endif

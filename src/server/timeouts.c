@@ -50,15 +50,19 @@ int timeouts_start(struct rdzv_server *server) {
   return uv_timer_start(&server->tick, on_tick, (uint64_t)period, (uint64_t)period);
 }
 
-/* A request that was finished since, or a write that was, starts the clock anew for what is left. */
+void timeouts_restart(struct conn *conn) {
+  if (conn->is_unfinished) DL_DELETE2(conn->server->unfinished, conn, unfinished_prev, unfinished_next);
+  conn->is_unfinished = false;
+}
+
+/* A request that was finished since starts the clock anew for what is left. */
 static void note_unfinished(struct conn *conn) {
   struct rdzv_server *server = conn->server;
   const bool unfinished = conn->in.len > 0 || conn->writing;
-  const bool same = conn->is_unfinished && unfinished && conn->requests_seen == conn->decoder.requests;
-  if (same) return;
-  if (conn->is_unfinished) DL_DELETE2(server->unfinished, conn, unfinished_prev, unfinished_next);
-  conn->is_unfinished = unfinished;
+  if (conn->is_unfinished && unfinished && conn->requests_seen == conn->decoder.requests) return;
+  timeouts_restart(conn);
   if (!unfinished) return;
+  conn->is_unfinished = true;
   conn->since = now_ms(server);
   conn->requests_seen = conn->decoder.requests;
   DL_APPEND2(server->unfinished, conn, unfinished_prev, unfinished_next);
@@ -78,9 +82,7 @@ void timeouts_note(struct conn *conn) {
 }
 
 void timeouts_forget(struct conn *conn) {
-  struct rdzv_server *server = conn->server;
-  if (conn->is_unfinished) DL_DELETE2(server->unfinished, conn, unfinished_prev, unfinished_next);
-  conn->is_unfinished = false;
-  if (conn->idle_prev) DL_DELETE2(server->idle, conn, idle_prev, idle_next); /* NOLINT: see utlist */
+  timeouts_restart(conn);
+  if (conn->idle_prev) DL_DELETE2(conn->server->idle, conn, idle_prev, idle_next); /* NOLINT: see utlist */
   conn->idle_prev = NULL;
 }

@@ -226,8 +226,8 @@ static int open_and_read(struct journal *journal, int flags, int kind, int *fd, 
 }
 
 int journal_refresh(struct journal *journal, const struct store_call *call) {
-  int fd;
-  int64_t size;
+  int fd = -1;
+  int64_t size = 0;
   const int result = open_and_read(journal, O_RDONLY, LOCK_SH, &fd, &size, call);
   if (fd >= 0) unlock_and_close(fd);
   return result;
@@ -239,7 +239,7 @@ static int cut_off(const struct journal *journal, rdzv_error *error) {
 }
 
 int journal_begin(struct journal *journal, bool create, const struct store_call *call) {
-  int64_t size;
+  int64_t size = 0;
   int result = open_and_read(journal, O_RDWR | (create ? O_CREAT : 0), LOCK_EX, &journal->fd, &size, call);
   if (result < 0 || journal->fd < 0 || size == journal->pos) return result;
   log_line(journal->log, RDZV_LOG_WARNING, "'%s': cutting off %lld bytes of a record that its writer did not finish",

@@ -14,6 +14,7 @@
 #include <pthread.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <sys/random.h>
 
 struct shared {
   pthread_mutex_t lock;
@@ -160,11 +161,8 @@ static int hash_append(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, stru
 
 static int hash_multi_set(rdzv_store *store, const rdzv_bytes *keys, const rdzv_bytes *values, size_t count,
                           struct store_call *call) {
-  struct keyspace *ks = lock(store);
-  int result = 0;
-  size_t i = 0;
-  for (; i < count && result == 0; i++) result = ks_set(ks, keys[i], values[i]);
-  return finish(store, result, "set", result < 0 ? keys[i - 1] : (rdzv_bytes){0}, call);
+  const int result = ks_multi_set(lock(store), keys, values, count);
+  return finish(store, result, "set", count ? keys[0] : (rdzv_bytes){0}, call);
 }
 
 static int hash_list_keys(rdzv_store *store, rdzv_value **out, size_t *count, struct store_call *call) {
@@ -320,10 +318,13 @@ static struct shared *shared_new(void) {
   if (!shared) return NULL;
   shared->budget.max = SIZE_MAX;
   shared->ks = ks_new(&shared->budget, &events, NULL);
-  if (!shared->ks) {
+  struct siphash_seed seed;
+  if (!shared->ks || getrandom(&seed, sizeof seed, 0) < 0) {
+    ks_free(shared->ks);
     free(shared);
     return NULL;
   }
+  ks_seed(shared->ks, seed);
   pthread_mutex_init(&shared->lock, NULL);
   atomic_init(&shared->handles, 1);
   return shared;

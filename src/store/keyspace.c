@@ -47,6 +47,7 @@ struct keyspace {
   struct entry *entries;
   size_t count;     /* of entries with a value */
   uint64_t version; /* the last one given out */
+  struct siphash_seed seed;
   struct budget *budget;
   struct ks_events events;
   void *user;
@@ -61,15 +62,22 @@ struct keyspace *ks_new(struct budget *budget, const struct ks_events *events, v
   return ks;
 }
 
+void ks_seed(struct keyspace *ks, struct siphash_seed seed) { ks->seed = seed; }
+
 /* ---- entries ---------------------------------------------------------------------------------------------- */
 
 static rdzv_bytes key_of(const struct entry *entry) { return (rdzv_bytes){entry->key, entry->key_len}; }
 static rdzv_bytes value_of(const struct entry *entry) { return (rdzv_bytes){entry->value, entry->value_len}; }
 
+static unsigned hash_of(const struct keyspace *ks, const void *data, size_t len) {
+  return (unsigned)siphash(&ks->seed, data, len);
+}
+
 static struct entry *find(const struct keyspace *ks, rdzv_bytes key) {
   struct entry *entry;
   const void *data = key.len ? key.data : ""; /* an empty key may come as NULL */
-  HASH_FIND(hh, ks->entries, data, key.len, entry);
+  const unsigned hash = hash_of(ks, data, key.len);
+  HASH_FIND_BYHASHVALUE(hh, ks->entries, data, key.len, hash, entry);
   return entry;
 }
 
@@ -80,7 +88,8 @@ static int make(struct keyspace *ks, rdzv_bytes key, struct entry **out) {
   if (entry) {
     entry->key_len = key.len;
     bytes_copy(entry->key, key.data, key.len);
-    HASH_ADD_KEYPTR(hh, ks->entries, entry->key, entry->key_len, entry);
+    const unsigned hash = hash_of(ks, entry->key, entry->key_len);
+    HASH_ADD_KEYPTR_BYHASHVALUE(hh, ks->entries, entry->key, entry->key_len, hash, entry);
   }
   if (!entry || !entry->hh.tbl) { /* uthash leaves tbl NULL where it found no memory */
     free(entry);
@@ -298,7 +307,8 @@ static void written(struct keyspace *ks, struct entry *entry, struct before *bef
   rdzv_value_free(&before->copy);
 }
 
-/* Writes a value from `offset` on: 0 replaces it, its length appends. */
+/* Writes a value from `offset` on: 0 replaces it, its length appends. Without `wake`, who waits for the key to be there
+ * is left waiting, as BARRIER does it; who waits for its value is not. */
 static int write_value(struct keyspace *ks, rdzv_bytes key, size_t offset, rdzv_bytes value, bool wake) {
   struct entry *entry;
   int result = find_or_make(ks, key, &entry);
@@ -316,7 +326,10 @@ static int write_value(struct keyspace *ks, rdzv_bytes key, size_t offset, rdzv_
   entry->value_len = offset + value.len;
   entry->value[entry->value_len] = '\0';
   written(ks, entry, &before);
-  if (wake) wake_for_value(ks, entry);
+  if (wake)
+    wake_for_value(ks, entry);
+  else
+    wake_all(ks, entry, LINK_VALUE);
   return 0;
 }
 
@@ -337,19 +350,85 @@ int ks_parse_number(rdzv_bytes text, int64_t *number) {
   return 0;
 }
 
-static int add(struct keyspace *ks, rdzv_bytes key, int64_t delta, bool wake, int64_t *sum) {
+/* What the key's number will be. */
+static int add_up(const struct keyspace *ks, rdzv_bytes key, int64_t delta, int64_t *sum) {
   int64_t number = 0;
   rdzv_bytes old;
   if (ks_get(ks, key, &old) != 0 && ks_parse_number(old, &number) < 0) return RDZV_E_NOT_A_NUMBER;
-  number = (int64_t)((uint64_t)number + (uint64_t)delta); /* wraps */
+  *sum = (int64_t)((uint64_t)number + (uint64_t)delta); /* wraps */
+  return 0;
+}
+
+static int write_number(struct keyspace *ks, rdzv_bytes key, int64_t number, bool wake) {
   char text[24];
   const int len = snprintf(text, sizeof text, "%" PRId64, number);
-  const int result = write_value(ks, key, 0, (rdzv_bytes){text, (size_t)len}, wake);
+  return write_value(ks, key, 0, (rdzv_bytes){text, (size_t)len}, wake);
+}
+
+int ks_add(struct keyspace *ks, rdzv_bytes key, int64_t delta, int64_t *sum) {
+  int64_t number = 0;
+  int result = add_up(ks, key, delta, &number);
+  if (result == 0) result = write_number(ks, key, number, true);
   if (result == 0) *sum = number;
   return result;
 }
 
-int ks_add(struct keyspace *ks, rdzv_bytes key, int64_t delta, int64_t *sum) { return add(ks, key, delta, true, sum); }
+/* ---- several at once ---- */
+
+/* What a value is kept in until all of them have one. */
+struct place {
+  struct entry *entry;
+  char *value;
+};
+
+static int make_place(struct keyspace *ks, rdzv_bytes key, rdzv_bytes value, struct place *place) {
+  const int result = find_or_make(ks, key, &place->entry);
+  if (result < 0) return result;
+  if (!budget_take(ks->budget, value.len + 1)) return RDZV_E_LIMIT;
+  place->value = malloc(value.len + 1);
+  if (!place->value) {
+    budget_give(ks->budget, value.len + 1);
+    return RDZV_E_NO_MEMORY;
+  }
+  bytes_copy(place->value, value.data, value.len);
+  place->value[value.len] = '\0';
+  return 0;
+}
+
+static void give_up_places(struct keyspace *ks, struct place *places, const rdzv_bytes *keys, const rdzv_bytes *values,
+                           size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    if (places[i].value) budget_give(ks->budget, values[i].len + 1);
+    free(places[i].value);
+    struct entry *entry = find(ks, keys[i]); /* one that was named twice may be gone already */
+    if (entry) drop_if_unused(ks, entry);
+  }
+}
+
+/* Nothing of this can fail; a watcher that there is no memory for is told an empty old value. */
+static void take_place(struct keyspace *ks, struct place *place, size_t len) {
+  struct entry *entry = place->entry;
+  struct before before;
+  keep_before(entry, &before);
+  budget_give(ks->budget, entry->value_cap);
+  free(entry->value);
+  entry->value = place->value;
+  entry->value_len = len;
+  entry->value_cap = len + 1;
+  written(ks, entry, &before);
+  wake_for_value(ks, entry);
+}
+
+int ks_multi_set(struct keyspace *ks, const rdzv_bytes *keys, const rdzv_bytes *values, size_t count) {
+  struct place *places = calloc(count ? count : 1, sizeof *places);
+  if (!places) return RDZV_E_NO_MEMORY;
+  int result = 0;
+  for (size_t i = 0; i < count && result == 0; i++) result = make_place(ks, keys[i], values[i], &places[i]);
+  if (result < 0) give_up_places(ks, places, keys, values, count);
+  for (size_t i = 0; i < count && result == 0; i++) take_place(ks, &places[i], values[i].len);
+  free(places);
+  return result;
+}
 
 int ks_compare_set(struct keyspace *ks, rdzv_bytes key, rdzv_bytes expected, rdzv_bytes desired, rdzv_bytes *now) {
   rdzv_bytes value;
@@ -458,9 +537,8 @@ void ks_queue_pass_on(struct keyspace *ks, rdzv_bytes key) {
 
 int ks_barrier(struct keyspace *ks, rdzv_bytes key, int64_t size, bool *full) {
   int64_t count = 0;
-  const int result = add(ks, key, 1, false, &count);
+  const int result = add_up(ks, key, 1, &count);
   if (result < 0) return result;
   *full = count >= size;
-  if (*full) wake_for_value(ks, find(ks, key));
-  return 0;
+  return write_number(ks, key, count, *full);
 }

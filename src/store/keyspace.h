@@ -9,6 +9,7 @@
 #define RDZV_STORE_KEYSPACE_H
 
 #include "base/budget.h"
+#include "base/siphash.h"
 
 #include <rdzv/bytes.h>
 #include <rdzv/error.h>
@@ -44,12 +45,18 @@ struct ks_events {
 /* NULL: no memory. budget must outlive it. */
 struct keyspace *ks_new(struct budget *budget, const struct ks_events *events, void *user);
 
+/* Makes the places of keys in its table unpredictable, where keys come from strangers. Before the first key. */
+void ks_seed(struct keyspace *ks, struct siphash_seed seed);
+
 /* Frees it; waiters still listed are forgotten without a call. NULL is fine. */
 void ks_free(struct keyspace *ks);
 
 /* The operations that change something return 0, RDZV_E_NO_MEMORY or RDZV_E_LIMIT (budget) and, where said,
  * RDZV_E_NOT_A_NUMBER; on an error nothing is changed. Bytes that are given out are valid until the next change. */
 int ks_set(struct keyspace *ks, rdzv_bytes key, rdzv_bytes value);
+
+/* Sets all or none. */
+int ks_multi_set(struct keyspace *ks, const rdzv_bytes *keys, const rdzv_bytes *values, size_t count);
 int ks_append(struct keyspace *ks, rdzv_bytes key, rdzv_bytes value);
 int ks_add(struct keyspace *ks, rdzv_bytes key, int64_t delta, int64_t *sum); /* RDZV_E_NOT_A_NUMBER */
 

@@ -66,6 +66,7 @@ void rdzv_store_close(rdzv_store *store) {
 void rdzv_store_cancel(rdzv_store *store) { cancel_raise(&store->cancel); }
 
 int rdzv_store_clone(rdzv_store *store, rdzv_store **out, rdzv_error *error) {
+  if (cancel_raised(&store->cancel)) return error_set(error, RDZV_E_CANCELED, "clone: the store was canceled");
   const int result = store->ops->clone(store, out, error);
   if (result == 0) atomic_store(&(*out)->timeout_ms, atomic_load(&store->timeout_ms));
   return result;
@@ -104,7 +105,13 @@ int rdzv_store_check(rdzv_store *store, const rdzv_bytes *keys, size_t count, bo
   CALL(RDZV_TIMEOUT_STORE, check, keys, count, all);
 }
 
+static int check_timeout(int64_t timeout_ms, rdzv_error *error) {
+  if (timeout_ms >= 0 || timeout_ms == RDZV_TIMEOUT_STORE) return 0;
+  return error_set(error, RDZV_E_INVALID, "invalid timeout of %lld ms: it is negative", (long long)timeout_ms);
+}
+
 int rdzv_store_wait(rdzv_store *store, const rdzv_bytes *keys, size_t count, int64_t timeout_ms, rdzv_error *error) {
+  if (check_timeout(timeout_ms, error) < 0) return RDZV_E_INVALID;
   CALL(timeout_ms, wait, keys, count);
 }
 
@@ -167,5 +174,6 @@ int rdzv_store_compare_set_version(rdzv_store *store, rdzv_bytes key, uint64_t e
 
 int rdzv_store_wait_changed(rdzv_store *store, rdzv_bytes key, uint64_t known, int64_t timeout_ms, rdzv_value *out,
                             uint64_t *version, rdzv_error *error) {
+  if (check_timeout(timeout_ms, error) < 0) return RDZV_E_INVALID;
   CALL(timeout_ms, wait_changed, key, known, out, version);
 }

@@ -109,9 +109,15 @@ static int wait_v2(struct tcp_store *tcp, const struct args *args, struct store_
   }
 }
 
-/* Waits at a PyTorch server until the keys are there. */
+/* Waits at a PyTorch server until the keys are there, or at least it says so. */
 static int wait_foreign(struct tcp_store *tcp, const struct args *args, struct store_call *call) {
   return tcp->conn.dialect == WIRE_V1 ? wait_v1(tcp, args, call) : wait_v2(tcp, args, call);
+}
+
+/* It said so and was wrong: is there time to wait again? */
+static int wait_again(struct store_call *call) {
+  if (deadline_left(call->until) > 0) return 0;
+  return error_set(call->error, RDZV_E_TIMEOUT, "timed out after %lld ms", (long long)call->timeout_ms);
 }
 
 /* ---- attempts ----------------------------------------------------------------------------------------------- */
@@ -133,6 +139,8 @@ static int try_wait(struct tcp_store *tcp, void *arg, struct store_call *call) {
     int result = wait_foreign(tcp, args, call);
     if (result == 0) result = ask_check(tcp, args, &all, call);
     if (result < 0 || all) return result;
+    result = wait_again(call);
+    if (result < 0) return result;
   }
 }
 
@@ -143,27 +151,47 @@ static int get_ours(struct tcp_store *tcp, const struct args *args, struct store
   return result < 0 ? result : copy_list(tcp, args->out, args->count, call);
 }
 
-/* One GET for each key and a CHECK of all behind them, in one segment. */
-static int read_foreign(struct tcp_store *tcp, const struct args *args, bool *all, struct store_call *call) {
-  for (size_t i = 0; i < args->count; i++) {
+/* So many keys are asked for before the answers are read: a server that waits for us to read them does not read. */
+enum { READ_BATCH = 100 };
+
+static int read_batch_v1(struct tcp_store *tcp, const rdzv_bytes *keys, size_t count, rdzv_value *out,
+                         struct store_call *call) {
+  for (size_t i = 0; i < count; i++) {
     tcp_put_op(tcp, WIRE_GET);
-    tcp_put_key(tcp, args->keys[i]);
+    tcp_put_key(tcp, keys[i]);
   }
-  tcp_put_keys(tcp, WIRE_CHECK, args->keys, args->count);
   int result = tcp_send(tcp, call);
-  for (size_t i = 0; i < args->count && result == 0; i++) {
+  for (size_t i = 0; i < count && result == 0; i++) {
     result = tcp_answer(tcp, "v", 0, call);
-    if (result == 0) result = copy_field(tcp, 0, &args->out[i], call);
+    if (result == 0) result = copy_field(tcp, 0, &out[i], call);
     if (result == 0) tcp_conn_consume(&tcp->conn);
   }
-  uint64_t absent = 0;
-  if (result == 0) result = tcp_answer_number(tcp, "b", &absent, call);
-  *all = absent == 0;
   return result;
 }
 
-/* An empty value of a key that is not there is no value: a PyTorch 2.x server answers it for a key that was deleted
- * after the wait. */
+static int read_batch_v2(struct tcp_store *tcp, const rdzv_bytes *keys, size_t count, rdzv_value *out,
+                         struct store_call *call) {
+  tcp_put_keys(tcp, WIRE_MULTI_GET, keys, count);
+  int result = tcp_send(tcp, call);
+  if (result == 0) result = tcp_answer(tcp, "V", count, call);
+  return result < 0 ? result : copy_list(tcp, out, count, call);
+}
+
+/* Reads the values of keys that are there. *all: they still are. A 1.x server closes the connection where one is not; a
+ * 2.x server may answer an empty value, so where there is one the keys are checked. */
+static int read_foreign(struct tcp_store *tcp, const struct args *args, bool *all, struct store_call *call) {
+  const bool v1 = tcp->conn.dialect == WIRE_V1;
+  bool empty = false;
+  for (size_t at = 0; at < args->count; at += READ_BATCH) {
+    const size_t count = args->count - at < READ_BATCH ? args->count - at : READ_BATCH;
+    const int result = (v1 ? read_batch_v1 : read_batch_v2)(tcp, args->keys + at, count, args->out + at, call);
+    if (result < 0) return result;
+    for (size_t i = 0; i < count; i++) empty |= args->out[at + i].len == 0;
+  }
+  *all = true;
+  return empty && !v1 ? ask_check(tcp, args, all, call) : 0;
+}
+
 static int try_get(struct tcp_store *tcp, void *arg, struct store_call *call) {
   const struct args *args = arg;
   if (tcp_is_ours(tcp)) return get_ours(tcp, args, call);
@@ -172,9 +200,8 @@ static int try_get(struct tcp_store *tcp, void *arg, struct store_call *call) {
     int result = wait_foreign(tcp, args, call);
     if (result == 0) result = read_foreign(tcp, args, &all, call);
     if (result < 0 || all) return result;
-    bool empty = false;
-    for (size_t i = 0; i < args->count; i++) empty |= args->out[i].len == 0;
-    if (!empty) return 0;
+    result = wait_again(call);
+    if (result < 0) return result;
   }
 }
 
@@ -266,10 +293,10 @@ static int try_queue_pop(struct tcp_store *tcp, void *arg, struct store_call *ca
     if (result == RDZV_E_TIMEOUT && tcp->conn.fd < 0)
       return error_set(call->error, RDZV_E_OUTCOME_UNKNOWN, "the server did not say whether it gave up an item");
   } else {
-    do { /* until no other was faster */
+    while ((result = pop_at_once(tcp, args, call)) == RDZV_E_EMPTY) {
       result = wait_foreign(tcp, args, call);
-      if (result == 0) result = pop_at_once(tcp, args, call);
-    } while (result == RDZV_E_EMPTY);
+      if (result < 0) break;
+    }
   }
   if (result == 0) result = copy_field(tcp, 0, args->out, call);
   if (result == 0) tcp_conn_consume(&tcp->conn);
@@ -371,30 +398,64 @@ static int try_wait_changed(struct tcp_store *tcp, void *arg, struct store_call 
   return 0;
 }
 
-/* An operation that came late to PyTorch. 1.x does not have it; a 2.x server too old for it closes the connection. */
+/* An operation that came late to PyTorch's 2.x servers. One that does not know it closes the connection. */
 struct newer {
   tcp_attempt *attempt;
   void *args;
+  tcp_attempt *probe; /* harmless, and known to the same servers */
   const char *since;
 };
 
-static int try_newer(struct tcp_store *tcp, void *arg, struct store_call *call) {
-  const struct newer *newer = arg;
-  if (tcp->conn.dialect == WIRE_V1)
-    return error_set(call->error, RDZV_E_UNSUPPORTED, "the server is PyTorch's of 1.x; PyTorch's has it %s",
-                     newer->since);
-  const int result = newer->attempt(tcp, newer->args, call);
-  if (result != RDZV_E_CONNECTION || tcp_is_ours(tcp)) return result;
-  tcp_conn_drop(&tcp->conn);
-  call->error->code = RDZV_E_UNSUPPORTED;
-  return error_prefix(call->error, RDZV_E_UNSUPPORTED, "the server closed the connection; PyTorch's has it %s",
-                      newer->since);
+static int no_v1(struct tcp_store *tcp, const char *since, struct store_call *call) {
+  if (tcp->conn.dialect != WIRE_V1) return 0;
+  return error_set(call->error, RDZV_E_UNSUPPORTED, "the server is PyTorch's of 1.x; PyTorch's has it %s", since);
 }
 
-static int run_newer(rdzv_store *store, const char *what, const char *since, enum tcp_safety safety,
-                     tcp_attempt *attempt, void *args, const rdzv_bytes *key, struct store_call *call) {
-  struct newer newer = {attempt, args, since};
-  return tcp_run(store, what, key, key ? 1 : 0, safety, try_newer, &newer, call);
+/* Was the connection lost because of the operation? Then it happens again on a new one. */
+static int try_newer(struct tcp_store *tcp, void *arg, struct store_call *call) {
+  const struct newer *newer = arg;
+  int result = no_v1(tcp, newer->since, call);
+  if (result == 0) result = newer->attempt(tcp, newer->args, call);
+  if (result != RDZV_E_CONNECTION || tcp_is_ours(tcp) || deadline_left(tcp->until) == 0) return result;
+  rdzv_error lost = *call->error;
+  const bool sent = tcp->conn.sent;
+  tcp_conn_drop(&tcp->conn);
+  result = tcp_conn_open(&tcp->conn, tcp->until, call->cancel, call->error);
+  if (result == 0 && newer->probe(tcp, NULL, call) == RDZV_E_CONNECTION && deadline_left(tcp->until) > 0) {
+    tcp_conn_drop(&tcp->conn);
+    return error_set(call->error, RDZV_E_UNSUPPORTED, "the server closes the connection; PyTorch's has it %s",
+                     newer->since);
+  }
+  *call->error = lost;
+  tcp->conn.sent = sent;
+  return RDZV_E_CONNECTION;
+}
+
+static int probe_queues(struct tcp_store *tcp, void *unused, struct store_call *call) {
+  (void)unused;
+  const rdzv_bytes key = {0};
+  uint64_t len;
+  const struct args args = {.op = WIRE_QUEUE_LEN, .keys = &key, .count = 1, .number_out = &len};
+  return try_number(tcp, (void *)&args, call);
+}
+
+static int probe_list_keys(struct tcp_store *tcp, void *unused, struct store_call *call) {
+  (void)unused;
+  struct key_list list;
+  const int result = try_list_keys(tcp, &list, call);
+  if (result == 0) rdzv_values_free(list.keys, list.count);
+  return result;
+}
+
+static int run_queue_op(rdzv_store *store, const char *what, const rdzv_bytes *key, unsigned kind, tcp_attempt *attempt,
+                        void *args, struct store_call *call) {
+  struct newer newer = {attempt, args, probe_queues, "from 2.8 on"};
+  return tcp_run(store, what, key, 1, kind, try_newer, &newer, call);
+}
+
+static int try_append(struct tcp_store *tcp, void *arg, struct store_call *call) {
+  const int result = no_v1(tcp, "from 2.1 on", call);
+  return result < 0 ? result : try_write(tcp, arg, call);
 }
 
 /* ---- the operations ------------------------------------------------------------------------------------------ */
@@ -416,7 +477,7 @@ static int tcp_set(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, struct s
 static int tcp_multi_get(rdzv_store *store, const rdzv_bytes *keys, size_t count, rdzv_value *out,
                          struct store_call *call) {
   struct args args = {.keys = keys, .count = count, .out = out};
-  return tcp_run(store, "get", keys, count, TCP_REPEATABLE, try_get, &args, call);
+  return tcp_run(store, "get", keys, count, TCP_REPEATABLE | TCP_BLOCKS, try_get, &args, call);
 }
 
 static int tcp_get(rdzv_store *store, rdzv_bytes key, rdzv_value *out, struct store_call *call) {
@@ -429,6 +490,14 @@ static int tcp_compare_set(rdzv_store *store, rdzv_bytes key, rdzv_bytes expecte
   rdzv_value value = {0};
   struct args args = {.keys = &key, .values = &expected, .count = 1, .other = desired, .out = &value};
   return give(tcp_run(store, "compare and set", &key, 1, TCP_ONCE, try_compare_set, &args, call), &value, out);
+}
+
+/* As last seen, without taking the handle's turn. */
+static enum wire_dialect dialect_of(struct tcp_store *tcp) {
+  pthread_mutex_lock(&tcp->facts_lock);
+  const enum wire_dialect dialect = tcp->facts.dialect;
+  pthread_mutex_unlock(&tcp->facts_lock);
+  return dialect;
 }
 
 /* A PyTorch server closes the connection if the value is no number. Then the add was surely not done, and that is a
@@ -451,7 +520,7 @@ static int tcp_add(rdzv_store *store, rdzv_bytes key, int64_t delta, int64_t *su
   uint64_t number;
   struct args args = {.op = WIRE_ADD, .keys = &key, .count = 1, .number = (uint64_t)delta, .number_out = &number};
   const int result = tcp_run(store, "add to", &key, 1, TCP_ONCE, try_number, &args, call);
-  if (result == RDZV_E_OUTCOME_UNKNOWN && !tcp_is_ours(self(store))) return explain_add(store, key, call);
+  if (result == RDZV_E_OUTCOME_UNKNOWN && dialect_of(self(store)) != WIRE_RDZV) return explain_add(store, key, call);
   if (result == 0) *sum = (int64_t)number;
   return result;
 }
@@ -463,7 +532,7 @@ static int tcp_check(rdzv_store *store, const rdzv_bytes *keys, size_t count, bo
 
 static int tcp_wait(rdzv_store *store, const rdzv_bytes *keys, size_t count, struct store_call *call) {
   struct args args = {.keys = keys, .count = count};
-  return tcp_run(store, "wait for", keys, count, TCP_REPEATABLE, try_wait, &args, call);
+  return tcp_run(store, "wait for", keys, count, TCP_REPEATABLE | TCP_BLOCKS, try_wait, &args, call);
 }
 
 static int tcp_delete_key(rdzv_store *store, rdzv_bytes key, bool *deleted, struct store_call *call) {
@@ -484,7 +553,7 @@ static int tcp_num_keys(rdzv_store *store, int64_t *count, struct store_call *ca
 
 static int tcp_append(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, struct store_call *call) {
   struct args args = {.op = WIRE_APPEND, .keys = &key, .values = &value, .count = 1};
-  return run_newer(store, "append to", "from 2.1 on", TCP_ONCE, try_write, &args, &key, call);
+  return tcp_run(store, "append to", &key, 1, TCP_ONCE, try_append, &args, call);
 }
 
 static int tcp_multi_set(rdzv_store *store, const rdzv_bytes *keys, const rdzv_bytes *values, size_t count,
@@ -495,8 +564,8 @@ static int tcp_multi_set(rdzv_store *store, const rdzv_bytes *keys, const rdzv_b
 
 static int tcp_list_keys(rdzv_store *store, rdzv_value **out, size_t *count, struct store_call *call) {
   struct key_list list;
-  const int result =
-      run_newer(store, "list the keys", "since the end of 2025", TCP_REPEATABLE, try_list_keys, &list, NULL, call);
+  struct newer newer = {try_list_keys, &list, probe_list_keys, "since the end of 2025"};
+  const int result = tcp_run(store, "list the keys", NULL, 0, TCP_REPEATABLE, try_newer, &newer, call);
   if (result < 0) return result;
   *out = list.keys;
   *count = list.count;
@@ -505,19 +574,20 @@ static int tcp_list_keys(rdzv_store *store, rdzv_value **out, size_t *count, str
 
 static int tcp_queue_push(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, struct store_call *call) {
   struct args args = {.op = WIRE_QUEUE_PUSH, .keys = &key, .values = &value, .count = 1};
-  return run_newer(store, "push to", "from 2.8 on", TCP_ONCE, try_write, &args, &key, call);
+  return run_queue_op(store, "push to", &key, TCP_ONCE, try_write, &args, call);
 }
 
 static int tcp_queue_pop(rdzv_store *store, rdzv_bytes key, bool block, rdzv_value *out, struct store_call *call) {
   rdzv_value value = {0};
   struct args args = {.keys = &key, .count = 1, .block = block, .out = &value};
-  return give(run_newer(store, "pop from", "from 2.8 on", TCP_ONCE, try_queue_pop, &args, &key, call), &value, out);
+  const unsigned kind = block ? TCP_ONCE | TCP_BLOCKS : TCP_ONCE;
+  return give(run_queue_op(store, "pop from", &key, kind, try_queue_pop, &args, call), &value, out);
 }
 
 static int tcp_queue_len(rdzv_store *store, rdzv_bytes key, int64_t *len, struct store_call *call) {
   uint64_t number;
   struct args args = {.op = WIRE_QUEUE_LEN, .keys = &key, .count = 1, .number_out = &number};
-  const int result = run_newer(store, "count", "from 2.8 on", TCP_REPEATABLE, try_number, &args, &key, call);
+  const int result = run_queue_op(store, "count", &key, TCP_REPEATABLE, try_number, &args, call);
   if (result == 0) *len = (int64_t)number;
   return result;
 }
@@ -546,8 +616,9 @@ static int tcp_wait_changed(rdzv_store *store, rdzv_bytes key, uint64_t known, r
                             struct store_call *call) {
   rdzv_value value = {0};
   struct args args = {.keys = &key, .count = 1, .number = known, .out = &value, .number_out = version};
-  return give(tcp_run(store, "wait for a change of", &key, 1, TCP_REPEATABLE, try_wait_changed, &args, call), &value,
-              out);
+  return give(
+      tcp_run(store, "wait for a change of", &key, 1, TCP_REPEATABLE | TCP_BLOCKS, try_wait_changed, &args, call),
+      &value, out);
 }
 
 /* ---- handles ------------------------------------------------------------------------------------------------- */
@@ -556,25 +627,23 @@ static void tcp_close(rdzv_store *store) {
   struct tcp_store *tcp = self(store);
   tcp_conn_free(&tcp->conn);
   pthread_mutex_destroy(&tcp->lock);
+  pthread_mutex_destroy(&tcp->facts_lock);
   store_deinit(store);
   free(tcp);
 }
 
 static unsigned tcp_features(rdzv_store *store) {
   const unsigned all = RDZV_STORE_APPEND | RDZV_STORE_QUEUES | RDZV_STORE_LIST_KEYS | RDZV_STORE_VERSIONS;
-  struct tcp_store *tcp = self(store);
-  pthread_mutex_lock(&tcp->lock);
-  const unsigned features = tcp_is_ours(tcp) ? all : tcp->conn.dialect == WIRE_V2 ? RDZV_STORE_APPEND : 0;
-  pthread_mutex_unlock(&tcp->lock);
-  return features;
+  const enum wire_dialect dialect = dialect_of(self(store));
+  return dialect == WIRE_RDZV ? all : dialect == WIRE_V2 ? RDZV_STORE_APPEND : 0;
 }
 
 static const char *tcp_describe(rdzv_store *store) {
   static const char *const names[] = {"not connected", "PyTorch 1.x", "PyTorch 2.x", "rdzv"};
   struct tcp_store *tcp = self(store);
-  pthread_mutex_lock(&tcp->lock);
-  snprintf(tcp->text, sizeof tcp->text, "tcp %s (%s, %s)", tcp->conn.name, tcp->conn.peer, names[tcp->conn.dialect]);
-  pthread_mutex_unlock(&tcp->lock);
+  pthread_mutex_lock(&tcp->facts_lock);
+  snprintf(tcp->text, sizeof tcp->text, "tcp %s (%s, %s)", tcp->conn.name, tcp->facts.peer, names[tcp->facts.dialect]);
+  pthread_mutex_unlock(&tcp->facts_lock);
   return tcp->text;
 }
 
@@ -594,13 +663,13 @@ static int try_nothing(struct tcp_store *tcp, void *arg, struct store_call *call
   return 0;
 }
 
-static int open_handle(const struct endpoint *endpoint, const rdzv_tcp_options *options, rdzv_store **out,
-                       rdzv_error *error);
+static int open_handle(const struct endpoint *endpoint, const rdzv_tcp_options *options, const struct cancel *cancel,
+                       rdzv_store **out, rdzv_error *error);
 
 static int tcp_clone(rdzv_store *store, rdzv_store **out, rdzv_error *error) {
   rdzv_tcp_options options = self(store)->options;
   options.announce_worker = false; /* it is the same worker */
-  return open_handle(&self(store)->conn.endpoint, &options, out, error);
+  return open_handle(&self(store)->conn.endpoint, &options, &store->cancel, out, error);
 }
 
 static const struct store_ops tcp_ops = {
@@ -629,8 +698,9 @@ static const struct store_ops tcp_ops = {
     .wait_changed = tcp_wait_changed,
 };
 
-static int open_handle(const struct endpoint *endpoint, const rdzv_tcp_options *options, rdzv_store **out,
-                       rdzv_error *error) {
+/* `cancel` is whose flag can stop the opening; NULL: the new handle's own, for its descriptor. */
+static int open_handle(const struct endpoint *endpoint, const rdzv_tcp_options *options, const struct cancel *cancel,
+                       rdzv_store **out, rdzv_error *error) {
   struct tcp_store *tcp = calloc(1, sizeof *tcp);
   if (!tcp) return error_no_memory(error);
   int result = store_init(&tcp->base, &tcp_ops, options->timeout_ms, options->cancel_fd, &options->log, error);
@@ -642,7 +712,9 @@ static int open_handle(const struct endpoint *endpoint, const rdzv_tcp_options *
   tcp->options.timeout_ms = rdzv_store_get_timeout(&tcp->base);
   tcp_conn_init(&tcp->conn, endpoint, options->dialect, &options->log);
   pthread_mutex_init(&tcp->lock, NULL);
-  struct store_call call = {tcp->options.timeout_ms, deadline_after(tcp->options.timeout_ms), &tcp->base.cancel, error};
+  pthread_mutex_init(&tcp->facts_lock, NULL);
+  struct store_call call = {tcp->options.timeout_ms, deadline_after(tcp->options.timeout_ms),
+                            cancel ? cancel : &tcp->base.cancel, error};
   result = tcp_run(&tcp->base, "open the store", NULL, 0, TCP_ONCE,
                    options->announce_worker ? try_announce : try_nothing, NULL, &call);
   if (result < 0)
@@ -657,5 +729,7 @@ int rdzv_store_open_tcp(const char *endpoint, const rdzv_tcp_options *options, r
   struct endpoint parsed;
   int result = options_copy(&own, sizeof own, options, error);
   if (result == 0) result = endpoint_parse(endpoint, RDZV_DEFAULT_PORT, &parsed, error);
-  return result < 0 ? result : open_handle(&parsed, &own, out, error);
+  if (result == 0 && (own.dialect < RDZV_DIALECT_AUTO || own.dialect > RDZV_DIALECT_RDZV))
+    result = error_set(error, RDZV_E_INVALID, "invalid dialect %d", (int)own.dialect);
+  return result < 0 ? result : open_handle(&parsed, &own, NULL, out, error);
 }

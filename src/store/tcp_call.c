@@ -4,12 +4,13 @@
 #include "base/error.h"
 #include "base/log.h"
 
+#include <string.h>
 #include <time.h>
 
 enum {
-  MAX_REPEATS = 3,           /* of a request on which the connection is lost */
-  CANCEL_MS = 1000,          /* for the answer to CANCEL_WAIT */
-  RECONNECT_LEAST_MS = 2000, /* for connecting again in a call whose own timeout is shorter */
+  MAX_REPEATS = 3,  /* of a request on which the connection is lost */
+  CANCEL_MS = 1000, /* for the answer to CANCEL_WAIT */
+  GRACE_MS = 2000,  /* beyond the end of a wait, for what belongs to it */
 };
 
 /* ---- requests ---------------------------------------------------------------------------------------------- */
@@ -35,18 +36,13 @@ void tcp_put_keys(struct tcp_store *tcp, enum wire_op op, const rdzv_bytes *keys
 /* A server that is there but silent counts as a lost connection. */
 static int silence_is_loss(struct tcp_store *tcp, int result, struct store_call *call) {
   if (result != RDZV_E_TIMEOUT) return result;
-  return error_set(call->error, RDZV_E_CONNECTION, "no answer in %lld ms", (long long)tcp->options.timeout_ms);
-}
-
-int tcp_send(struct tcp_store *tcp, struct store_call *call) {
-  tcp->io_until = deadline_after(tcp->options.timeout_ms);
-  return silence_is_loss(tcp, tcp_conn_send(&tcp->conn, tcp->io_until, call->cancel, call->error), call);
+  return error_set(call->error, RDZV_E_CONNECTION, "no answer in %lld ms", (long long)(tcp->until - tcp->began));
 }
 
 /* ---- answers ----------------------------------------------------------------------------------------------- */
 
 int tcp_more(struct tcp_store *tcp, const char *fields, uint64_t items, struct store_call *call) {
-  const int result = tcp_conn_receive(&tcp->conn, fields, items, tcp->io_until, call->cancel, call->error);
+  const int result = tcp_conn_receive(&tcp->conn, fields, items, tcp->until, call->cancel, call->error);
   return silence_is_loss(tcp, result, call);
 }
 
@@ -64,8 +60,11 @@ static int receive_refusal(struct tcp_store *tcp, int code, struct store_call *c
   const rdzv_bytes text = wire_field_bytes(&tcp->conn.scan, 0, tcp->conn.in.data);
   if (!is_refusal(code)) code = RDZV_E_PROTOCOL;
   if (code == RDZV_E_TIMEOUT) code = RDZV_E_CONNECTION;
-  error_set(call->error, code, "%s: the server says: %.*s", rdzv_error_text(code),
-            (int)(text.len < 200 ? text.len : 200), (const char *)text.data);
+  if (code == RDZV_E_NOT_A_NUMBER)
+    error_set(call->error, code, "%s", rdzv_error_text(code));
+  else
+    error_set(call->error, code, "refused by the server: %.*s", (int)(text.len < 200 ? text.len : 200),
+              (const char *)text.data);
   tcp_conn_consume(&tcp->conn);
   tcp->conn.sent = false;
   return code;
@@ -82,9 +81,37 @@ static int receive_status(struct tcp_store *tcp, deadline until, struct store_ca
   return error_set(call->error, RDZV_E_PROTOCOL, "an answer that no TCPStore gives: %d", status);
 }
 
+/* A server of ours that refuses a request before it has come whole says why and closes: the reason is there to be read
+ * although sending fails. */
+static int reason_of_loss(struct tcp_store *tcp, struct store_call *call) {
+  rdzv_error lost = *call->error;
+  const int result = receive_status(tcp, clock_now_ms(), call);
+  if (result != RDZV_E_TIMEOUT && is_refusal(result)) return result;
+  *call->error = lost;
+  return RDZV_E_CONNECTION;
+}
+
+/* Reads the answer to a CANCEL_WAIT that crossed with the wait's own. */
+static int settle(struct tcp_store *tcp, struct store_call *call) {
+  if (!tcp->conn.cancel_owed) return 0;
+  const int status = silence_is_loss(tcp, receive_status(tcp, tcp->until, call), call);
+  if (status < 0) return status;
+  tcp->conn.cancel_owed = false;
+  if (status == WIRE_CANCELED_BYTE) return 0;
+  return error_set(call->error, RDZV_E_PROTOCOL, "a canceled wait was answered twice");
+}
+
+int tcp_send(struct tcp_store *tcp, struct store_call *call) {
+  int result = settle(tcp, call);
+  if (result < 0) return result;
+  result = tcp_conn_send(&tcp->conn, tcp->until, call->cancel, call->error);
+  if (result == RDZV_E_CONNECTION && tcp_is_ours(tcp)) return reason_of_loss(tcp, call);
+  return silence_is_loss(tcp, result, call);
+}
+
 int tcp_answer(struct tcp_store *tcp, const char *fields, uint64_t items, struct store_call *call) {
   if (tcp_is_ours(tcp)) {
-    const int status = silence_is_loss(tcp, receive_status(tcp, tcp->io_until, call), call);
+    const int status = silence_is_loss(tcp, receive_status(tcp, tcp->until, call), call);
     if (status < 0) return status;
     if (status > 0) return error_set(call->error, RDZV_E_PROTOCOL, "an answer out of turn");
   }
@@ -99,28 +126,30 @@ int tcp_answer_number(struct tcp_store *tcp, const char *fields, uint64_t *numbe
   return 0;
 }
 
-/* Takes a wait back. The answer may cross with it: then it comes first, and that to the cancel later. */
+/* Takes a wait back. The answer may cross with it: then it comes first, and that to the cancel is owed. */
 static int cancel_wait(struct tcp_store *tcp, struct store_call *call) {
   tcp_put_op(tcp, WIRE_CANCEL_WAIT);
   int result = tcp_send(tcp, call);
   if (result < 0) return result;
-  tcp->cancel_owed = true;
+  tcp->conn.cancel_owed = true;
   result = receive_status(tcp, deadline_after(CANCEL_MS), call);
-  if (result == 0 || result == RDZV_E_CANCELED) return result;
-  if (result == WIRE_CANCELED_BYTE)
-    tcp->cancel_owed = false;
-  else
-    tcp_conn_drop(&tcp->conn); /* it does not even answer that */
+  if (result == WIRE_CANCELED_BYTE) {
+    tcp->conn.cancel_owed = false;
+  } else if (result == RDZV_E_TIMEOUT) { /* it does not even answer that */
+    tcp_conn_drop(&tcp->conn);
+    if (deadline_left(call->until) > 0) return silence_is_loss(tcp, result, call);
+  } else {
+    return result;
+  }
   return error_set(call->error, RDZV_E_TIMEOUT, "timed out after %lld ms", (long long)call->timeout_ms);
 }
 
 int tcp_blocking_answer(struct tcp_store *tcp, const char *fields, uint64_t items, deadline until,
                         struct store_call *call) {
   int result = receive_status(tcp, until, call);
+  if (result == WIRE_CANCELED_BYTE) return error_set(call->error, RDZV_E_PROTOCOL, "an answer out of turn");
   if (result == RDZV_E_TIMEOUT) result = cancel_wait(tcp, call);
-  if (result < 0) return result;
-  tcp->io_until = deadline_after(tcp->options.timeout_ms);
-  return tcp_more(tcp, fields, items, call);
+  return result < 0 ? result : tcp_more(tcp, fields, items, call);
 }
 
 /* ---- one call ---------------------------------------------------------------------------------------------- */
@@ -134,55 +163,51 @@ static int take_turn(struct tcp_store *tcp, struct store_call *call) {
   return error_set(call->error, RDZV_E_TIMEOUT, "another call on this handle did not end in time");
 }
 
-/* Connecting may take as long as the store was opened with, but not longer than the call itself wants to take. */
-static deadline open_until(const struct tcp_store *tcp, const struct store_call *call) {
-  const deadline longest = deadline_after(tcp->options.timeout_ms);
-  const deadline least = deadline_after(RECONNECT_LEAST_MS);
-  const deadline wanted = call->until > least ? call->until : least;
-  return wanted < longest ? wanted : longest;
+/* One deadline for all of a call's sending, receiving and connecting again: a wait's own end and a little more, else
+ * the timeout that the store was opened with. */
+static void set_deadline(struct tcp_store *tcp, unsigned kind, const struct store_call *call) {
+  tcp->began = clock_now_ms();
+  if (!(kind & TCP_BLOCKS))
+    tcp->until = deadline_after(tcp->options.timeout_ms);
+  else
+    tcp->until = call->until < INT64_MAX - GRACE_MS ? call->until + GRACE_MS : INT64_MAX;
 }
 
-/* Reads the answer to a CANCEL_WAIT that crossed with the wait's own. */
-static int settle(struct tcp_store *tcp, struct store_call *call) {
-  if (!tcp->cancel_owed) return 0;
-  tcp->io_until = deadline_after(tcp->options.timeout_ms);
-  const int result = tcp_more(tcp, "b", 0, call);
-  if (result < 0) return result;
-  tcp_conn_consume(&tcp->conn);
-  tcp->cancel_owed = false;
-  return 0;
+static int open_connection(struct tcp_store *tcp, struct store_call *call) {
+  if (!tcp->conn.cancel_owed) tcp_conn_drop_if_dead(&tcp->conn);
+  const int result = tcp_conn_open(&tcp->conn, tcp->until, call->cancel, call->error);
+  pthread_mutex_lock(&tcp->facts_lock);
+  tcp->facts.dialect = tcp->conn.dialect;
+  memcpy(tcp->facts.peer, tcp->conn.peer, sizeof tcp->facts.peer);
+  pthread_mutex_unlock(&tcp->facts_lock);
+  return result;
 }
 
 static int try_on_open(struct tcp_store *tcp, tcp_attempt *attempt, void *args, struct store_call *call) {
   tcp->conn.sent = false;
-  int result = settle(tcp, call);
-  if (result == 0) result = attempt(tcp, args, call);
+  const int result = attempt(tcp, args, call);
   const bool in_order = result == 0 || result == RDZV_E_TIMEOUT || result == RDZV_E_EMPTY ||
                         result == RDZV_E_NOT_A_NUMBER || result == RDZV_E_UNSUPPORTED;
   if (!in_order) tcp_conn_drop(&tcp->conn);
   return result;
 }
 
-static int repeat(struct tcp_store *tcp, enum tcp_safety safety, tcp_attempt *attempt, void *args,
-                  struct store_call *call) {
-  const deadline until = open_until(tcp, call);
+static int repeat(struct tcp_store *tcp, unsigned kind, tcp_attempt *attempt, void *args, struct store_call *call) {
   for (int repeats = 0;; repeats++) {
-    if (tcp->conn.fd < 0) tcp->cancel_owed = false;
-    if (!tcp->cancel_owed) tcp_conn_drop_if_dead(&tcp->conn);
-    int result = tcp_conn_open(&tcp->conn, until, call->cancel, call->error);
+    int result = open_connection(tcp, call);
     if (result < 0) return result;
     result = try_on_open(tcp, attempt, args, call);
     if (result != RDZV_E_CONNECTION) return result;
-    if (safety == TCP_ONCE && tcp->conn.sent) {
+    if ((kind & TCP_ONCE) && tcp->conn.sent) {
       call->error->code = RDZV_E_OUTCOME_UNKNOWN;
       return error_prefix(call->error, RDZV_E_OUTCOME_UNKNOWN, "it may or may not have taken effect");
     }
-    if (repeats == MAX_REPEATS) return result;
+    if (repeats == MAX_REPEATS || deadline_left(tcp->until) == 0) return result;
     log_line(&tcp->base.log, RDZV_LOG_INFO, "connecting to '%s' again: %s", tcp->conn.name, call->error->message);
   }
 }
 
-int tcp_run(rdzv_store *store, const char *what, const rdzv_bytes *keys, size_t count, enum tcp_safety safety,
+int tcp_run(rdzv_store *store, const char *what, const rdzv_bytes *keys, size_t count, unsigned kind,
             tcp_attempt *attempt, void *args, struct store_call *call) {
   struct tcp_store *tcp = (struct tcp_store *)store;
   rdzv_error own;
@@ -190,7 +215,8 @@ int tcp_run(rdzv_store *store, const char *what, const rdzv_bytes *keys, size_t 
   if (!inner.error) inner.error = &own;
   int result = take_turn(tcp, &inner);
   if (result == 0) {
-    result = repeat(tcp, safety, attempt, args, &inner);
+    set_deadline(tcp, kind, &inner);
+    result = repeat(tcp, kind, attempt, args, &inner);
     pthread_mutex_unlock(&tcp->lock);
   }
   if (result == 0) return 0;

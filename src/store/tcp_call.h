@@ -16,9 +16,16 @@ struct tcp_store {
   pthread_mutex_t lock;
   struct tcp_conn conn;
   rdzv_tcp_options options;
-  deadline io_until; /* of the exchange under way: when an answer that needs no waiting must be there */
-  bool cancel_owed;  /* the server will still answer a CANCEL_WAIT */
-  char text[3 * ENDPOINT_TEXT_SIZE];
+  int64_t began;  /* the call under way */
+  deadline until; /* for all that it does but wait for a key */
+
+  /* What is known of the server, for those who ask while a call is under way. */
+  pthread_mutex_t facts_lock;
+  struct {
+    enum wire_dialect dialect;
+    char peer[ENDPOINT_TEXT_SIZE];
+  } facts;
+  char text[3 * ENDPOINT_TEXT_SIZE]; /* of describe */
 };
 
 static inline bool tcp_is_ours(const struct tcp_store *tcp) { return tcp->conn.dialect == WIRE_RDZV; }
@@ -26,14 +33,16 @@ static inline bool tcp_is_ours(const struct tcp_store *tcp) { return tcp->conn.d
 /* Makes an attempt at an operation on a connection that is open. It may run several times. */
 typedef int tcp_attempt(struct tcp_store *tcp, void *args, struct store_call *call);
 
-enum tcp_safety {
-  TCP_REPEATABLE, /* doing it twice is as good as once */
-  TCP_ONCE,       /* RDZV_E_OUTCOME_UNKNOWN where it may have been done */
+/* What kind of operation it is: flags. */
+enum {
+  TCP_REPEATABLE = 0,  /* doing it twice is as good as once */
+  TCP_ONCE = 1 << 0,   /* RDZV_E_OUTCOME_UNKNOWN where it may have been done */
+  TCP_BLOCKS = 1 << 1, /* it waits for something, as long as the call says */
 };
 
 /* Takes the handle's turn, connects, and makes the attempt until it does not lose the connection. `what` and the keys
  * begin the error's sentence: "add to 'k' at 'localhost:29400': …". */
-int tcp_run(rdzv_store *store, const char *what, const rdzv_bytes *keys, size_t count, enum tcp_safety safety,
+int tcp_run(rdzv_store *store, const char *what, const rdzv_bytes *keys, size_t count, unsigned kind,
             tcp_attempt *attempt, void *args, struct store_call *call);
 
 /* ---- for attempts. RDZV_E_CONNECTION from any of these ends the attempt; tcp_run knows what to do. ---- */

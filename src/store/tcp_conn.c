@@ -35,6 +35,7 @@ void tcp_conn_init(struct tcp_conn *conn, const struct endpoint *endpoint, rdzv_
 void tcp_conn_drop(struct tcp_conn *conn) {
   if (conn->fd >= 0) close(conn->fd);
   conn->fd = -1;
+  conn->cancel_owed = false;
   conn->in.len = 0;
   conn->out.buf.len = 0;
   conn->out.failed = false;
@@ -155,7 +156,8 @@ static int greet_v1(struct tcp_conn *conn, const struct attempt *at) {
   uint64_t unused;
   result = ask(conn, "n", &unused, at);
   if (result == RDZV_E_CONNECTION)
-    error_prefix(at->error, result, "%s closes on every greeting (for PyTorch 2.2 to 2.4 choose dialect v2)",
+    error_prefix(at->error, result,
+                 "%s closes every connection: it is full, or stopping, or PyTorch 2.2 to 2.4 (then choose dialect v2)",
                  conn->peer);
   if (result == 0) conn->dialect = WIRE_V1;
   return result;

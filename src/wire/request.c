@@ -3,6 +3,7 @@
 
 static enum wire_result bad(struct wire_decoder *decoder, const char *why) {
   decoder->scan.why = why;
+  decoder->scan.over_limit = false;
   return WIRE_BAD;
 }
 

@@ -26,8 +26,11 @@ void wire_scan_start(struct wire_scan *scan, const char *fields, size_t pos) {
   *scan = (struct wire_scan){.fields = fields, .pos = pos};
 }
 
-static enum wire_result bad(struct wire_scan *scan, const char *why) {
+static enum wire_result over_limit(struct wire_scan *scan, const char *why, uint64_t size, uint64_t limit) {
   scan->why = why;
+  scan->over_limit = true;
+  scan->size = size;
+  scan->limit = limit;
   return WIRE_BAD;
 }
 
@@ -56,10 +59,11 @@ static enum wire_result sized(struct wire_scan *scan, const struct wire_limits *
                               bool key, size_t *size) {
   if (!have(scan, len, 8)) return WIRE_MORE;
   const uint64_t bytes = wire_load64(data + scan->pos);
-  if (bytes > (key ? limits->max_key : limits->max_value))
-    return bad(scan, key ? "a key is over the limit" : "a value is over the limit");
+  const uint64_t most = key ? limits->max_key : limits->max_value;
+  if (bytes > most) return over_limit(scan, key ? "a key is over the limit" : "a value is over the limit", bytes, most);
   const size_t room = limits->max_message > scan->pos ? limits->max_message - scan->pos : 0;
-  if (room < 8 || bytes > room - 8) return bad(scan, "the message is over the limit");
+  if (room < 8 || bytes > room - 8)
+    return over_limit(scan, "the message is over the limit", scan->pos + bytes, limits->max_message);
   if (!have(scan, len, 8 + (size_t)bytes)) return WIRE_MORE;
   scan->pos += 8 + (size_t)bytes;
   *size = (size_t)bytes;
@@ -84,7 +88,7 @@ static enum wire_result list_begin(struct wire_scan *scan, const struct wire_lim
     scan->pos += 8;
   }
   if (count > limits->max_count || (kind == 'P' && count > UINT64_MAX / 2))
-    return bad(scan, "the number of keys is over the limit");
+    return over_limit(scan, "the number of keys is over the limit", count, limits->max_count);
   note(scan, scan->pos, 0, count);
   scan->items = kind == 'P' ? 2 * count : count;
   scan->in_list = true;

@@ -38,6 +38,8 @@ struct wire_scan {
   int count; /* of fields walked */
   struct wire_field field[WIRE_MAX_FIELDS];
   const char *why; /* after WIRE_BAD */
+  bool over_limit; /* that is, it was well formed but too much: */
+  uint64_t size, limit;
 };
 
 void wire_scan_start(struct wire_scan *scan, const char *fields, size_t pos);

@@ -32,7 +32,7 @@ static int feed(const char *path) {
 static int is_input(const struct dirent *entry) { return entry->d_name[0] != '.'; }
 
 static int feed_folder(const char *path) {
-  struct dirent **entries;
+  struct dirent **entries = NULL;
   const int count = scandir(path, &entries, is_input, alphasort);
   if (count < 0 && errno == ENOTDIR) return feed(path);
   if (count < 0) fprintf(stderr, "cannot read '%s': %s\n", path, strerror(errno));

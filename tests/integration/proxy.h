@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A relay between clients and a server that loses the connection where a test wants it to: before a request reaches the
+ * server, or after it has, before the answer reaches the client.
+ */
+#ifndef RDZV_TESTS_PROXY_H
+#define RDZV_TESTS_PROXY_H
+
+#include "live.h"
+
+#include <stdatomic.h>
+
+enum proxy_cut {
+  CUT_NOTHING,
+  CUT_REQUEST, /* the next bytes from a client are dropped and its connection closed */
+  CUT_ANSWER,  /* the next bytes from the server are */
+  CUT_AT_ONCE, /* the next connection is closed when its first bytes have come */
+};
+
+enum { PROXY_PAIRS = 32 };
+
+struct proxy {
+  int listener, port;
+  char endpoint[32];
+  atomic_int server_port;
+  atomic_int cut; /* enum proxy_cut; CUT_NOTHING again when it was done */
+  atomic_int accepted;
+  atomic_int relayed; /* pieces from clients that have reached the server */
+  atomic_bool end;
+  pthread_t thread;
+  struct {
+    int client, server; /* -1: free */
+    bool is_new;
+  } pairs[PROXY_PAIRS];
+};
+
+static inline void proxy_drop(struct proxy *proxy, int i) {
+  close(proxy->pairs[i].client);
+  close(proxy->pairs[i].server);
+  proxy->pairs[i].client = proxy->pairs[i].server = -1;
+}
+
+static inline void proxy_accept(struct proxy *proxy) {
+  const int client = accept4(proxy->listener, NULL, NULL, SOCK_CLOEXEC);
+  if (client < 0) return;
+  const struct sockaddr_in address = {.sin_family = AF_INET,
+                                      .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+                                      .sin_port = htons((uint16_t)atomic_load(&proxy->server_port))};
+  const int server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  int i = 0;
+  while (i < PROXY_PAIRS && proxy->pairs[i].client >= 0) i++;
+  SCRIPT_CHECK(i < PROXY_PAIRS);
+  atomic_fetch_add(&proxy->accepted, 1);
+  proxy->pairs[i].client = client;
+  proxy->pairs[i].server = server;
+  proxy->pairs[i].is_new = true;
+  if (connect(server, (const struct sockaddr *)&address, sizeof address) < 0) proxy_drop(proxy, i);
+}
+
+/* Is this the moment to lose the connection? */
+static inline bool proxy_cuts(struct proxy *proxy, int i, bool from_client) {
+  const int cut = atomic_load(&proxy->cut);
+  const bool now = (cut == CUT_REQUEST && from_client) || (cut == CUT_ANSWER && !from_client) ||
+                   (cut == CUT_AT_ONCE && from_client && proxy->pairs[i].is_new);
+  if (now) atomic_store(&proxy->cut, CUT_NOTHING);
+  return now;
+}
+
+static inline void proxy_relay(struct proxy *proxy, int i, bool from_client) {
+  char data[65536];
+  const int from = from_client ? proxy->pairs[i].client : proxy->pairs[i].server;
+  const int to = from_client ? proxy->pairs[i].server : proxy->pairs[i].client;
+  const ssize_t got = recv(from, data, sizeof data, 0);
+  if (got <= 0 || proxy_cuts(proxy, i, from_client)) {
+    proxy_drop(proxy, i);
+    return;
+  }
+  proxy->pairs[i].is_new = false;
+  for (ssize_t sent = 0; sent < got;) {
+    const ssize_t n = send(to, data + sent, (size_t)(got - sent), MSG_NOSIGNAL);
+    if (n <= 0) {
+      proxy_drop(proxy, i);
+      return;
+    }
+    sent += n;
+  }
+  if (from_client) atomic_fetch_add(&proxy->relayed, 1);
+}
+
+static inline void *proxy_run(void *arg) {
+  struct proxy *proxy = arg;
+  while (!atomic_load(&proxy->end)) {
+    struct pollfd fds[1 + 2 * PROXY_PAIRS] = {{.fd = proxy->listener, .events = POLLIN}};
+    for (int i = 0; i < PROXY_PAIRS; i++) {
+      fds[1 + 2 * i] = (struct pollfd){.fd = proxy->pairs[i].client, .events = POLLIN};
+      fds[2 + 2 * i] = (struct pollfd){.fd = proxy->pairs[i].server, .events = POLLIN};
+    }
+    if (poll(fds, 1 + 2 * PROXY_PAIRS, 10) <= 0) continue;
+    for (int i = 0; i < PROXY_PAIRS; i++) {
+      if (fds[1 + 2 * i].revents) proxy_relay(proxy, i, true);
+      if (fds[2 + 2 * i].revents && proxy->pairs[i].server >= 0) proxy_relay(proxy, i, false);
+    }
+    if (fds[0].revents) proxy_accept(proxy);
+  }
+  for (int i = 0; i < PROXY_PAIRS; i++)
+    if (proxy->pairs[i].client >= 0) proxy_drop(proxy, i);
+  return NULL;
+}
+
+static inline void proxy_start(struct proxy *proxy, int server_port) {
+  memset(proxy, 0, sizeof *proxy);
+  for (int i = 0; i < PROXY_PAIRS; i++) proxy->pairs[i].client = proxy->pairs[i].server = -1;
+  proxy->listener = peer_listen(16, &proxy->port);
+  snprintf(proxy->endpoint, sizeof proxy->endpoint, "127.0.0.1:%d", proxy->port);
+  atomic_store(&proxy->server_port, server_port);
+  assert_int_equal(pthread_create(&proxy->thread, NULL, proxy_run, proxy), 0);
+}
+
+/* Waits until that many pieces from clients have reached the server. */
+static inline void proxy_await(struct proxy *proxy, int relayed) {
+  const struct timespec moment = {0, 1000000};
+  for (const int64_t until = live_now_ms() + SOON_MS; atomic_load(&proxy->relayed) < relayed; nanosleep(&moment, NULL))
+    assert_true(live_now_ms() < until);
+}
+
+static inline void proxy_end(struct proxy *proxy) {
+  atomic_store(&proxy->end, true);
+  pthread_join(proxy->thread, NULL);
+  close(proxy->listener);
+}
+
+#endif

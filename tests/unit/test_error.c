@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "base/error.h"
+#include "unit.h"
+
+#include <errno.h>
+#include <limits.h>
+
+/* Every code has a number below 0 that no other has, a name, a text and a class. */
+static void test_every_code_has_a_name_a_text_and_a_class(void **state) {
+  (void)state;
+  int next = 0;
+#define LOOK_AT(name, number, class_, text)                   \
+  assert_int_equal(RDZV_E_##name, --next);                    \
+  assert_string_equal(rdzv_error_name(RDZV_E_##name), #name); \
+  assert_string_equal(rdzv_error_text(RDZV_E_##name), text);  \
+  assert_int_equal(rdzv_error_class_of(RDZV_E_##name), RDZV_CLASS_##class_);
+  RDZV_ERROR_LIST(LOOK_AT)
+#undef LOOK_AT
+  assert_string_equal(rdzv_error_name(next - 1), "UNKNOWN");
+}
+
+/* 0 is no error. */
+static void test_zero_is_no_error(void **state) {
+  (void)state;
+  assert_string_equal(rdzv_error_name(0), "OK");
+  assert_string_equal(rdzv_error_text(0), "no error");
+  assert_int_equal(rdzv_error_class_of(0), RDZV_CLASS_OK);
+}
+
+/* Any number may be asked about. */
+static void test_a_number_that_is_no_code_is_unknown_and_fatal(void **state) {
+  (void)state;
+  const int numbers[] = {1, 5, INT_MAX, INT_MIN, INT_MIN + 1, -1000};
+  for (size_t i = 0; i < COUNT_OF(numbers); i++) {
+    assert_string_equal(rdzv_error_text(numbers[i]), "unknown error");
+    assert_int_equal(rdzv_error_class_of(numbers[i]), RDZV_CLASS_FATAL);
+  }
+}
+
+/* All of them return the code and take a NULL error. */
+static void test_the_code_is_returned_also_without_an_error(void **state) {
+  (void)state;
+  assert_code(error_set(NULL, RDZV_E_TIMEOUT, "%d", 1), RDZV_E_TIMEOUT);
+  assert_code(error_errno(NULL, RDZV_E_IO, ENOENT, "%d", 1), RDZV_E_IO);
+  assert_code(error_prefix(NULL, RDZV_E_LIMIT, "%d", 1), RDZV_E_LIMIT);
+  assert_code(error_no_memory(NULL), RDZV_E_NO_MEMORY);
+}
+
+/* What was tried comes first, the system's cause last. */
+static void test_the_cause_of_the_system_stands_behind(void **state) {
+  (void)state;
+  rdzv_error error;
+  assert_code(error_errno(&error, RDZV_E_IO, ENOENT, "cannot open '%s'", "x"), RDZV_E_IO);
+  assert_string_equal(error.message, "cannot open 'x': No such file or directory");
+  assert_code(error.code, RDZV_E_IO);
+}
+
+/* A prefix keeps the code that is there and the innermost cause last. */
+static void test_prefixes_keep_the_innermost_cause_last(void **state) {
+  (void)state;
+  rdzv_error error;
+  error_set(&error, RDZV_E_ADDRESS, "cause");
+  assert_code(error_prefix(&error, RDZV_E_CONNECTION, "connect to %d", 7), RDZV_E_ADDRESS);
+  error_prefix(&error, RDZV_E_CONNECTION, "set 'k'");
+  assert_string_equal(error.message, "set 'k': connect to 7: cause");
+  assert_code(error.code, RDZV_E_ADDRESS);
+}
+
+/* A message that is too long is cut, ends with a zero byte, and leaves the code alone. */
+static void test_a_message_that_is_too_long_is_cut(void **state) {
+  (void)state;
+  char text[2 * RDZV_MESSAGE_SIZE];
+  memset(text, 'x', sizeof text - 1);
+  text[sizeof text - 1] = '\0';
+  rdzv_error error;
+  error_set(&error, RDZV_E_LIMIT, "%s", text);
+  assert_int_equal(strlen(error.message), RDZV_MESSAGE_SIZE - 1);
+  error_prefix(&error, RDZV_E_LIMIT, "%s", text);
+  assert_int_equal(strlen(error.message), RDZV_MESSAGE_SIZE - 1);
+  error_errno(&error, RDZV_E_LIMIT, ENOENT, "%s", text);
+  assert_int_equal(strlen(error.message), RDZV_MESSAGE_SIZE - 1);
+  assert_code(error.code, RDZV_E_LIMIT);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_every_code_has_a_name_a_text_and_a_class),
+      cmocka_unit_test(test_zero_is_no_error),
+      cmocka_unit_test(test_a_number_that_is_no_code_is_unknown_and_fatal),
+      cmocka_unit_test(test_the_code_is_returned_also_without_an_error),
+      cmocka_unit_test(test_the_cause_of_the_system_stands_behind),
+      cmocka_unit_test(test_prefixes_keep_the_innermost_cause_last),
+      cmocka_unit_test(test_a_message_that_is_too_long_is_cut),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
