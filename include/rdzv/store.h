@@ -153,7 +153,8 @@ RDZV_API int rdzv_store_get(rdzv_store *store, rdzv_bytes key, rdzv_value *out, 
 /* Adds to the number that the value is in decimal text, in one step, and gives the sum; an absent key counts as 0.
  * The old text is read as strtoll does: blanks and a sign in front are taken, what follows the digits is passed over
  * ("12xyz" is 12). The sum wraps at 64 bits. No digits, or a number outside 64 bits: RDZV_E_NOT_A_NUMBER, nothing
- * changed. An empty value counts as 0 in a file store and is no number in the others, as with PyTorch. */
+ * changed. An empty value counts as 0 in a file store and is no number in the others, as in PyTorch's FileStore and
+ * TCPStore (its HashStore takes it for 0). */
 RDZV_API int rdzv_store_add(rdzv_store *store, rdzv_bytes key, int64_t delta, int64_t *sum, rdzv_error *error);
 
 /* If the value is `expected`, sets `desired`; gives what then holds. As in PyTorch, on an absent key:

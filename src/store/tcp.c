@@ -494,9 +494,9 @@ static int tcp_compare_set(rdzv_store *store, rdzv_bytes key, rdzv_bytes expecte
 
 /* As last seen, without taking the handle's turn. */
 static enum wire_dialect dialect_of(struct tcp_store *tcp) {
-  pthread_mutex_lock(&tcp->facts_lock);
+  pthread_mutex_lock(&tcp->lock);
   const enum wire_dialect dialect = tcp->facts.dialect;
-  pthread_mutex_unlock(&tcp->facts_lock);
+  pthread_mutex_unlock(&tcp->lock);
   return dialect;
 }
 
@@ -627,7 +627,7 @@ static void tcp_close(rdzv_store *store) {
   struct tcp_store *tcp = self(store);
   tcp_conn_free(&tcp->conn);
   pthread_mutex_destroy(&tcp->lock);
-  pthread_mutex_destroy(&tcp->facts_lock);
+  pthread_cond_destroy(&tcp->turn_is_over);
   store_deinit(store);
   free(tcp);
 }
@@ -641,9 +641,9 @@ static unsigned tcp_features(rdzv_store *store) {
 static const char *tcp_describe(rdzv_store *store) {
   static const char *const names[] = {"not connected", "PyTorch 1.x", "PyTorch 2.x", "rdzv"};
   struct tcp_store *tcp = self(store);
-  pthread_mutex_lock(&tcp->facts_lock);
+  pthread_mutex_lock(&tcp->lock);
   snprintf(tcp->text, sizeof tcp->text, "tcp %s (%s, %s)", tcp->conn.name, tcp->facts.peer, names[tcp->facts.dialect]);
-  pthread_mutex_unlock(&tcp->facts_lock);
+  pthread_mutex_unlock(&tcp->lock);
   return tcp->text;
 }
 
@@ -698,6 +698,16 @@ static const struct store_ops tcp_ops = {
     .wait_changed = tcp_wait_changed,
 };
 
+/* The turn is waited for by the monotonic clock. */
+static void init_turn(struct tcp_store *tcp) {
+  pthread_condattr_t monotonic;
+  pthread_condattr_init(&monotonic);
+  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+  pthread_cond_init(&tcp->turn_is_over, &monotonic);
+  pthread_condattr_destroy(&monotonic);
+  pthread_mutex_init(&tcp->lock, NULL);
+}
+
 /* `cancel` is whose flag can stop the opening; NULL: the new handle's own, for its descriptor. */
 static int open_handle(const struct endpoint *endpoint, const rdzv_tcp_options *options, const struct cancel *cancel,
                        rdzv_store **out, rdzv_error *error) {
@@ -711,8 +721,7 @@ static int open_handle(const struct endpoint *endpoint, const rdzv_tcp_options *
   tcp->options = *options;
   tcp->options.timeout_ms = rdzv_store_get_timeout(&tcp->base);
   tcp_conn_init(&tcp->conn, endpoint, options->dialect, &options->log);
-  pthread_mutex_init(&tcp->lock, NULL);
-  pthread_mutex_init(&tcp->facts_lock, NULL);
+  init_turn(tcp);
   struct store_call call = {tcp->options.timeout_ms, deadline_after(tcp->options.timeout_ms),
                             cancel ? cancel : &tcp->base.cancel, error};
   result = tcp_run(&tcp->base, "open the store", NULL, 0, TCP_ONCE,

@@ -159,8 +159,20 @@ static int take_turn(struct tcp_store *tcp, struct store_call *call) {
   clock_gettime(CLOCK_MONOTONIC, &at);
   const int64_t wait = call->timeout_ms > tcp->options.timeout_ms ? call->timeout_ms : tcp->options.timeout_ms;
   at.tv_sec += (time_t)(wait / 1000 + 1);
-  if (pthread_mutex_clocklock(&tcp->lock, CLOCK_MONOTONIC, &at) == 0) return 0;
-  return error_set(call->error, RDZV_E_TIMEOUT, "another call on this handle did not end in time");
+  pthread_mutex_lock(&tcp->lock);
+  int late = 0;
+  while (tcp->turn_is_taken && !late) late = pthread_cond_timedwait(&tcp->turn_is_over, &tcp->lock, &at);
+  const bool ours = !tcp->turn_is_taken;
+  if (ours) tcp->turn_is_taken = true;
+  pthread_mutex_unlock(&tcp->lock);
+  return ours ? 0 : error_set(call->error, RDZV_E_TIMEOUT, "another call on this handle did not end in time");
+}
+
+static void end_turn(struct tcp_store *tcp) {
+  pthread_mutex_lock(&tcp->lock);
+  tcp->turn_is_taken = false;
+  pthread_cond_signal(&tcp->turn_is_over);
+  pthread_mutex_unlock(&tcp->lock);
 }
 
 /* One deadline for all of a call's sending, receiving and connecting again: a wait's own end and a little more, else
@@ -176,10 +188,10 @@ static void set_deadline(struct tcp_store *tcp, unsigned kind, const struct stor
 static int open_connection(struct tcp_store *tcp, struct store_call *call) {
   if (!tcp->conn.cancel_owed) tcp_conn_drop_if_dead(&tcp->conn);
   const int result = tcp_conn_open(&tcp->conn, tcp->until, call->cancel, call->error);
-  pthread_mutex_lock(&tcp->facts_lock);
+  pthread_mutex_lock(&tcp->lock);
   tcp->facts.dialect = tcp->conn.dialect;
   memcpy(tcp->facts.peer, tcp->conn.peer, sizeof tcp->facts.peer);
-  pthread_mutex_unlock(&tcp->facts_lock);
+  pthread_mutex_unlock(&tcp->lock);
   return result;
 }
 
@@ -217,7 +229,7 @@ int tcp_run(rdzv_store *store, const char *what, const rdzv_bytes *keys, size_t 
   if (result == 0) {
     set_deadline(tcp, kind, &inner);
     result = repeat(tcp, kind, attempt, args, &inner);
-    pthread_mutex_unlock(&tcp->lock);
+    end_turn(tcp);
   }
   if (result == 0) return 0;
   return error_prefix(inner.error, result, "%s%s%s at '%s'", what, count ? " " : "", store_key_list(keys, count).text,

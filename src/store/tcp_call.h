@@ -13,14 +13,15 @@
 
 struct tcp_store {
   rdzv_store base;
-  pthread_mutex_t lock;
-  struct tcp_conn conn;
+  struct tcp_conn conn; /* of the call whose turn it is, and so is what follows */
   rdzv_tcp_options options;
   int64_t began;  /* the call under way */
   deadline until; /* for all that it does but wait for a key */
 
-  /* What is known of the server, for those who ask while a call is under way. */
-  pthread_mutex_t facts_lock;
+  /* Held for moments only. It guards whose turn it is, and what is known of the server for those who ask meanwhile. */
+  pthread_mutex_t lock;
+  pthread_cond_t turn_is_over;
+  bool turn_is_taken;
   struct {
     enum wire_dialect dialect;
     char peer[ENDPOINT_TEXT_SIZE];
