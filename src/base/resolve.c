@@ -21,7 +21,8 @@
 
 struct lookup {
   atomic_int owners;
-  struct cancel done; /* raised by the thread when result or status is there */
+  struct cancel done;   /* raised by the thread when the rest is there */
+  atomic_bool is_there; /* the same for the memory model, which knows nothing of descriptors */
   char host[256];
   char port[8];
   int status; /* getaddrinfo's */
@@ -45,6 +46,7 @@ static void look_up(struct lookup *lookup, int flags) {
 static void *look_up_thread(void *arg) {
   struct lookup *lookup = arg;
   look_up(lookup, 0);
+  atomic_store(&lookup->is_there, true);
   cancel_raise(&lookup->done);
   let_go(lookup);
   return NULL;
@@ -95,7 +97,7 @@ static int wait_for_thread(struct lookup *lookup, deadline until, const struct c
   if (result == RDZV_E_TIMEOUT)
     return error_set(error, result, "cannot resolve '%s': the resolver did not answer in time", lookup->host);
   if (result < 0) return error_set(error, result, "resolving '%s' was canceled", lookup->host);
-  return lookup->status == 0 ? 0 : refusal(lookup, error);
+  return atomic_load(&lookup->is_there) && lookup->status == 0 ? 0 : refusal(lookup, error);
 }
 
 int resolve(const struct endpoint *endpoint, deadline until, const struct cancel *cancel, struct addrinfo **out,

@@ -148,7 +148,8 @@ static int greet_v2(struct tcp_conn *conn, const struct attempt *at) {
   return ask(conn, "n", &conn->instance, at);
 }
 
-/* Only V1 answers this, so a peer that closes once more speaks nothing that we can find out. */
+/* A server that closed on our greeting twice and answers this is PyTorch's of 1.x, or ours, which speaks V1 too: full
+ * for a moment, say. So it is greeted once more; who closes on that as well is 1.x's. */
 static int greet_v1(struct tcp_conn *conn, const struct attempt *at) {
   int result = dial(conn, at);
   if (result < 0) return result;
@@ -159,8 +160,12 @@ static int greet_v1(struct tcp_conn *conn, const struct attempt *at) {
     error_prefix(at->error, result,
                  "%s closes every connection: it is full, or stopping, or PyTorch 2.2 to 2.4 (then choose dialect v2)",
                  conn->peer);
-  if (result == 0) conn->dialect = WIRE_V1;
-  return result;
+  if (result < 0) return result;
+  result = dial(conn, at);
+  if (result == 0) result = greet_v2(conn, at);
+  if (result != RDZV_E_CONNECTION) return result;
+  conn->dialect = WIRE_V1;
+  return dial(conn, at);
 }
 
 static int greet(struct tcp_conn *conn, const struct attempt *at) {

@@ -106,9 +106,6 @@ class Peer:
         dist.all_reduce(one, group=group)
         return one.item()
 
-    def leave_gloo(self):
-        dist.destroy_process_group()
-
 
 def answer(peer, name, arguments, keywords):
     try:
