@@ -104,7 +104,7 @@ int resolve(const struct endpoint *endpoint, deadline until, const struct cancel
             rdzv_error *error) {
   struct lookup *lookup = NULL;
   int result = lookup_new(endpoint, &lookup, error);
-  if (result < 0) return result;
+  if (!lookup) return result;
   look_up(lookup, AI_NUMERICHOST);
   if (lookup->status == EAI_NONAME)
     result = wait_for_thread(lookup, until, cancel, error);

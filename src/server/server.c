@@ -134,7 +134,7 @@ static void fit_descriptors(rdzv_server_options *own) {
   enum { FOR_OTHERS = 32 };
   struct rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur == RLIM_INFINITY) return;
-  const size_t most = limit.rlim_cur > 2 * FOR_OTHERS ? (size_t)limit.rlim_cur - FOR_OTHERS : FOR_OTHERS;
+  const size_t most = limit.rlim_cur > (rlim_t)2 * FOR_OTHERS ? (size_t)limit.rlim_cur - FOR_OTHERS : FOR_OTHERS;
   if (own->max_connections <= most) return;
   log_line(&own->log, RDZV_LOG_INFO, "at most %zu clients, as the process may open %llu descriptors", most,
            (unsigned long long)limit.rlim_cur);

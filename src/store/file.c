@@ -226,7 +226,7 @@ static int sign_on(struct file_store *file, const struct store_call *call) {
 /* Counts this store among the closed ones; the last of all removes the file instead. */
 static int count_out(struct file_edit *edit) {
   const struct journal *journal = &edit->file->journal;
-  int64_t closed, open;
+  int64_t closed = 0, open = 0;
   int result = read_number(journal->own, rdzv_str(FILE_CLEANUP), &closed, edit->call->error);
   if (result == 0) result = read_number(journal->own, rdzv_str(FILE_REFCOUNT), &open, edit->call->error);
   if (result < 0) return result;
@@ -344,7 +344,7 @@ int rdzv_store_open_file(const char *path, const rdzv_file_options *options, rdz
   int result = options_copy(&own, sizeof own, options, error);
   if (result == 0) result = check_options(path, &own, error);
   if (result == 0) result = file_new(path, &own, &file, error);
-  if (result < 0) return result;
+  if (!file) return result;
   const int64_t timeout_ms = rdzv_store_get_timeout(&file->base);
   const struct store_call call = {timeout_ms, deadline_after(timeout_ms), &file->base.cancel, error};
   result = sign_on(file, &call);

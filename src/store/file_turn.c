@@ -15,9 +15,9 @@ static void format_age(time_t since, char *out, size_t size) {
   const long long age = now > since ? (long long)(now - since) : 0;
   if (age < 120)
     snprintf(out, size, "%lld s", age);
-  else if (age < 2 * 3600)
+  else if (age < 2LL * 3600)
     snprintf(out, size, "%lld min", age / 60);
-  else if (age < 2 * 86400)
+  else if (age < 2LL * 86400)
     snprintf(out, size, "%lld h", age / 3600);
   else
     snprintf(out, size, "%lld days", age / 86400);

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The rules of the dynamic rendezvous, PyTorch's dynamic_rendezvous.py: what a node does next, given the state that all
+ * share, and how that changes the state. Pure: the time comes with the event, and nothing is read, written or waited
+ * for.
+ *
+ * An operation is a loop (state/engine.h): read the state, drop the dead (state/liveness.h), ask decide_*() for an
+ * action; an action that changes the state is applied and written back if nobody else wrote meanwhile; else all begins
+ * anew with what the other wrote.
+ *
+ *                    ADD_TO_PARTICIPANTS                MARK_COMPLETE
+ *   outside ------------------------------> gathering ----------------> complete, with us: FINISH
+ *      |                                        ^                            |
+ *      | complete, without us                   | round + 1                  | the last participant exits or dies
+ *      +--> wait list ------- incomplete -------+----------------------------+
+ *      +--> redundancy list (full) -- not full any more --> outside
+ *
+ * The machine waits, with SYNC, in gathering for others or for the end of the last call, in the wait list for the next
+ * round, and in the redundancy list for a free place.
+ *
+ * What is decided, and what that does to the state, is what PyTorch 2.6 does (tests/interop/test_rules.py compares).
+ * What we do otherwise:
+ *   - who is dead, when our own heartbeat is due, and when the last call is over, is not read off wall clocks: the
+ *     context says so, and state/liveness.h and state/last_call.h find out on our own monotonic clock;
+ *   - a node can leave without closing (decide_leave);
+ *   - ranks can be given in another order (state/ranks.c), and whoever completes a round notes its size in the state
+ *     (state/world.c), so that a round that somebody has already left is not entered any more;
+ *   - a join that fails can say who is there (state/report.h).
+ */
+#ifndef RDZV_STATE_RENDEZVOUS_H
+#define RDZV_STATE_RENDEZVOUS_H
+
+#include "state/state.h"
+
+enum rank_order {
+  RANK_ORDER_TORCH,   /* by node, as PyTorch does */
+  RANK_ORDER_STABLE,  /* who was in the round before keeps its rank; others fill the gaps by node */
+  RANK_ORDER_NATURAL, /* by node, numbers within an address as numbers */
+};
+
+/* Times in milliseconds. */
+struct rendezvous_settings {
+  int64_t min_nodes;
+  int64_t max_nodes;
+  int64_t join_timeout;
+  int64_t last_call_timeout;
+  int64_t close_timeout;
+  int64_t heartbeat_timeout;
+  int64_t keep_alive_interval;
+  int64_t keep_alive_max_attempt;
+  enum rank_order rank_order;
+  bool has_redundancy_list; /* layouts before 2.3 have none: who finds the round full then waits outside of any list */
+  bool notes_world;         /* whoever completes a round adds the attribute of state/world.c */
+};
+
+/* PyTorch's defaults. */
+#define RENDEZVOUS_SETTINGS_DEFAULT                             \
+  ((struct rendezvous_settings){.min_nodes = 1,                 \
+                                .max_nodes = 1,                 \
+                                .join_timeout = 600000,         \
+                                .last_call_timeout = 30000,     \
+                                .close_timeout = 30000,         \
+                                .heartbeat_timeout = 5000,      \
+                                .keep_alive_interval = 5000,    \
+                                .keep_alive_max_attempt = 3,    \
+                                .rank_order = RANK_ORDER_TORCH, \
+                                .has_redundancy_list = true,    \
+                                .notes_world = true})
+
+/* A heartbeat that is older belongs to a dead node. */
+static inline int64_t rendezvous_dead_time(const struct rendezvous_settings *settings) {
+  return settings->keep_alive_interval * settings->keep_alive_max_attempt;
+}
+
+/* When an event happened: by our monotonic clock, and by the clock that goes on the wire. */
+struct moment {
+  int64_t mono_ms;
+  int64_t wall_us;
+};
+
+enum rendezvous_action {
+  ACTION_KEEP_ALIVE,
+  ACTION_ADD_TO_PARTICIPANTS,
+  ACTION_ADD_TO_WAIT_LIST,
+  ACTION_ADD_TO_REDUNDANCY_LIST,
+  ACTION_REMOVE_FROM_PARTICIPANTS,
+  ACTION_REMOVE_FROM_WAIT_LIST,
+  ACTION_REMOVE_FROM_REDUNDANCY_LIST, /* in a join: its deadline begins anew, for now we can be a participant */
+  ACTION_MARK_RENDEZVOUS_COMPLETE,
+  ACTION_MARK_RENDEZVOUS_CLOSED,
+  ACTION_SYNC, /* wait for a change of the state, or for one of the times in the context */
+  ACTION_ERROR_CLOSED,
+  ACTION_ERROR_GRACEFUL_EXIT, /* closed, while we were in the redundancy list */
+  ACTION_ERROR_TIMEOUT,
+  ACTION_FINISH,
+};
+
+const char *rendezvous_action_name(enum rendezvous_action action);
+
+/* Does it change the state, so that the state must be written? */
+static inline bool action_writes(enum rendezvous_action action) { return action <= ACTION_MARK_RENDEZVOUS_CLOSED; }
+
+struct rendezvous_context {
+  const struct node_desc *node; /* this one */
+  struct rendezvous_state *state;
+  const struct rendezvous_settings *settings;
+  struct moment now;
+  int64_t deadline_ms; /* of the operation, on the monotonic clock */
+  bool keep_alive_due; /* our heartbeat, if the state has one, is to be renewed */
+  bool last_call_over; /* the state's deadline, if it has one, has passed */
+};
+
+/* Fills in keep_alive_due and last_call_over as PyTorch judges them, by the wall clock. */
+void rendezvous_judge_by_wall(struct rendezvous_context *context);
+
+enum rendezvous_action decide_exit(const struct rendezvous_context *context);
+enum rendezvous_action decide_join(const struct rendezvous_context *context);
+enum rendezvous_action decide_close(const struct rendezvous_context *context);
+enum rendezvous_action decide_keep_alive(const struct rendezvous_context *context);
+
+/* Leaves whatever list the node is in, without closing: for a node that goes for good. Not PyTorch's. */
+enum rendezvous_action decide_leave(const struct rendezvous_context *context);
+
+/* For how long after its deadline a join still tries to take the node out of the state again. */
+enum { RENDEZVOUS_ROLLBACK_MS = 5000 };
+
+/* Changes the state as the action says. RDZV_E_NO_MEMORY, RDZV_E_LIMIT; the state is then to be thrown away. */
+int rendezvous_apply(struct rendezvous_context *context, enum rendezvous_action action, rdzv_error *error);
+
+/* Common to a participant that leaves and one that died. */
+void rendezvous_participant_removed(struct rendezvous_state *state, const struct rendezvous_settings *settings);
+
+/* Takes those out of every collection of whom is_dead says so; it is asked about each member, from the last to the
+ * first. Gives their number. */
+size_t rendezvous_sanitize(struct rendezvous_state *state, const struct rendezvous_settings *settings,
+                           bool (*is_dead)(void *argument, const struct state_member *member), void *argument);
+
+/* ---- state/ranks.c ---- */
+
+/*
+ * Gives the participants the ranks 0 … n-1. The stable order needs the ranks of the round before, although everybody
+ * has left it by then: they are in an attribute of ours, which PyTorch nodes carry along:
+ *   rdzv_ranks: {"host_12_0": 0, …}
+ * It is renewed here, in the stable order only, and left out for more than RANKS_MAX_KEPT participants.
+ * RDZV_E_NO_MEMORY.
+ */
+enum { RANKS_MAX_KEPT = 4096 };
+#define RANKS_ATTRIBUTE "rdzv_ranks"
+int rendezvous_assign_ranks(struct rendezvous_state *state, enum rank_order order, rdzv_error *error);
+
+/* Below, at or above 0; runs of digits compare as numbers: node2 before node10. */
+int natural_compare(const char *a, const char *b);
+
+/* ---- state/world.c ---- */
+
+/*
+ * A complete round that somebody left stays complete (PyTorch's rule), so that one who reads it late would take it for
+ * a smaller world than the others have. Whoever completes a round therefore notes it:
+ *   rdzv_world: (round, number of participants)
+ */
+#define WORLD_ATTRIBUTE "rdzv_world"
+bool world_note(struct rendezvous_state *state); /* false: no memory */
+
+/* The size of the complete round when it was completed; 0 where that is not known, as a PyTorch node completed it. */
+int64_t world_size(const struct rendezvous_state *state);
+
+/* Are all still there who were in the complete round at first? Of a round that PyTorch completed a gap in the ranks
+ * tells, unless those with the highest ranks are gone. */
+bool world_is_whole(const struct rendezvous_state *state);
+
+#endif

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "state/report.h"
+
+#include "state/invariants.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* False: it did not fit, and nothing was added. */
+static bool add(struct report *report, size_t *len, const char *format, ...) RDZV_PRINTF(3, 4);
+static bool add(struct report *report, size_t *len, const char *format, ...) {
+  const size_t room = sizeof report->text - *len;
+  va_list args;
+  va_start(args, format);
+  const int wanted = vsnprintf(report->text + *len, room, format, args);
+  va_end(args);
+  const bool fits = wanted >= 0 && (size_t)wanted < room;
+  if (fits) *len += (size_t)wanted;
+  report->text[*len] = '\0';
+  return fits;
+}
+
+enum { NAMED = 4, FOR_THE_REST = 32 };
+
+struct heard {
+  const struct state_member *member;
+  int64_t age;
+};
+
+/* Puts it where it belongs among the longest silent. */
+static void insert(struct heard named[NAMED], size_t *count, struct heard new) {
+  size_t at = *count < NAMED ? (*count)++ : NAMED;
+  while (at > 0 && named[at - 1].age < new.age) {
+    if (at < NAMED) named[at] = named[at - 1];
+    at--;
+  }
+  if (at < NAMED) named[at] = new;
+}
+
+static size_t longest_silent(const struct rendezvous_state *state, const struct rendezvous_settings *settings,
+                             const struct liveness *liveness, int64_t now_ms, struct heard named[NAMED]) {
+  size_t count = 0;
+  for (size_t i = 0; i < state->count; i++) {
+    const struct state_member *member = &state->members[i];
+    if (!(member->kinds & STATE_PARTICIPANT)) continue;
+    insert(named, &count, (struct heard){member, liveness_age(liveness, settings, &member->node, now_ms)});
+  }
+  return count;
+}
+
+struct report report_joined(const struct rendezvous_state *state, const struct rendezvous_settings *settings,
+                            const struct liveness *liveness, int64_t now_ms) {
+  struct report report = {""};
+  struct heard named[NAMED];
+  size_t len = 0, done = 0;
+  const size_t count = longest_silent(state, settings, liveness, now_ms, named);
+  add(&report, &len, "%zu of at least %" PRId64 " nodes joined", state->num_participants, settings->min_nodes);
+  for (; done < count && len < sizeof report.text - FOR_THE_REST; done++) {
+    const size_t before = len;
+    const char *sep = done == 0 ? ": " : ", ";
+    const int64_t age = named[done].age < 0 ? 0 : named[done].age / 1000;
+    const bool fits =
+        add(&report, &len, "%s'%s' (heard %" PRId64 " s ago)", sep, node_text(&named[done].member->node).text, age);
+    if (fits && len <= sizeof report.text - FOR_THE_REST) continue;
+    report.text[len = before] = '\0';
+    break;
+  }
+  if (done < state->num_participants) add(&report, &len, " and %zu more", state->num_participants - done);
+  if (state->num_waiting > 0) add(&report, &len, "; %zu wait", state->num_waiting);
+  return report;
+}
+
+static const char *role(const struct rendezvous_context *context) {
+  const struct state_member *member = state_find(context->state, context->node);
+  if (!member || member->kinds == 0) return "outside";
+  if (member->kinds & STATE_PARTICIPANT) return "a participant";
+  return member->kinds & STATE_WAITING ? "in the wait list" : "in the redundancy list";
+}
+
+struct report report_condition(const struct rendezvous_context *context) {
+  const struct rendezvous_state *state = context->state;
+  struct report report = {""};
+  size_t len = 0;
+  add(&report, &len, "round %" PRId64 " %s, %zu joined (%" PRId64 "..%" PRId64 ")", state->round,
+      rendezvous_phase_name(rendezvous_phase(state)), state->num_participants, context->settings->min_nodes,
+      context->settings->max_nodes);
+  if (state->num_waiting > 0) add(&report, &len, ", %zu wait", state->num_waiting);
+  if (state->num_redundant > 0) add(&report, &len, ", %zu spare", state->num_redundant);
+  add(&report, &len, ", we are %s", role(context));
+  if (context->last_call_over && !state->complete) add(&report, &len, ", last call over");
+  if (context->keep_alive_due) add(&report, &len, ", keep-alive due");
+  if (context->now.mono_ms > context->deadline_ms) add(&report, &len, ", past the deadline");
+  return report;
+}

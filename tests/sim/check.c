@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What must hold whatever happens, and what must come about when nothing more does. */
+#include "sim.h"
+#include "state/invariants.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { JUMP_EXCUSE_MS = 40000 };
+
+size_t sim_find(const struct node_desc *desc) { return (size_t)desc->pid - 1; }
+
+/* Who is alive and heard is evicted by nobody of ours. A clock that was set lately is an excuse: see liveness.h. */
+static void check_eviction(struct sim *sim, const struct sim_node *writer, struct sim_node *victim) {
+  const int64_t dead = rendezvous_dead_time(&sim->settings), silent = sim->now - victim->heard;
+  const int64_t age =
+      (sim_moment(sim, victim).wall_us - victim->heartbeat) / 1000; /* it may have been long under way */
+  const int64_t jumped_writer = sim->hosts[writer->host].jumped, jumped_victim = sim->hosts[victim->host].jumped;
+  const int64_t jumped = jumped_writer > jumped_victim ? jumped_writer : jumped_victim;
+  sim_tell(sim, writer, "evicts %s, silent for %.1f s", victim->label, (double)silent / 1000);
+  if (writer->is_torch || sim->now - jumped < JUMP_EXCUSE_MS) return;
+  if (silent <= dead && age <= dead)
+    sim_fail(sim, "%s evicts %s, which was heard %lld ms ago", writer->label, victim->label, (long long)silent);
+  if (victim->alive && victim->wants && sim->now - victim->troubled > dead + 10000 &&
+      sim->now - victim->born > dead + 10000)
+    sim_fail(sim, "%s evicts %s, which is well and was not heard: starved", writer->label, victim->label);
+}
+
+static void record_round(struct sim *sim, const struct sim_node *writer, const struct rendezvous_state *state) {
+  if (state->round >= SIM_MAX_ROUNDS) {
+    sim_fail(sim, "more than %d rounds", SIM_MAX_ROUNDS);
+    return;
+  }
+  struct sim_round *round = &sim->rounds[state->round];
+  if (round->count > 0) sim_fail(sim, "round %d is completed twice", (int)state->round);
+  round->count = state->num_participants;
+  round->by_torch = writer->is_torch;
+  round->nodes = calloc(round->count + 1, sizeof *round->nodes);
+  if (!round->nodes) abort();
+  for (size_t i = 0; i < state->count; i++) {
+    const struct state_member *member = &state->members[i];
+    if (member->kinds & STATE_PARTICIPANT && member->rank >= 0 && (size_t)member->rank < round->count)
+      round->nodes[member->rank] = sim_find(&member->node);
+  }
+}
+
+static void tell_write(struct sim *sim, const struct sim_node *writer, const struct rendezvous_state *before,
+                       const struct rendezvous_state *after) {
+  const struct state_member *was = state_find(before, &writer->desc), *is = state_find(after, &writer->desc);
+  const unsigned from = was ? was->kinds : 0, to = is ? is->kinds : 0;
+  if (from != to && to)
+    sim_tell(sim, writer, "%s",
+             to == STATE_PARTICIPANT ? "becomes a participant"
+             : to == STATE_WAITING   ? "enters the wait list"
+                                     : "becomes a spare");
+  if (from != to && !to) sim_tell(sim, writer, "takes itself out");
+  if (before->deadline == DATETIME_NONE && after->deadline != DATETIME_NONE)
+    sim_tell(sim, writer, "calls the last call");
+  if (after->complete && (!before->complete || before->round != after->round))
+    sim_tell(sim, writer, "completes round %d with %zu nodes", (int)after->round, after->num_participants);
+  if (before->complete && !after->complete) sim_tell(sim, writer, "begins round %d", (int)after->round);
+  if (!before->closed && after->closed) sim_tell(sim, writer, "closes the rendezvous");
+}
+
+/* A last call lasts as long as it should, whatever the clocks say; late messages shorten it. */
+static void check_last_call(struct sim *sim, const struct sim_node *writer, const struct rendezvous_state *before,
+                            const struct rendezvous_state *after) {
+  const bool full = (int64_t)after->num_participants == sim->settings.max_nodes;
+  if (before->deadline == DATETIME_NONE && after->deadline != DATETIME_NONE) sim->called = sim->now;
+  if (before->complete || !after->complete || full || writer->is_torch || sim->faults > 0) return;
+  const int64_t lasted = sim->now - sim->called, slack = 2 * (sim->latency_ms + 1);
+  if (lasted < sim->settings.last_call_timeout - slack)
+    sim_fail(sim, "%s ends the last call after %lld ms", writer->label, (long long)lasted);
+}
+
+/* When each heartbeat in the cell changed last. */
+static void listen_to_hearts(struct sim *sim, const struct rendezvous_state *after) {
+  for (size_t i = 0; i < after->count; i++) {
+    struct sim_node *node = &sim->nodes[sim_find(&after->members[i].node)];
+    if (node->heartbeat == after->members[i].last_heartbeat) continue;
+    node->heartbeat = after->members[i].last_heartbeat;
+    node->heard = sim->now;
+  }
+}
+
+void check_write(struct sim *sim, size_t at, const struct rendezvous_state *before,
+                 const struct rendezvous_state *after) {
+  const struct sim_node *writer = &sim->nodes[at];
+  for (size_t i = 0; i < before->count; i++) {
+    const struct node_desc *node = &before->members[i].node;
+    if (!state_find(after, node) && node_compare(node, &writer->desc) != 0)
+      check_eviction(sim, writer, &sim->nodes[sim_find(node)]);
+  }
+  tell_write(sim, writer, before, after);
+  check_last_call(sim, writer, before, after);
+  const char *broken = rendezvous_broken_invariant(after, &sim->settings);
+  if (!broken) broken = rendezvous_broken_transition(before, after, &sim->settings);
+  if (broken) sim_fail(sim, "%s wrote a state of which this does not hold: %s", writer->label, broken);
+  if (after->complete && (!before->complete || before->round != after->round)) record_round(sim, writer, after);
+  listen_to_hearts(sim, after);
+}
+
+/* Everybody gets the same world of a round. Of one that a PyTorch node completed, nobody knows who has left since. */
+void check_joined(struct sim *sim, size_t at, const struct rendezvous_state *state, int64_t rank, int64_t size) {
+  const struct sim_node *node = &sim->nodes[at];
+  const struct sim_round *round = &sim->rounds[state->round];
+  if (round->count == 0) sim_fail(sim, "%s joined round %d before it was complete", node->label, (int)state->round);
+  const bool known = !round->by_torch && !node->is_torch;
+  if (known ? (size_t)size != round->count : (size_t)size > round->count)
+    sim_fail(sim, "%s takes round %d for a world of %d, it has %zu", node->label, (int)state->round, (int)size,
+             round->count);
+  else if (rank < 0 || (size_t)rank >= round->count || round->nodes[rank] != at)
+    sim_fail(sim, "%s takes itself for rank %d of round %d, which is another", node->label, (int)rank,
+             (int)state->round);
+}
+
+static bool has_dead(const struct sim *sim) {
+  for (size_t i = 0; i < sim->cell.count; i++)
+    if (!sim->nodes[sim_find(&sim->cell.members[i].node)].alive) return true;
+  return false;
+}
+
+/* As many as can be are members of one complete round, and know it. Where there are too few of them, at least the dead
+ * are gone. */
+bool check_settled(const struct sim *sim, const char **why) {
+  int64_t wanting = 0, joined = 0;
+  *why = "somebody does not know of the round";
+  for (size_t i = 0; i < sim->node_count; i++) {
+    const struct sim_node *node = &sim->nodes[i];
+    if (!node->alive || !node->wants) continue;
+    wanting++;
+    joined += node->joined && node->round == sim->cell.round;
+  }
+  if (sim->cell.closed || wanting < sim->settings.min_nodes) {
+    *why = NULL;
+    return !has_dead(sim) || wanting == 0 || sim->cell.closed;
+  }
+  const int64_t most = wanting < sim->settings.max_nodes ? wanting : sim->settings.max_nodes;
+  if (!sim->cell.complete)
+    *why = "the round is not complete";
+  else if ((int64_t)sim->cell.num_participants != most)
+    *why = "not as many as can be are in the round";
+  return sim->cell.complete && (int64_t)sim->cell.num_participants == most && joined == most;
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Drives an engine, and plays the program that uses it: a member that hears of a change joins the next round. */
+#include "sim.h"
+
+enum { REACTION_MS = 200 };
+
+void sim_wait(struct sim *sim, size_t at, int64_t until, bool listen, int64_t from, uint64_t token) {
+  struct sim_node *node = &sim->nodes[at];
+  const int64_t start = sim_moment(sim, node).mono_ms - sim->now; /* of the node's clock */
+  node->wait = ++sim->next_number;
+  node->listening = false;
+  node->listens_to = token;
+  struct sim_event event = {.at = until - start, .kind = SIM_TIMER, .node = at, .number = node->wait};
+  if (event.at <= sim->now) event.at = sim->now + 1;
+  sim_schedule(sim, event);
+  event.kind = SIM_LISTEN;
+  event.at = from - start > sim->now ? from - start : sim->now;
+  if (listen) sim_schedule(sim, event);
+}
+
+static void trace(void *argument, const char *line) {
+  void **pair = argument;
+  struct sim *sim = pair[0];
+  const struct sim_node *node = pair[1];
+  fprintf(sim->details, "%9.3f  %-8s   %s\n", (double)sim->now / 1000, node->label, line);
+}
+
+static void tell_happened(struct sim *sim, const struct sim_node *node, const struct engine_update *update) {
+  static const struct {
+    unsigned bit;
+    const char *text;
+  } notices[] = {{ENGINE_LEFT, "has left"},
+                 {ENGINE_CLOSE_DONE, "has closed"},
+                 {ENGINE_SOMEONE_WAITS, "hears that someone waits"},
+                 {ENGINE_IS_CLOSED, "hears that it is closed"},
+                 {ENGINE_EVICTED, "hears that it was evicted"}};
+  for (size_t i = 0; i < sizeof notices / sizeof notices[0]; i++)
+    if (update->happened & notices[i].bit) sim_tell(sim, node, "%s", notices[i].text);
+  if (update->happened & ENGINE_MEMBER_DIED) sim_tell(sim, node, "hears that %s died", update->who.text);
+  if (update->happened & ENGINE_MEMBER_LEFT && !(update->happened & ENGINE_MEMBER_DIED))
+    sim_tell(sim, node, "hears that %s left", update->who.text);
+  if (update->happened & ENGINE_FAILED) sim_tell(sim, node, "gives up: %s", update->error.message);
+}
+
+static void react(struct sim *sim, size_t at, const struct engine_update *update) {
+  struct sim_node *node = &sim->nodes[at];
+  const unsigned changed = ENGINE_SOMEONE_WAITS | ENGINE_MEMBER_LEFT | ENGINE_MEMBER_DIED | ENGINE_EVICTED;
+  tell_happened(sim, node, update);
+  if (update->happened & ENGINE_JOINED) sim_joined(sim, at, update->state, update->rank, update->world_size);
+  if (update->happened & ENGINE_FAILED && update->failed == ENGINE_ASK_JOIN) {
+    node->wants = update->why == ENGINE_WHY_TIMEOUT || update->why == ENGINE_WHY_STORE;
+    if (node->wants) sim_do(sim, sim->now + 1, at, SIM_JOIN, 0);
+  }
+  if (update->happened & changed && node->wants && node->joined) {
+    node->joined = false;
+    sim_do(sim, sim->now + (int64_t)sim_random(sim, REACTION_MS), at, SIM_JOIN, 0);
+  }
+}
+
+static void step(struct sim *sim, size_t at, struct engine_event *event) {
+  struct sim_node *node = &sim->nodes[at];
+  static struct engine_update update;
+  void *pair[] = {sim, node};
+  rdzv_error error = {0};
+  event->now = sim_moment(sim, node);
+  node->engine.config.trace = sim->details ? trace : NULL;
+  node->engine.config.argument = pair;
+  if (engine_step(&node->engine, event, &update, &error) < 0) {
+    sim_fail(sim, "%s: %s", node->label, error.message);
+    return;
+  }
+  react(sim, at, &update);
+  switch (update.request) {
+    case ENGINE_READ: sim_send(sim, at, ENGINE_STATE_READ, NULL, 0); break;
+    case ENGINE_SWAP: sim_send(sim, at, ENGINE_SWAP_WON, update.state, update.token); break;
+    case ENGINE_WAIT: sim_wait(sim, at, update.until_ms, true, update.from_ms, update.token); break;
+    case ENGINE_BACK_OFF: sim_wait(sim, at, update.until_ms, false, 0, 0); break;
+    case ENGINE_IDLE: node->wait = 0; break;
+    case ENGINE_CONTINUE: break;
+  }
+}
+
+void ours_ask(struct sim *sim, size_t at, enum engine_event_kind what) {
+  struct sim_node *node = &sim->nodes[at];
+  if (!node->desc.addr) {
+    node->desc.addr = node->addr;
+    const struct engine_config config = {.node = node->desc, .settings = sim->settings, .seed = sim_random(sim, 0)};
+    engine_init(&node->engine, &config);
+  }
+  step(sim, at, &(struct engine_event){.kind = what});
+}
+
+void ours_timer(struct sim *sim, size_t at) { step(sim, at, &(struct engine_event){.kind = ENGINE_TIMER}); }
+
+void ours_answer(struct sim *sim, size_t at, struct sim_message *message) {
+  const rdzv_error error = {RDZV_E_OUTCOME_UNKNOWN, "no answer"};
+  step(sim, at,
+       &(struct engine_event){.kind = message->kind,
+                              .state = message->has_state ? &message->state : NULL,
+                              .token = message->token,
+                              .error = message->kind == ENGINE_STORE_ERROR ? &error : NULL});
+}
+
+void sim_joined(struct sim *sim, size_t at, const struct rendezvous_state *state, int64_t rank, int64_t size) {
+  struct sim_node *node = &sim->nodes[at];
+  sim_tell(sim, node, "is rank %d of %d in round %d", (int)rank, (int)size, (int)state->round);
+  if (node->joined && state->round <= node->round) sim_fail(sim, "%s: rounds go back", node->label);
+  node->joined = true;
+  node->round = state->round;
+  node->joins++;
+  check_joined(sim, at, state, rank, size);
+}

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What a seed stands for: how many nodes of which kind, with which clocks, on what network, and what happens to them.
+ * All faults end at FAULTS_MS; then the rendezvous must settle, and stay so. */
+#include "sim.h"
+
+enum { FAULTS_MS = 60000, SETTLE_MS = 180000, STAY_MS = 30000 };
+static const int64_t TEN_MINUTES_US = INT64_C(600000000);
+
+static int64_t pick(struct sim *sim, int64_t from, int64_t to) {
+  return from + (int64_t)sim_random(sim, (uint64_t)(to - from + 1));
+}
+
+static struct rendezvous_settings pick_settings(struct sim *sim, int64_t nodes, bool mixed) {
+  struct rendezvous_settings settings = RENDEZVOUS_SETTINGS_DEFAULT;
+  settings.min_nodes = pick(sim, 1, nodes);
+  settings.max_nodes = mixed ? 3 * nodes : pick(sim, settings.min_nodes, nodes + 1);
+  settings.last_call_timeout = mixed ? pick(sim, 3000, 5000) : pick(sim, 100, 3000); /* PyTorch sleeps for a second */
+  settings.join_timeout = pick(sim, 0, 3) == 0 ? pick(sim, 20000, 40000) : 600000;
+  settings.has_redundancy_list = pick(sim, 0, 3) > 0;
+  settings.rank_order = (enum rank_order)pick(sim, RANK_ORDER_TORCH, RANK_ORDER_NATURAL);
+  return settings;
+}
+
+static void add_node(struct sim *sim, size_t host, bool is_torch) {
+  char addr[24];
+  snprintf(addr, sizeof addr, "h%zu", host);
+  const size_t added = sim_add_node(sim, host, addr, is_torch);
+  struct sim_node *node = &sim->nodes[added];
+  snprintf(node->label, sizeof node->label, "%s.%d%s", addr, (int)node->desc.pid, is_torch ? "t" : "");
+}
+
+static void pick_trouble(struct sim *sim, size_t node, bool mixed) {
+  const int64_t at = pick(sim, 0, FAULTS_MS - 1), left = FAULTS_MS - at;
+  const bool is_torch = sim->nodes[node].is_torch;
+  switch (pick(sim, 0, 5)) {
+    case 0: sim_do(sim, at, node, SIM_KILL, 0); break;
+    case 1:
+      sim_do(sim, at, node, is_torch ? SIM_KILL : SIM_LEAVE, 0);
+      if (!is_torch && pick(sim, 0, 1)) sim_do(sim, at + pick(sim, 1, left), node, SIM_JOIN, 0);
+      break;
+    case 2: sim_do(sim, at, node, SIM_PAUSE, pick(sim, 1, left)); break;
+    case 3: sim_do(sim, at, node, SIM_CUT, pick(sim, 1, left)); break;
+    case 4: sim_do(sim, at, node, SIM_JUMP, mixed ? 0 : pick(sim, -600000, 600000)); break;
+    default: sim_do(sim, at, node, is_torch ? SIM_KILL : SIM_JOIN, 0); break; /* for no reason at all */
+  }
+}
+
+/* Half as many again come later, on the same hosts, in the place of others or beside them. */
+static void pick_schedule(struct sim *sim, size_t nodes, bool mixed) {
+  const size_t hosts = (size_t)pick(sim, 1, (int64_t)nodes), all = nodes + nodes / 2;
+  const bool skewed = !mixed && pick(sim, 0, 2) > 0, at_once = pick(sim, 0, 1) == 1;
+  static const int fault_rates[] = {0, 10, 50, 150};
+  sim->quiet_from = FAULTS_MS;
+  sim->faults = fault_rates[pick(sim, 0, 3)];
+  sim->latency_ms = pick(sim, 1, 20);
+  for (size_t i = 0; i < hosts; i++)
+    sim_add_host(sim, skewed ? pick(sim, -TEN_MINUTES_US, TEN_MINUTES_US) : pick(sim, -1000, 1000));
+  for (size_t i = 0; i < all; i++)
+    add_node(sim, i < hosts ? i : (size_t)pick(sim, 0, (int64_t)hosts - 1), mixed && pick(sim, 0, 1) == 1);
+  for (size_t i = 0; i < all; i++)
+    sim_do(sim, i >= nodes ? pick(sim, 5000, FAULTS_MS) : at_once ? 0 : pick(sim, 0, 5000), i, SIM_JOIN, 0);
+  for (int64_t i = pick(sim, 0, (int64_t)all); i > 0; i--)
+    pick_trouble(sim, (size_t)pick(sim, 0, (int64_t)all - 1), mixed);
+  if (pick(sim, 0, 30) == 0) sim_do(sim, pick(sim, 0, FAULTS_MS), 0, SIM_CLOSE, 0);
+}
+
+/* Whether it settles by then; what was late may stir it up again. */
+static bool settles(struct sim *sim, int64_t end, const char **why) {
+  while (!check_settled(sim, why) && sim->now < end)
+    if (!sim_run(sim, sim->now + 100)) return false;
+  return check_settled(sim, why);
+}
+
+static bool settle(struct sim *sim) {
+  const char *why = "";
+  const int64_t end = sim->now + SETTLE_MS;
+  while (sim->now < end) {
+    if (!settles(sim, end, &why)) {
+      sim_fail(sim, "it does not settle: %s", why ? why : "the dead are still there");
+      return false;
+    }
+    const bool enough = why != NULL;
+    const int64_t round = sim->cell.round;
+    sim_tell(sim, NULL, "it has settled in round %d", (int)round);
+    if (!sim_run(sim, sim->now + STAY_MS)) return false;
+    if (!enough || (check_settled(sim, &why) && sim->cell.round == round)) return true;
+  }
+  sim_fail(sim, "it does not stay as it is, although nothing happens");
+  return false;
+}
+
+bool schedule_run(uint64_t seed, size_t nodes, FILE *story, FILE *details, struct sim *sim) {
+  sim_init(sim, seed, &RENDEZVOUS_SETTINGS_DEFAULT);
+  sim->story = story;
+  sim->details = details;
+  if (nodes == 0) nodes = (size_t)pick(sim, 2, 9);
+  const bool mixed = pick(sim, 0, 3) == 0;
+  sim->settings = pick_settings(sim, (int64_t)nodes, mixed);
+  pick_schedule(sim, nodes, mixed);
+  return sim_run(sim, FAULTS_MS + 1) && settle(sim);
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Scripted scenarios whose whole course is written down in stories/NAME.txt, to be read. */
+#include "sim.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { A, B, C, D, E };
+
+static void add(struct sim *sim, const char *names, int64_t skew_us) {
+  for (; *names; names++) {
+    const size_t host = sim_add_host(sim, *names == 'b' ? skew_us : 0);
+    sim_add_node(sim, host, (char[]){*names, '\0'}, *names == 't');
+  }
+}
+
+static struct rendezvous_settings between(int64_t min, int64_t max) {
+  struct rendezvous_settings settings = RENDEZVOUS_SETTINGS_DEFAULT;
+  settings.min_nodes = min;
+  settings.max_nodes = max;
+  settings.last_call_timeout = 3000;
+  return settings;
+}
+
+/* Four nodes join, one dies, the rest re-form, a new one waits and is admitted, one leaves, one closes. */
+static void elastic(struct sim *sim) {
+  sim->settings = between(2, 4);
+  add(sim, "abcde", 0);
+  for (size_t i = A; i <= D; i++) sim_do(sim, (int64_t)i * 100, i, SIM_JOIN, 0);
+  sim_do(sim, 10000, C, SIM_KILL, 0);
+  sim_do(sim, 40000, E, SIM_JOIN, 0);
+  sim_do(sim, 60000, A, SIM_LEAVE, 0);
+  sim_do(sim, 80000, B, SIM_CLOSE, 0);
+}
+
+/* More nodes than places: the surplus is spare, and takes over when a place becomes free. */
+static void spares(struct sim *sim) {
+  sim->settings = between(2, 2);
+  add(sim, "abcd", 0);
+  for (size_t i = A; i <= D; i++) sim_do(sim, (int64_t)i * 100, i, SIM_JOIN, 0);
+  sim_do(sim, 10000, A, SIM_LEAVE, 0);
+  sim_do(sim, 30000, D, SIM_CLOSE, 0);
+}
+
+/* b's clock is ten minutes ahead, then is set back by twenty; nobody is evicted, and the last call has its length. */
+static void clocks(struct sim *sim) {
+  sim->settings = between(2, 4);
+  add(sim, "abc", INT64_C(600000000));
+  for (size_t i = A; i <= C; i++) sim_do(sim, (int64_t)i * 100, i, SIM_JOIN, 0);
+  sim_do(sim, 20000, B, SIM_JUMP, -1200000);
+}
+
+/* A node is stopped for a minute: the others go on without it; when it comes to itself it hears of it, and comes back.
+ */
+static void stopped(struct sim *sim) {
+  sim->settings = between(2, 3);
+  add(sim, "abc", 0);
+  for (size_t i = A; i <= C; i++) sim_do(sim, (int64_t)i * 100, i, SIM_JOIN, 0);
+  sim_do(sim, 10000, B, SIM_PAUSE, 60000);
+}
+
+/* Nobody reaches the store for half a minute: nobody is taken for dead because of it. */
+static void outage(struct sim *sim) {
+  sim->settings = between(2, 3);
+  add(sim, "abc", 0);
+  for (size_t i = A; i <= C; i++) sim_do(sim, (int64_t)i * 100, i, SIM_JOIN, 0);
+  for (size_t i = A; i <= C; i++) sim_do(sim, 10000, i, SIM_CUT, 30000);
+}
+
+/* A PyTorch node and ours in one rendezvous. */
+static void mixed(struct sim *sim) {
+  sim->settings = between(2, 3);
+  add(sim, "atc", 0);
+  for (size_t i = A; i <= B; i++) sim_do(sim, (int64_t)i * 100, i, SIM_JOIN, 0);
+  sim_do(sim, 10000, C, SIM_JOIN, 0);
+  sim_do(sim, 30000, A, SIM_KILL, 0);
+}
+
+static const struct {
+  const char *name;
+  void (*script)(struct sim *sim);
+} stories[] = {{"elastic", elastic}, {"spares", spares}, {"clocks", clocks},
+               {"stopped", stopped}, {"outage", outage}, {"mixed", mixed}};
+
+int story_run(const char *name, FILE *out) {
+  static struct sim sim;
+  for (size_t i = 0; i < sizeof stories / sizeof stories[0]; i++) {
+    if (strcmp(stories[i].name, name) != 0) continue;
+    sim_init(&sim, 1, &RENDEZVOUS_SETTINGS_DEFAULT);
+    sim.story = out;
+    stories[i].script(&sim);
+    const bool good = sim_run(&sim, 100000);
+    if (!good) fprintf(out, "FAILED %s\n", sim.failure);
+    sim_free(&sim);
+    return good ? 0 : 1;
+  }
+  fprintf(stderr, "sim: no story '%s'\n", name);
+  return 2;
+}
+
+static bool is_same(const char *path, const char *text) {
+  FILE *file = fopen(path, "r");
+  char *expected = NULL;
+  size_t size = 0;
+  const bool read = file && getdelim(&expected, &size, '\0', file) >= 0;
+  const bool same = read && strcmp(expected, text) == 0;
+  free(expected);
+  if (file) fclose(file);
+  return same;
+}
+
+int story_check(const char *folder) {
+  int failed = 0;
+  for (size_t i = 0; i < sizeof stories / sizeof stories[0]; i++) {
+    char path[4096], *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    if (!out) return 2;
+    int result = story_run(stories[i].name, out);
+    fclose(out);
+    snprintf(path, sizeof path, "%s/%s.txt", folder, stories[i].name);
+    if (result == 0 && !is_same(path, text)) {
+      printf("%s is not what happens; this is (sim --story %s):\n%s", path, stories[i].name, text);
+      result = 1;
+    }
+    failed |= result;
+    free(text);
+  }
+  return failed;
+}
