@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * One call at a TCPStore server: whose turn it is, what a lost connection means, requests and their answers.
- * store/tcp.c has what each operation says.
+ * store/tcp_try.h has what each operation says.
  */
 #ifndef RDZV_STORE_TCP_CALL_H
 #define RDZV_STORE_TCP_CALL_H
