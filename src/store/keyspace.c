@@ -309,12 +309,9 @@ static void written(struct keyspace *ks, struct entry *entry, struct before *bef
 
 /* Writes a value from `offset` on: 0 replaces it, its length appends. Without `wake`, who waits for the key to be there
  * is left waiting, as BARRIER does it; who waits for its value is not. */
-static int write_value(struct keyspace *ks, rdzv_bytes key, size_t offset, rdzv_bytes value, bool wake) {
-  struct entry *entry;
-  int result = find_or_make(ks, key, &entry);
-  if (result < 0) return result;
+static int write_to(struct keyspace *ks, struct entry *entry, size_t offset, rdzv_bytes value, bool wake) {
   struct before before;
-  result = keep_before(entry, &before);
+  int result = keep_before(entry, &before);
   if (result == 0 && value.len > SIZE_MAX / 2 - offset) result = RDZV_E_LIMIT;
   if (result == 0) result = make_room(ks, entry, offset + value.len, offset > 0);
   if (result < 0) {
@@ -333,11 +330,16 @@ static int write_value(struct keyspace *ks, rdzv_bytes key, size_t offset, rdzv_
   return 0;
 }
 
-int ks_set(struct keyspace *ks, rdzv_bytes key, rdzv_bytes value) { return write_value(ks, key, 0, value, true); }
+int ks_set(struct keyspace *ks, rdzv_bytes key, rdzv_bytes value) {
+  struct entry *entry;
+  const int result = find_or_make(ks, key, &entry);
+  return result < 0 ? result : write_to(ks, entry, 0, value, true);
+}
 
 int ks_append(struct keyspace *ks, rdzv_bytes key, rdzv_bytes value) {
-  const struct entry *entry = find(ks, key);
-  return write_value(ks, key, entry ? entry->value_len : 0, value, true);
+  struct entry *entry;
+  const int result = find_or_make(ks, key, &entry);
+  return result < 0 ? result : write_to(ks, entry, entry->value_len, value, true);
 }
 
 int ks_parse_number(rdzv_bytes text, int64_t *number) {
@@ -350,25 +352,27 @@ int ks_parse_number(rdzv_bytes text, int64_t *number) {
   return 0;
 }
 
-/* What the key's number will be. */
-static int add_up(const struct keyspace *ks, rdzv_bytes key, int64_t delta, int64_t *sum) {
+/* The entry of a key, and what its number will be. */
+static int add_up(struct keyspace *ks, rdzv_bytes key, int64_t delta, struct entry **entry, int64_t *sum) {
   int64_t number = 0;
-  rdzv_bytes old;
-  if (ks_get(ks, key, &old) != 0 && ks_parse_number(old, &number) < 0) return RDZV_E_NOT_A_NUMBER;
+  const int result = find_or_make(ks, key, entry);
+  if (result < 0) return result;
+  if ((*entry)->version && ks_parse_number(value_of(*entry), &number) < 0) return RDZV_E_NOT_A_NUMBER;
   *sum = (int64_t)((uint64_t)number + (uint64_t)delta); /* wraps */
   return 0;
 }
 
-static int write_number(struct keyspace *ks, rdzv_bytes key, int64_t number, bool wake) {
+static int write_number(struct keyspace *ks, struct entry *entry, int64_t number, bool wake) {
   char text[24];
   const int len = snprintf(text, sizeof text, "%" PRId64, number);
-  return write_value(ks, key, 0, (rdzv_bytes){text, (size_t)len}, wake);
+  return write_to(ks, entry, 0, (rdzv_bytes){text, (size_t)len}, wake);
 }
 
 int ks_add(struct keyspace *ks, rdzv_bytes key, int64_t delta, int64_t *sum) {
+  struct entry *entry;
   int64_t number = 0;
-  int result = add_up(ks, key, delta, &number);
-  if (result == 0) result = write_number(ks, key, number, true);
+  int result = add_up(ks, key, delta, &entry, &number);
+  if (result == 0) result = write_number(ks, entry, number, true);
   if (result == 0) *sum = number;
   return result;
 }
@@ -430,20 +434,26 @@ int ks_multi_set(struct keyspace *ks, const rdzv_bytes *keys, const rdzv_bytes *
   return result;
 }
 
+/* Sets the value of an entry, or of one that is made for the key. */
+static int set_found(struct keyspace *ks, struct entry **entry, rdzv_bytes key, rdzv_bytes value) {
+  const int result = *entry ? 0 : make(ks, key, entry);
+  return result < 0 ? result : write_to(ks, *entry, 0, value, true);
+}
+
 int ks_compare_set(struct keyspace *ks, rdzv_bytes key, rdzv_bytes expected, rdzv_bytes desired, rdzv_bytes *now) {
-  rdzv_bytes value;
-  const bool there = ks_get(ks, key, &value) != 0;
-  *now = there ? value : expected;
-  if (there ? !bytes_equal(value, expected) : expected.len > 0) return 0;
-  const int result = ks_set(ks, key, desired);
-  if (result == 0) ks_get(ks, key, now);
+  struct entry *entry = find(ks, key);
+  const bool there = entry && entry->version;
+  *now = there ? value_of(entry) : expected;
+  if (there ? !bytes_equal(*now, expected) : expected.len > 0) return 0;
+  const int result = set_found(ks, &entry, key, desired);
+  if (result == 0) *now = value_of(entry);
   return result;
 }
 
 int ks_compare_set_version(struct keyspace *ks, rdzv_bytes key, uint64_t expected, rdzv_bytes value, bool *swapped) {
-  rdzv_bytes old;
-  *swapped = ks_get(ks, key, &old) == expected;
-  return *swapped ? ks_set(ks, key, value) : 0;
+  struct entry *entry = find(ks, key);
+  *swapped = (entry ? entry->version : 0) == expected;
+  return *swapped ? set_found(ks, &entry, key, value) : 0;
 }
 
 bool ks_delete(struct keyspace *ks, rdzv_bytes key) {
@@ -536,9 +546,10 @@ void ks_queue_pass_on(struct keyspace *ks, rdzv_bytes key) {
 }
 
 int ks_barrier(struct keyspace *ks, rdzv_bytes key, int64_t size, bool *full) {
+  struct entry *entry;
   int64_t count = 0;
-  const int result = add_up(ks, key, 1, &count);
+  const int result = add_up(ks, key, 1, &entry, &count);
   if (result < 0) return result;
   *full = count >= size;
-  return write_number(ks, key, count, *full);
+  return write_number(ks, entry, count, *full);
 }
