@@ -15,8 +15,10 @@
 #include "base/net.h"
 #include "server/server.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <utlist.h>
 
 static void process(struct conn *conn, const uint8_t *data, size_t len);
@@ -131,13 +133,13 @@ static void keep(struct conn *conn, const void *data, size_t len) {
   }
 }
 
-/* What a doomed connection's socket does not take at once is dropped. */
+/* What can be sent at once is, without libuv's queue; the rest is kept. What a doomed connection's socket does not take
+ * is dropped. */
 static void write_out(struct conn *conn, const char *data, size_t len) {
   if (!conn->writing) {
-    const uv_buf_t buffer = uv_buf_init((char *)data, (unsigned)len);
-    const int written = uv_try_write((uv_stream_t *)&conn->tcp, &buffer, 1);
-    if (written < 0 && written != UV_EAGAIN) conn_doom(conn, RDZV_E_CONNECTION, NULL);
-    if (written > 0) data += written, len -= (size_t)written;
+    const ssize_t sent = send(conn->fd, data, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent < 0 && errno != EAGAIN && errno != EINTR) conn_doom(conn, RDZV_E_CONNECTION, NULL);
+    if (sent > 0) data += sent, len -= (size_t)sent;
   }
   if (len > 0 && !conn->is_doomed) keep(conn, data, len);
 }
@@ -282,8 +284,7 @@ static void on_written(uv_write_t *request, int status) {
 
 static void greet(struct conn *conn) {
   struct rdzv_server *server = conn->server;
-  uv_os_fd_t fd;
-  if (uv_fileno((uv_handle_t *)&conn->tcp, &fd) == 0) net_tune(fd);
+  net_tune(conn->fd);
   if (server->conns_count > server->options.max_connections)
     conn_doom(conn, RDZV_E_LIMIT, "there are as many connections as allowed");
   else if (!start_reading(conn))
@@ -308,7 +309,7 @@ void conn_accept(uv_stream_t *listener, int status) {
   uv_tcp_init(&server->loop, &conn->tcp);
   DL_APPEND(server->conns, conn);
   server->conns_count++;
-  if (uv_accept(listener, (uv_stream_t *)&conn->tcp) < 0)
+  if (uv_accept(listener, (uv_stream_t *)&conn->tcp) < 0 || uv_fileno((uv_handle_t *)&conn->tcp, &conn->fd) < 0)
     conn_doom(conn, RDZV_E_CONNECTION, NULL);
   else if (is_spare)
     conn_doom(conn, RDZV_E_NO_MEMORY, "no memory is left for it");

@@ -74,6 +74,7 @@ struct rdzv_server {
 
 struct conn {
   uv_tcp_t tcp; /* first, so that the handle is the connection */
+  uv_os_fd_t fd;
   struct rdzv_server *server;
   struct conn *prev, *next; /* of server->conns */
   struct conn *unfinished_prev, *unfinished_next;
