@@ -13,6 +13,9 @@
 
 static const char *const me = "rdzv serve";
 
+/* A limit that is left to the library's default. */
+#define NOT_GIVEN INT64_MIN
+
 struct settings {
   const char *bind;
   int64_t port;
@@ -121,18 +124,21 @@ static int serve(rdzv_server *server, const struct settings *settings) {
   return exit_code_of(result);
 }
 
+static bool is_limit(int64_t value) { return value == NOT_GIVEN || value > 0; }
+static int64_t given(int64_t limit) { return limit == NOT_GIVEN ? 0 : limit; }
+
 static rdzv_server_options options_of(const struct settings *settings) {
   return (rdzv_server_options){
       .size = sizeof(rdzv_server_options),
       .bind = settings->bind,
       .port = settings->port == 0 ? RDZV_ANY_PORT : (int)settings->port,
       .log = stderr_log(settings->log_level),
-      .max_connections = (size_t)settings->max_connections,
-      .max_key_bytes = (size_t)settings->max_key_bytes,
-      .max_value_bytes = (size_t)settings->max_value_bytes,
-      .max_keys = (size_t)settings->max_keys,
-      .max_memory = (size_t)settings->max_memory,
-      .request_timeout_ms = settings->request_timeout,
+      .max_connections = (size_t)given(settings->max_connections),
+      .max_key_bytes = (size_t)given(settings->max_key_bytes),
+      .max_value_bytes = (size_t)given(settings->max_value_bytes),
+      .max_keys = (size_t)given(settings->max_keys),
+      .max_memory = (size_t)given(settings->max_memory),
+      .request_timeout_ms = given(settings->request_timeout),
       .idle_timeout_ms = settings->idle_timeout,
   };
 }
@@ -140,20 +146,20 @@ static rdzv_server_options options_of(const struct settings *settings) {
 int cmd_serve(int argc, char **argv) {
   struct settings settings = {.port = RDZV_DEFAULT_PORT,
                               .log_level = RDZV_LOG_WARNING,
-                              .max_connections = 65536,
-                              .max_key_bytes = 8192,
-                              .max_value_bytes = 8 << 20,
-                              .max_keys = 131072,
-                              .max_memory = 1 << 30,
-                              .request_timeout = 60000};
+                              .max_connections = NOT_GIVEN,
+                              .max_key_bytes = NOT_GIVEN,
+                              .max_value_bytes = NOT_GIVEN,
+                              .max_keys = NOT_GIVEN,
+                              .max_memory = NOT_GIVEN,
+                              .request_timeout = NOT_GIVEN};
   const int rest = parse(argc, argv, &settings);
   if (rest < 0) return rest == -2 ? EXIT_YES : EXIT_USAGE;
   if (settings.port < 0 || settings.port > 65535) {
     complain(me, "--port: invalid value '%lld': it takes a number from 0 to 65535", (long long)settings.port);
     return EXIT_USAGE;
   }
-  if (settings.max_connections < 1 || settings.max_keys < 1 || settings.max_key_bytes < 1 ||
-      settings.max_value_bytes < 1 || settings.max_memory < 1 || settings.request_timeout < 1) {
+  if (!is_limit(settings.max_connections) || !is_limit(settings.max_keys) || !is_limit(settings.max_key_bytes) ||
+      !is_limit(settings.max_value_bytes) || !is_limit(settings.max_memory) || !is_limit(settings.request_timeout)) {
     complain(me, "a limit must be above 0");
     return EXIT_USAGE;
   }

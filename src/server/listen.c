@@ -39,8 +39,7 @@ static int bind_own(const rdzv_server_options *options, int *fd, rdzv_error *err
   if (endpoint_parse(options->bind, 0, &endpoint, error) < 0)
     return error_prefix(error, RDZV_E_INVALID, "cannot listen on '%s'", options->bind);
   if (endpoint.port != 0)
-    return error_set(error, RDZV_E_INVALID, "cannot listen on '%s': it names a port, which stands elsewhere",
-                     options->bind);
+    return error_set(error, RDZV_E_INVALID, "cannot listen on '%s': the port is an option of its own", options->bind);
   endpoint.port = options->port == RDZV_ANY_PORT ? 0 : options->port;
   struct addrinfo *list;
   int result = resolve(&endpoint, deadline_after(RESOLVE_MS), NULL, &list, error);
