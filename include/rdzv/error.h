@@ -32,7 +32,8 @@
   X(STALE, -16, DEFINITE, "left over from another run")                                                              \
   X(IN_USE, -17, RETRYABLE, "the address is in use")                                                                 \
   X(STOPPED, -18, RETRYABLE, "the server is stopping")                                                               \
-  X(DATA_LOST, -19, DEFINITE, "the server was restarted and has forgotten its keys")
+  X(DATA_LOST, -19, DEFINITE, "the server was restarted and has forgotten its keys")                                 \
+  X(CLOSED, -20, DEFINITE, "the rendezvous is closed")
 
 typedef enum rdzv_error_code {
   RDZV_OK = 0,

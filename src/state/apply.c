@@ -5,9 +5,13 @@
 
 void rendezvous_participant_removed(struct rendezvous_state *state, const struct rendezvous_settings *settings) {
   if (state->complete) {
-    if (state->num_participants > 0) return;
+    if (state->num_participants > 0) {
+      if (settings->marks_left) state->deadline = WORLD_LEFT;
+      return;
+    }
     state->complete = false;
     state->round++;
+    if (state->deadline == WORLD_LEFT) state->deadline = DATETIME_NONE;
   } else if ((int64_t)state->num_participants < settings->min_nodes) {
     state->deadline = DATETIME_NONE;
   }
@@ -42,9 +46,7 @@ static int move_self(struct rendezvous_context *context, unsigned to, unsigned f
 static int mark_complete(struct rendezvous_context *context, rdzv_error *error) {
   context->state->complete = true;
   context->state->deadline = DATETIME_NONE;
-  const int result = rendezvous_assign_ranks(context->state, context->settings->rank_order, error);
-  if (result < 0) return result;
-  return context->settings->notes_world && !world_note(context->state) ? error_no_memory(error) : 0;
+  return rendezvous_assign_ranks(context->state, context->settings->rank_order, error);
 }
 
 /* The one that makes the number sufficient calls the last call; the one that makes it full completes the round. */

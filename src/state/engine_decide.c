@@ -39,7 +39,7 @@ static void fail_by_action(struct engine *engine, const struct rendezvous_contex
   } else {
     const bool spare = action == ACTION_ERROR_GRACEFUL_EXIT;
     why = spare ? ENGINE_WHY_GRACEFUL_EXIT : ENGINE_WHY_CLOSED;
-    error_set(&update->error, RDZV_E_STOPPED, "the rendezvous is closed%s",
+    error_set(&update->error, RDZV_E_CLOSED, "the rendezvous is closed%s",
               spare ? ", and no place for this spare node became free" : "");
   }
   fail(engine, update, asked, why);

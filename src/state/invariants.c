@@ -6,7 +6,7 @@
 enum rendezvous_phase rendezvous_phase(const struct rendezvous_state *state) {
   if (state->closed) return PHASE_CLOSED;
   if (state->complete) return PHASE_COMPLETE;
-  return state->deadline == DATETIME_NONE ? PHASE_GATHERING : PHASE_LAST_CALL;
+  return state->deadline == DATETIME_NONE || state->deadline == WORLD_LEFT ? PHASE_GATHERING : PHASE_LAST_CALL;
 }
 
 const char *rendezvous_phase_name(enum rendezvous_phase phase) {
@@ -47,16 +47,16 @@ static const char *broken_gathering(const struct rendezvous_state *state, const 
   const int64_t count = (int64_t)state->num_participants;
   if (count >= settings->max_nodes) return "a full round is complete";
   if (state->deadline == DATETIME_NONE && count >= settings->min_nodes) return "enough nodes have a last call";
-  if (state->deadline != DATETIME_NONE && count < settings->min_nodes) return "too few nodes have no last call";
+  if (rendezvous_phase(state) == PHASE_LAST_CALL && count < settings->min_nodes)
+    return "too few nodes have no last call";
   return NULL;
 }
 
 static const char *broken_complete(const struct rendezvous_state *state, const struct rendezvous_settings *settings) {
   if (state->num_participants == 0) return "a complete round has somebody in it";
-  if (state->deadline != DATETIME_NONE) return "a complete round has no last call";
+  if (state->deadline != DATETIME_NONE && state->deadline != WORLD_LEFT) return "a complete round has no last call";
   if ((int64_t)state->num_participants > settings->max_nodes) return "a round has at most max_nodes";
-  const int64_t size = world_size(state);
-  return broken_ranks(state, size > 0 ? size : settings->max_nodes);
+  return broken_ranks(state, world_is_whole(state) ? (int64_t)state->num_participants : settings->max_nodes);
 }
 
 const char *rendezvous_broken_invariant(const struct rendezvous_state *state,

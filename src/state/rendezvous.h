@@ -23,8 +23,8 @@
  *   - who is dead, when our own heartbeat is due, and when the last call is over, is not read off wall clocks: the
  *     context says so, and state/liveness.h and state/last_call.h find out on our own monotonic clock;
  *   - a node can leave without closing (decide_leave);
- *   - ranks can be given in another order (state/ranks.c), and whoever completes a round notes its size in the state
- *     (state/world.c), so that a round that somebody has already left is not entered any more;
+ *   - ranks can be given in another order (state/ranks.c), and a round that somebody has already left is not entered
+ * any more (state/world.c);
  *   - a join that fails can say who is there (state/report.h).
  */
 #ifndef RDZV_STATE_RENDEZVOUS_H
@@ -50,7 +50,7 @@ struct rendezvous_settings {
   int64_t keep_alive_max_attempt;
   enum rank_order rank_order;
   bool has_redundancy_list; /* layouts before 2.3 have none: who finds the round full then waits outside of any list */
-  bool notes_world;         /* whoever completes a round adds the attribute of state/world.c */
+  bool marks_left;          /* whoever takes a participant out of a complete round marks that: state/world.c */
 };
 
 /* PyTorch's defaults. */
@@ -65,7 +65,7 @@ struct rendezvous_settings {
                                 .keep_alive_max_attempt = 3,    \
                                 .rank_order = RANK_ORDER_TORCH, \
                                 .has_redundancy_list = true,    \
-                                .notes_world = true})
+                                .marks_left = true})
 
 /* A heartbeat that is older belongs to a dead node. */
 static inline int64_t rendezvous_dead_time(const struct rendezvous_settings *settings) {
@@ -155,17 +155,14 @@ int natural_compare(const char *a, const char *b);
 
 /*
  * A complete round that somebody left stays complete (PyTorch's rule), so that one who reads it late would take it for
- * a smaller world than the others have. Whoever completes a round therefore notes it:
- *   rdzv_world: (round, number of participants)
+ * a smaller world than the others have. A gap in the ranks tells, unless those with the highest ranks are gone. So
+ * whoever takes somebody out puts a time of long ago where a complete round has no deadline. PyTorch does not look at
+ * it there, carries it along, and sets another when the next round has enough nodes.
  */
-#define WORLD_ATTRIBUTE "rdzv_world"
-bool world_note(struct rendezvous_state *state); /* false: no memory */
+#define WORLD_LEFT INT64_C(0) /* 1970 */
 
-/* The size of the complete round when it was completed; 0 where that is not known, as a PyTorch node completed it. */
-int64_t world_size(const struct rendezvous_state *state);
-
-/* Are all still there who were in the complete round at first? Of a round that PyTorch completed a gap in the ranks
- * tells, unless those with the highest ranks are gone. */
+/* Are all still there who were in the complete round at first? Where PyTorch nodes took out those with the highest
+ * ranks, and nobody else is gone, there is no telling. */
 bool world_is_whole(const struct rendezvous_state *state);
 
 #endif

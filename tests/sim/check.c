@@ -26,7 +26,7 @@ static void check_eviction(struct sim *sim, const struct sim_node *writer, struc
     sim_fail(sim, "%s evicts %s, which is well and was not heard: starved", writer->label, victim->label);
 }
 
-static void record_round(struct sim *sim, const struct sim_node *writer, const struct rendezvous_state *state) {
+static void record_round(struct sim *sim, const struct rendezvous_state *state) {
   if (state->round >= SIM_MAX_ROUNDS) {
     sim_fail(sim, "more than %d rounds", SIM_MAX_ROUNDS);
     return;
@@ -34,7 +34,6 @@ static void record_round(struct sim *sim, const struct sim_node *writer, const s
   struct sim_round *round = &sim->rounds[state->round];
   if (round->count > 0) sim_fail(sim, "round %d is completed twice", (int)state->round);
   round->count = state->num_participants;
-  round->by_torch = writer->is_torch;
   round->nodes = calloc(round->count + 1, sizeof *round->nodes);
   if (!round->nodes) abort();
   for (size_t i = 0; i < state->count; i++) {
@@ -54,7 +53,7 @@ static void tell_write(struct sim *sim, const struct sim_node *writer, const str
              : to == STATE_WAITING   ? "enters the wait list"
                                      : "becomes a spare");
   if (from != to && !to) sim_tell(sim, writer, "takes itself out");
-  if (before->deadline == DATETIME_NONE && after->deadline != DATETIME_NONE)
+  if (before->deadline == DATETIME_NONE && rendezvous_phase(after) == PHASE_LAST_CALL)
     sim_tell(sim, writer, "calls the last call");
   if (after->complete && (!before->complete || before->round != after->round))
     sim_tell(sim, writer, "completes round %d with %zu nodes", (int)after->round, after->num_participants);
@@ -66,7 +65,7 @@ static void tell_write(struct sim *sim, const struct sim_node *writer, const str
 static void check_last_call(struct sim *sim, const struct sim_node *writer, const struct rendezvous_state *before,
                             const struct rendezvous_state *after) {
   const bool full = (int64_t)after->num_participants == sim->settings.max_nodes;
-  if (before->deadline == DATETIME_NONE && after->deadline != DATETIME_NONE) sim->called = sim->now;
+  if (before->deadline == DATETIME_NONE && rendezvous_phase(after) == PHASE_LAST_CALL) sim->called = sim->now;
   if (before->complete || !after->complete || full || writer->is_torch || sim->faults > 0) return;
   const int64_t lasted = sim->now - sim->called, slack = 2 * (sim->latency_ms + 1);
   if (lasted < sim->settings.last_call_timeout - slack)
@@ -96,16 +95,19 @@ void check_write(struct sim *sim, size_t at, const struct rendezvous_state *befo
   const char *broken = rendezvous_broken_invariant(after, &sim->settings);
   if (!broken) broken = rendezvous_broken_transition(before, after, &sim->settings);
   if (broken) sim_fail(sim, "%s wrote a state of which this does not hold: %s", writer->label, broken);
-  if (after->complete && (!before->complete || before->round != after->round)) record_round(sim, writer, after);
+  if (after->complete && (!before->complete || before->round != after->round)) record_round(sim, after);
+  const bool cut =
+      before->complete && after->round == before->round && after->num_participants < before->num_participants;
+  if (cut && writer->is_torch) sim->rounds[before->round].cut_by_torch = true;
   listen_to_hearts(sim, after);
 }
 
-/* Everybody gets the same world of a round. Of one that a PyTorch node completed, nobody knows who has left since. */
+/* Everybody gets the same world of a round. Of one that a PyTorch node took somebody out of, nobody knows. */
 void check_joined(struct sim *sim, size_t at, const struct rendezvous_state *state, int64_t rank, int64_t size) {
   const struct sim_node *node = &sim->nodes[at];
   const struct sim_round *round = &sim->rounds[state->round];
   if (round->count == 0) sim_fail(sim, "%s joined round %d before it was complete", node->label, (int)state->round);
-  const bool known = !round->by_torch && !node->is_torch;
+  const bool known = !round->cut_by_torch && !node->is_torch;
   if (known ? (size_t)size != round->count : (size_t)size > round->count)
     sim_fail(sim, "%s takes round %d for a world of %d, it has %zu", node->label, (int)state->round, (int)size,
              round->count);

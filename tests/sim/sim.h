@@ -78,8 +78,8 @@ struct sim_host {
 
 struct sim_round {
   size_t count;
-  bool by_torch;
-  size_t *nodes; /* by rank */
+  bool cut_by_torch; /* a PyTorch node took somebody out of it */
+  size_t *nodes;     /* by rank */
 };
 
 struct sim {

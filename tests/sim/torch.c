@@ -74,14 +74,14 @@ static void act(struct sim *sim, size_t at) {
   struct torch_node *torch = &node->torch;
   const struct moment now = sim_moment(sim, node);
   int64_t expiry = now.wall_us - rendezvous_dead_time(&sim->settings) * 1000;
-  rendezvous_sanitize(&torch->state, &sim->settings, is_dead, &expiry);
+  struct rendezvous_settings settings = sim->settings;
+  settings.marks_left = false;
+  settings.rank_order = RANK_ORDER_TORCH;
+  rendezvous_sanitize(&torch->state, &settings, is_dead, &expiry);
   if (torch->doing == TORCH_WATCH) {
     watch(sim, at);
     return;
   }
-  struct rendezvous_settings settings = sim->settings;
-  settings.notes_world = false;
-  settings.rank_order = RANK_ORDER_TORCH;
   struct rendezvous_context context = {&node->desc, &torch->state, &settings, now, torch->deadline_ms, false, false};
   rendezvous_judge_by_wall(&context);
   const enum rendezvous_action action = decide(torch, &context);

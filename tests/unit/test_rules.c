@@ -211,31 +211,34 @@ static void test_the_dead_are_removed(void **unused) {
     assert_string_equal(text_of(&state).text, cases[i].after);
     assert_int_equal(state.round, cases[i].round);
     assert_int_equal(state.complete, cases[i].complete);
-    assert_int_equal(state.deadline != DATETIME_NONE, cases[i].called);
+    const bool marked = state.complete && state.deadline == WORLD_LEFT;
+    assert_int_equal(state.deadline != DATETIME_NONE && !marked, cases[i].called);
     state_free(&state);
   }
 }
 
-/* A round that somebody left is not whole any more, not even if the highest rank did: its size is noted. */
+/* A round that somebody left is not whole any more, not even if the highest rank did: that is marked. */
 static void test_a_round_that_was_left_is_not_whole(void **unused) {
   (void)unused;
   struct rendezvous_settings settings = settings_of();
   const struct node_desc node = node_of("m"), last = node_of("z");
-  for (int noted = 0; noted <= 1; noted++) {
-    settings.notes_world = noted;
+  for (int marked = 0; marked <= 1; marked++) {
+    settings.marks_left = marked;
     struct rendezvous_state state = state_of("p:az");
     struct rendezvous_context context = {&node, &state, &settings, NOW, NOW_MS, false, false};
     assert_code(rendezvous_apply(&context, ACTION_ADD_TO_PARTICIPANTS, NULL), 0);
-    assert_int_equal(world_size(&state), noted ? 3 : 0);
     assert_true(world_is_whole(&state));
     context.node = &last;
     assert_code(rendezvous_apply(&context, ACTION_REMOVE_FROM_PARTICIPANTS, NULL), 0);
-    assert_int_equal(world_is_whole(&state), !noted);
+    assert_int_equal(world_is_whole(&state), !marked);
     context.node = &(struct node_desc){"a", 1, 0};
     assert_code(rendezvous_apply(&context, ACTION_REMOVE_FROM_PARTICIPANTS, NULL), 0);
     assert_false(world_is_whole(&state));
-    state.round++; /* what is noted is of another round now */
-    assert_int_equal(world_size(&state), 0);
+    assert_int_equal(state.deadline, marked ? WORLD_LEFT : DATETIME_NONE);
+    context.node = &node;
+    assert_code(rendezvous_apply(&context, ACTION_REMOVE_FROM_PARTICIPANTS, NULL), 0);
+    assert_int_equal(state.round, 1);
+    assert_int_equal(state.deadline, DATETIME_NONE);
     state_free(&state);
   }
 }

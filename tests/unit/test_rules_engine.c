@@ -387,12 +387,12 @@ static void test_a_round_that_was_left_is_not_entered(void **unused) {
   struct world *world = begin("p:a", false);
   ask(world, ENGINE_ASK_JOIN);
   settle(world);
-  other(world, "b", STATE_PARTICIPANT);
+  other(world, "z", STATE_PARTICIPANT);
   world->cell.complete = true;
   world->cell.deadline = DATETIME_NONE;
   assert_code(rendezvous_assign_ranks(&world->cell, RANK_ORDER_TORCH, NULL), 0);
-  assert_true(world_note(&world->cell));
-  gone(world, "b");
+  gone(world, "z");
+  world->cell.deadline = WORLD_LEFT;
   answer(world, ENGINE_STATE_READ);
   settle(world);
   assert_int_equal(world->update.happened, 0);
