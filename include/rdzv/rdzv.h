@@ -2,9 +2,13 @@
 #ifndef RDZV_RDZV_H
 #define RDZV_RDZV_H
 
+#include <rdzv/backend.h>
 #include <rdzv/bytes.h>
 #include <rdzv/error.h>
+#include <rdzv/event.h>
+#include <rdzv/handler.h>
 #include <rdzv/log.h>
+#include <rdzv/params.h>
 #include <rdzv/server.h>
 #include <rdzv/store.h>
 #include <rdzv/version.h>

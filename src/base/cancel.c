@@ -52,6 +52,16 @@ void cancel_raise(struct cancel *cancel) {
   errno = saved;
 }
 
+void cancel_lower(struct cancel *cancel) {
+  uint64_t count;
+  if (read(cancel->raise_fd, &count, sizeof count) < 0) { /* it was not up */
+  }
+}
+
+void cancel_forget(struct cancel *cancel, int also) {
+  if (cancel->fd != cancel->raise_fd) epoll_ctl(cancel->fd, EPOLL_CTL_DEL, also, NULL);
+}
+
 bool cancel_raised(const struct cancel *cancel) {
   struct pollfd fd = {.fd = cancel->fd, .events = POLLIN};
   return poll(&fd, 1, 0) > 0;

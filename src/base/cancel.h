@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A flag that can be raised from any thread or signal handler and be waited for together with a descriptor. Raised
- * once, it stays up. */
+/* A flag that can be raised from any thread or signal handler and be waited for together with a descriptor. */
 #ifndef RDZV_BASE_CANCEL_H
 #define RDZV_BASE_CANCEL_H
 
@@ -23,6 +22,12 @@ int cancel_open_with(struct cancel *cancel, int also, rdzv_error *error);
 /* A second name of the same flag: raising one raises both. */
 int cancel_share(struct cancel *cancel, const struct cancel *with, rdzv_error *error);
 void cancel_raise(struct cancel *cancel);
+
+/* Takes it down again, unless the caller's descriptor holds it up. */
+void cancel_lower(struct cancel *cancel);
+
+/* Looks no more at the caller's descriptor, which it was opened with. */
+void cancel_forget(struct cancel *cancel, int also);
 bool cancel_raised(const struct cancel *cancel);
 void cancel_close(struct cancel *cancel);
 

@@ -11,6 +11,12 @@ int64_t clock_now_ms(void) {
   return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
+int64_t clock_wall_us(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
 deadline deadline_after(int64_t timeout_ms) {
   const int64_t now = clock_now_ms();
   return timeout_ms > INT64_MAX - now ? INT64_MAX : now + timeout_ms;

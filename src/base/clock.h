@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The one place where the monotonic clock is read. A deadline is a point on it, in milliseconds. */
+/* The one place where clocks are read. A deadline is a point on the monotonic one, in milliseconds. */
 #ifndef RDZV_BASE_CLOCK_H
 #define RDZV_BASE_CLOCK_H
 
@@ -8,6 +8,9 @@
 typedef int64_t deadline;
 
 int64_t clock_now_ms(void);
+
+/* Microseconds since 1970 in UTC: for what others read, never for measuring. */
+int64_t clock_wall_us(void);
 
 /* The deadline `timeout_ms` from now; never overflows. */
 deadline deadline_after(int64_t timeout_ms);

@@ -21,6 +21,8 @@ void engine_free(struct engine *engine) {
   engine_watch_end(engine);
 }
 
+void engine_set_redundancy_list(struct engine *engine, bool has) { engine->config.settings.has_redundancy_list = has; }
+
 void engine_trace(const struct engine *engine, const char *format, ...) {
   if (!engine->config.trace) return;
   char line[1024];
@@ -68,6 +70,7 @@ static int learn(struct engine *engine, const struct engine_event *event, struct
   const int result =
       liveness_observe(&engine->liveness, &config->settings, &config->node, &engine->state, event->now, error);
   engine->known = engine->fresh = result == 0;
+  engine->dropped = false;
   return result;
 }
 
@@ -78,10 +81,13 @@ static void take_over(struct engine *engine, struct rendezvous_state *state) {
   *state = STATE_EMPTY;
 }
 
-static void lose(struct engine *engine, struct moment now) {
+static void lose(struct engine *engine, struct moment now, bool has_turn) {
+  const struct rendezvous_settings *settings = &engine->config.settings;
   const bool has_heartbeat = state_find(&engine->state, &engine->config.node) != NULL;
-  const int64_t wait = pace_after_loss(&engine->pace, &engine->config.settings, &engine->state, has_heartbeat);
+  int64_t wait = pace_after_loss(&engine->pace, settings, &engine->state, has_heartbeat);
+  if (has_turn) wait = 0; /* nobody else of those who take turns is at it */
   engine->back_off_ms = now.mono_ms + wait;
+  engine->turn_ms = now.mono_ms + pace_turn(&engine->pace, settings, &engine->state, has_heartbeat);
   engine_trace(engine, "somebody else wrote first, %u in a row -> back off for %lld ms", engine->pace.losses,
                (long long)wait);
 }
@@ -92,6 +98,7 @@ static void store_failed(struct engine *engine, struct moment now, const rdzv_er
   if (engine->store_error.code == 0) engine->store_error.code = RDZV_E_CONNECTION;
   const int64_t wait = pace_after_error(&engine->pace);
   engine->back_off_ms = now.mono_ms + wait;
+  engine->turn_ms = 0;
   engine_trace(engine, "the store failed: %s -> back off for %lld ms", engine->store_error.message, (long long)wait);
 }
 
@@ -104,6 +111,7 @@ static int absorb(struct engine *engine, const struct engine_event *event, struc
     case ENGINE_ASK_JOIN:
       ask(engine, WISH_EXIT, now_ms + settings->join_timeout);
       engine->back_off_ms = now_ms + pace_before_join(&engine->pace, settings);
+      engine->turn_ms = now_ms + pace_turn(&engine->pace, settings, &(struct rendezvous_state){0}, false);
       break;
     case ENGINE_ASK_LEAVE: ask(engine, WISH_LEAVE, now_ms + settings->close_timeout); break;
     case ENGINE_ASK_CLOSE:
@@ -116,7 +124,7 @@ static int absorb(struct engine *engine, const struct engine_event *event, struc
       answered(engine, event->now);
       take_over(engine, event->state);
       result = learn(engine, event, update, error);
-      if (event->kind == ENGINE_SWAP_LOST) lose(engine, event->now);
+      if (event->kind == ENGINE_SWAP_LOST) lose(engine, event->now, event->has_turn);
       break;
     case ENGINE_SWAP_WON:
       answered(engine, event->now);
@@ -124,6 +132,7 @@ static int absorb(struct engine *engine, const struct engine_event *event, struc
       result = learn(engine, event, update, error);
       break;
     case ENGINE_STORE_ERROR: store_failed(engine, event->now, event->error); break;
+    case ENGINE_TURN: engine->back_off_ms = now_ms; break;
     case ENGINE_TIMER: break;
   }
   return result;

@@ -35,6 +35,7 @@ enum engine_event_kind {
   ENGINE_SWAP_WON,    /* the state is written */
   ENGINE_SWAP_LOST,   /* somebody else wrote before; with what is there now */
   ENGINE_TIMER,       /* the time of a WAIT or BACK_OFF has come */
+  ENGINE_TURN,        /* it is our turn to write, so that there is no need to back off any longer */
   ENGINE_STORE_ERROR, /* the request failed, or its outcome is unknown */
 };
 
@@ -43,6 +44,7 @@ struct engine_event {
   struct moment now;
   struct rendezvous_state *state; /* READ, LOST: taken over, STATE_EMPTY is left there; NULL: there is no state yet */
   uint64_t token;          /* READ, LOST, WON: the caller's name for this version of the state; 0: there is none */
+  bool has_turn;           /* LOST: it still is our turn */
   const rdzv_error *error; /* STORE_ERROR */
 };
 
@@ -52,7 +54,8 @@ enum engine_request {
   ENGINE_READ,     /* read the state */
   ENGINE_SWAP,     /* write `state` if the version is still `token` (0: if there is none yet) */
   ENGINE_WAIT,     /* from from_ms until until_ms, for a version that is not `token`; then a timer event */
-  ENGINE_BACK_OFF, /* do nothing until until_ms; then a timer event */
+  ENGINE_BACK_OFF, /* do nothing until until_ms; then a timer event. Or, where nodes can take turns, wait for ours, but
+                      no longer than turn_ms; then a turn event */
 };
 
 /* What came about in a step, in any number. */
@@ -80,6 +83,9 @@ struct engine_update {
   const struct rendezvous_state *state; /* the engine's, until the next step */
   uint64_t token;
   int64_t from_ms, until_ms;
+  int64_t turn_ms;               /* BACK_OFF; 0: a turn does not help */
+  enum rendezvous_action action; /* SWAP: what it is for */
+  bool urgent;                   /* SWAP: others want to hear of it soon */
   unsigned happened;
   int64_t rank, world_size, round;
   enum engine_event_kind failed; /* ENGINE_ASK_… */
@@ -126,7 +132,9 @@ struct engine {
   bool came_back;         /* that write takes us out of a round, and into the wait list or the next round */
   int64_t evict_ms;       /* when to write that members are dead; 0: none are */
   bool fresh;             /* the dead of this state have not been looked for yet */
+  bool dropped;           /* the dead were taken out of this state */
   int64_t back_off_ms;    /* until then */
+  int64_t turn_ms;        /* or, waiting for our turn, until then; 0: it is no race that we back off from */
   rdzv_error store_error; /* code 0: the last request was answered */
   struct liveness liveness;
   struct last_call last_call;
@@ -142,6 +150,9 @@ struct engine {
 
 void engine_init(struct engine *engine, const struct engine_config *config);
 void engine_free(struct engine *engine);
+
+/* Whether the state that is in the store, or is to be there, has a redundancy list: its layout tells. */
+void engine_set_redundancy_list(struct engine *engine, bool has);
 
 /* *update is not looked at. RDZV_E_NO_MEMORY, RDZV_E_LIMIT: nothing is under way then; a later timer event tries
  * again. */

@@ -143,6 +143,7 @@ static void drop_dead(struct engine *engine, struct moment now) {
   if (engine->fresh && removed == 0) engine->evict_ms = 0;
   engine->fresh = false;
   if (removed == 0) return;
+  engine->dropped = true;
   engine_trace(engine, "%zu silent for over %" PRId64 " s -> dead, drop them", removed,
                rendezvous_dead_time(settings) / 1000);
   if (engine->evict_ms == 0)
@@ -164,6 +165,12 @@ static bool is_removal(enum rendezvous_action action) {
   return action >= ACTION_REMOVE_FROM_PARTICIPANTS && action <= ACTION_REMOVE_FROM_REDUNDANCY_LIST;
 }
 
+/* Would others want to hear of it soon? Not of one more heartbeat, nor of one more who joins a round that gathers. */
+static bool is_urgent(const struct engine *engine, enum rendezvous_action action) {
+  if (engine->dropped) return true;
+  return action != ACTION_KEEP_ALIVE && (action != ACTION_ADD_TO_PARTICIPANTS || engine->state.complete);
+}
+
 static int write_state(struct engine *engine, struct rendezvous_context *context, enum rendezvous_action action,
                        struct engine_update *update, rdzv_error *error) {
   const bool joins = !engine->closing && (engine->wish == WISH_EXIT || engine->wish == WISH_JOIN);
@@ -180,6 +187,8 @@ static int write_state(struct engine *engine, struct rendezvous_context *context
     engine->tried_ms = context->now.mono_ms;
   }
   update->request = ENGINE_SWAP;
+  update->action = action;
+  update->urgent = is_urgent(engine, action);
   update->state = &engine->state;
   update->token = engine->token;
   engine->known = false; /* until it is written */
@@ -245,6 +254,7 @@ static bool must_back_off(struct engine *engine, struct moment now, struct engin
   if (engine->back_off_ms <= now.mono_ms || is_overdue(engine, now)) return false;
   engine->known = engine->known && engine->back_off_ms - now.mono_ms <= 1; /* by then somebody else will have written */
   update->request = ENGINE_BACK_OFF;
+  update->turn_ms = engine->turn_ms;
   update->until_ms = engine->back_off_ms;
   return true;
 }

@@ -1,7 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "state/pace.h"
 
-enum { FIRST_ERROR_MS = 50, LAST_ERROR_MS = 2000, MOST_DOUBLINGS = 16, FEW = 8, SPREAD_MS = 300 };
+enum {
+  FIRST_ERROR_MS = 50,
+  LAST_ERROR_MS = 2000,
+  MOST_DOUBLINGS = 16,
+  FEW = 8,
+  SPREAD_MS = 300,
+  TURN_MS = 300,
+  TURN_TRIPS = 4
+};
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -40,6 +48,12 @@ int64_t pace_after_loss(struct pace *pace, const struct rendezvous_settings *set
   const int64_t trips = least((INT64_C(1) << 2 * pace->losses) * (1 + others / 32), others);
   const int64_t window = most(pace->trip_ms, 1) * trips;
   return pace_jitter(pace, has_heartbeat ? least(window, settings->keep_alive_interval / 2) : window);
+}
+
+int64_t pace_turn(struct pace *pace, const struct rendezvous_settings *settings, const struct rendezvous_state *state,
+                  bool has_heartbeat) {
+  const int64_t window = most(pace->trip_ms, 1) * TURN_TRIPS * crowd(settings, state);
+  return TURN_MS + pace_jitter(pace, has_heartbeat ? least(window, settings->keep_alive_interval / 2) : window);
 }
 
 int64_t pace_after_error(struct pace *pace) {

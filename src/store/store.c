@@ -22,6 +22,11 @@ int store_init(rdzv_store *store, const struct store_ops *ops, int64_t timeout_m
 
 void store_deinit(rdzv_store *store) { cancel_close(&store->cancel); }
 
+void store_forget_cancel_fd(rdzv_store *store) {
+  cancel_forget(&store->cancel, store->cancel_fd);
+  store->cancel_fd = 0;
+}
+
 struct key_list_text store_key_list(const rdzv_bytes *keys, size_t count) {
   struct key_list_text list = {""};
   const size_t shown = count < 3 ? count : 3;

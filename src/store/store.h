@@ -67,6 +67,9 @@ int store_init(rdzv_store *store, const struct store_ops *ops, int64_t timeout_m
 /* Releases the common part; the implementation frees the memory. */
 void store_deinit(rdzv_store *store);
 
+/* The caller's descriptor, with which the store was opened, does not cancel it, or its clones, any more. */
+void store_forget_cancel_fd(rdzv_store *store);
+
 /* For the message of a wait that timed out: "'a', 'b' and 3 more". */
 struct key_list_text {
   char text[320];

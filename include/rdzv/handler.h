@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef RDZV_HANDLER_H
+#define RDZV_HANDLER_H
+
+#include <rdzv/api.h>
+#include <rdzv/error.h>
+#include <rdzv/params.h>
+#include <rdzv/store.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/*
+ * One node of a rendezvous: PyTorch's RendezvousHandler. The nodes of a job, between min and max of them, agree on a
+ * round, on ranks 0 … n-1 and a world of n, and do it again when nodes come, go or die.
+ *
+ *   rdzv_open -> rdzv_next -> work, with rdzv_wait_event -> rdzv_next -> … -> rdzv_leave or rdzv_shutdown -> rdzv_close
+ *
+ * From rdzv_next on, a thread of the handler keeps the node alive, on a connection of its own; signals are blocked in
+ * it. If the node is the one that serves the store, the store is gone with rdzv_close.
+ *
+ * Threads: all calls from any thread; of rdzv_next, rdzv_leave, rdzv_set_closed and rdzv_shutdown one at a time, the
+ * others wait. rdzv_close only when no other call is under way. `error` may be NULL everywhere.
+ *
+ * Any call may return RDZV_E_NO_MEMORY and RDZV_E_IO, and those that ask the store what the store's calls return.
+ */
+
+/* A participant. */
+typedef struct rdzv_member {
+  const char *node; /* addr_pid_localid */
+  const char *addr;
+  int64_t pid;
+  int64_t local_id;
+  int64_t rank;
+} rdzv_member;
+
+/* A round with us in it. Everything in it is its own. */
+typedef struct rdzv_result {
+  int64_t round;
+  int64_t rank;
+  int64_t world_size;
+  const char *run_id;
+  const char *backend;
+  const char *node;        /* this one */
+  const char *master_addr; /* where rank 0 can be reached, from the round's store, under MASTER_ADDR and MASTER_PORT. */
+  int master_port;         /* "" and 0: rank 0 is a PyTorch that has not published them */
+  rdzv_store *store;       /* a view for this round, torch.rendezvous.<run_id>.<round>/, on a connection of its own */
+  const rdzv_member *members; /* in the order of their ranks */
+  size_t member_count;
+} rdzv_result;
+
+RDZV_BEGIN
+
+/* Finds the store, serves it if it is this node's to serve, and connects. RDZV_E_INVALID: params, the sentence names
+ * the field or option and its value. RDZV_E_CONNECTION, RDZV_E_ADDRESS, RDZV_E_TIMEOUT: the store cannot be reached. */
+RDZV_API int rdzv_open(const rdzv_params *params, rdzv_handler **out, rdzv_error *error);
+
+/*
+ * Joins the next round, leaving the one that we are in, and waits until it is complete; *out is to be freed with
+ * rdzv_result_free. RDZV_E_TIMEOUT: no round within join_timeout; the sentence tells who was there, who was heard when,
+ * how many were needed. RDZV_E_CLOSED. RDZV_E_CANCELED. RDZV_E_CORRUPT: what is in the store is no state of a
+ * rendezvous. On failure the node is taken out again, in the background if need be.
+ */
+RDZV_API int rdzv_next(rdzv_handler *handler, rdzv_result **out, rdzv_error *error);
+
+/* Closes its store, too; NULL is fine. It may outlive the handler, though its store not the server. */
+RDZV_API void rdzv_result_free(rdzv_result *result);
+
+/* What a member of a round wants to hear of. */
+enum {
+  RDZV_CHANGE_WAITING = 1 << 0, /* somebody waits for the next round, and there is room */
+  RDZV_CHANGE_LEFT = 1 << 1,    /* a member left */
+  RDZV_CHANGE_DIED = 1 << 2,    /* a member was silent for too long */
+  RDZV_CHANGE_CLOSED = 1 << 3,
+  RDZV_CHANGE_EVICTED = 1 << 4, /* the others go on without us: they did not hear us, or the store was lost */
+};
+
+typedef struct rdzv_change {
+  unsigned what; /* RDZV_CHANGE_…, one or more */
+  char who[256]; /* the first of those who left or died; else "" */
+} rdzv_change;
+
+/*
+ * Waits for a change since rdzv_next, or since the call before; what has happened already is told at once.
+ * timeout_ms 0 does not wait. RDZV_E_TIMEOUT: nothing happened. RDZV_E_CANCELED. RDZV_E_INVALID: we are in no round. A
+ * store that has not answered for so long that the others must take us for dead: its error.
+ */
+RDZV_API int rdzv_wait_event(rdzv_handler *handler, int64_t timeout_ms, rdzv_change *out, rdzv_error *error);
+
+RDZV_API int rdzv_is_closed(rdzv_handler *handler, bool *closed, rdzv_error *error);
+
+/* How many wait for the next round. */
+RDZV_API int rdzv_num_waiting(rdzv_handler *handler, int64_t *count, rdzv_error *error);
+
+/* Closes the rendezvous for all, for good. This node stays in its round. `reason` is for those who find it closed; NULL:
+ * none. RDZV_E_TIMEOUT: not within close_timeout. */
+RDZV_API int rdzv_set_closed(rdzv_handler *handler, const char *reason, rdzv_error *error);
+
+/* Takes this node out without closing: the others go on, and hear of it. RDZV_E_TIMEOUT. */
+RDZV_API int rdzv_leave(rdzv_handler *handler, rdzv_error *error);
+
+/* PyTorch's shutdown: no more heartbeats, and closes the rendezvous for all. */
+RDZV_API int rdzv_shutdown(rdzv_handler *handler, rdzv_error *error);
+
+/* Makes rdzv_next and rdzv_wait_event return RDZV_E_CANCELED, now and later; the calls that say farewell work on. From
+ * any thread and from a signal handler. */
+RDZV_API void rdzv_cancel(rdzv_handler *handler);
+
+/* Frees it, without leaving: whatever it is in lapses with its heartbeat, so that others count this node until then.
+ * NULL is fine. */
+RDZV_API void rdzv_close(rdzv_handler *handler);
+
+/* This node, as others see it: addr_pid_localid. Owned by the handler. */
+RDZV_API const char *rdzv_node(const rdzv_handler *handler);
+
+/* Where the rendezvous is: "c10d tcp localhost:29400 (127.0.0.1:29400, rdzv), served by this process". Owned by the
+ * handler. */
+RDZV_API const char *rdzv_describe(rdzv_handler *handler);
+
+/* ---- looking at it from outside ------------------------------------------------------------------------------ */
+
+typedef enum rdzv_role { RDZV_ROLE_PARTICIPANT = 0, RDZV_ROLE_WAITING, RDZV_ROLE_SPARE } rdzv_role;
+
+typedef struct rdzv_node_status {
+  const char *node;
+  rdzv_role role;
+  int64_t rank; /* -1 before the round is complete */
+  /* Since its last heartbeat: since we saw it change where we did, else by its own clock, which may be wrong; -1: it
+   * has none. */
+  int64_t heartbeat_age_ms;
+} rdzv_node_status;
+
+typedef struct rdzv_status {
+  bool exists; /* false: nobody has ever joined, and the rest says nothing */
+  int64_t round;
+  const char *phase; /* "gathering", "last call", "complete", "closed" */
+  bool complete;     /* also where it is closed */
+  bool closed;
+  int64_t deadline_left_ms;      /* of the last call, by the clock of whoever called it; -1: there is none */
+  int64_t min_nodes, max_nodes;  /* this handler's own */
+  const rdzv_node_status *nodes; /* participants by rank or name, then those who wait, then spares */
+  size_t participants, waiting, spares;
+  const char *layout; /* the PyTorch that the state is written for: "2.6" */
+} rdzv_status;
+
+/* Asks the store, and joins nothing. wait_ms > 0: waits so long for it to be another than the last that this handler
+ * saw; if it does not, the same again. *out is to be freed with rdzv_status_free. RDZV_E_CORRUPT. */
+RDZV_API int rdzv_status_read(rdzv_handler *handler, int64_t wait_ms, rdzv_status **out, rdzv_error *error);
+RDZV_API void rdzv_status_free(rdzv_status *status);
+
+RDZV_END
+
+#endif

@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "backend/c10d.h"
+
+#include "base/base64.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "store/store.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+  PUSHED_BYTES = 4096, /* a state up to that is pushed to everybody with each change */
+  LOOK_MS = 1000,      /* between two looks at one that is not, at least; more for one that is large */
+  LOOK_BYTES_PER_MS = 40,
+  FIRST_POLL_MS = 1,
+  LAST_POLL_MS = 1000,
+  POLL_SHARE = 4, /* a look that took long is followed by a pause of so many times that */
+};
+
+struct c10d {
+  rdzv_backend base;
+  rdzv_store *store;
+  rdzv_server *server;
+  rdzv_log log;
+  struct cancel wake;
+  char *key, *bell, *turn;
+  char text[3 * ENDPOINT_TEXT_SIZE + 64]; /* of describe */
+  bool versions;
+  size_t len; /* of what is in the cell, as far as we know */
+
+  /* With versions, tokens are versions. */
+  uint64_t blank; /* that of the sentinel */
+  uint64_t rung;  /* that of the bell */
+
+  /* Without: a number for the text that was seen last. */
+  uint64_t token;
+  rdzv_value seen;
+  int64_t poll_ms;
+};
+
+static struct c10d *self(rdzv_backend *backend) { return (struct c10d *)backend; }
+static rdzv_bytes key_of(const struct c10d *cell) { return rdzv_str(cell->key); }
+
+static bool is_sentinel(rdzv_bytes text) { return bytes_equal(text, rdzv_str(C10D_SENTINEL)); }
+
+/* ---- text and state ------------------------------------------------------------------------------------------- */
+
+/* The text of a cell as the state that it stands for; the sentinel is none. */
+static int decode(struct c10d *cell, rdzv_bytes text, rdzv_value *out, rdzv_error *error) {
+  struct buf state = {0};
+  bool valid = true;
+  cell->len = text.len;
+  if (!is_sentinel(text) && !base64_decode(text, &state, &valid)) return error_no_memory(error);
+  if (!valid)
+    return error_set(error, RDZV_E_CORRUPT, "the state of the rendezvous under '%s' is corrupt: it is not base64",
+                     cell->key);
+  const bool copied = value_copy(out, state.data, state.len);
+  buf_free(&state);
+  return copied ? 0 : error_no_memory(error);
+}
+
+static int encode(rdzv_bytes state, struct buf *text, rdzv_error *error) {
+  return base64_encode(state, text) ? 0 : error_no_memory(error);
+}
+
+/* ---- with versions -------------------------------------------------------------------------------------------- */
+
+static int take_version(struct c10d *cell, rdzv_value *text, uint64_t version, rdzv_value *out, uint64_t *token,
+                        rdzv_error *error) {
+  const rdzv_bytes bytes = rdzv_value_bytes(text);
+  const bool none = version == 0 || is_sentinel(bytes);
+  const int result = none ? decode(cell, rdzv_str(C10D_SENTINEL), out, error) : decode(cell, bytes, out, error);
+  rdzv_value_free(text);
+  if (result < 0) return result;
+  if (none) cell->blank = version;
+  *token = none ? 0 : version;
+  return 0;
+}
+
+static int get_by_version(struct c10d *cell, rdzv_value *out, uint64_t *token, rdzv_error *error) {
+  rdzv_value text;
+  uint64_t version = 0;
+  const int result = rdzv_store_get_version(cell->store, key_of(cell), &text, &version, error);
+  return result < 0 ? result : take_version(cell, &text, version, out, token, error);
+}
+
+/* Whoever is not told looks by itself after a while. */
+static void ring(struct c10d *cell) {
+  int64_t count;
+  rdzv_error error;
+  if (rdzv_store_add(cell->store, rdzv_str(cell->bell), 1, &count, &error) < 0)
+    log_line(&cell->log, RDZV_LOG_INFO, "the others are not told of a change: %s", error.message);
+}
+
+static int set_by_version(struct c10d *cell, rdzv_bytes state, unsigned flags, uint64_t *token, bool *written,
+                          rdzv_value *out, rdzv_error *error) {
+  const uint64_t expected = *token ? *token : cell->blank;
+  struct buf text = {0};
+  rdzv_value now = {0};
+  uint64_t version = 0;
+  int result = encode(state, &text, error);
+  const rdzv_bytes bytes = {text.data, text.len};
+  if (result == 0)
+    result = rdzv_store_compare_set_version(cell->store, key_of(cell), expected, bytes, written, &now, &version, error);
+  const size_t len = text.len;
+  buf_free(&text);
+  if (result < 0) return result;
+  if (!*written) return take_version(cell, &now, version, out, token, error);
+  *token = version;
+  *out = now; /* empty */
+  cell->len = len;
+  if ((flags & RDZV_BACKEND_URGENT) && len > PUSHED_BYTES) ring(cell);
+  return 0;
+}
+
+/* Waits for a key of ours to change, or to be woken. */
+static int wait_changed(struct c10d *cell, const char *key, uint64_t known, int64_t timeout_ms, rdzv_value *out,
+                        uint64_t *version, rdzv_error *error) {
+  struct store_call call = {timeout_ms, deadline_after(timeout_ms), &cell->wake, error};
+  return cell->store->ops->wait_changed(cell->store, rdzv_str(key), known, out, version, &call);
+}
+
+static int await_push(struct c10d *cell, int64_t timeout_ms, uint64_t *token, rdzv_value *out, rdzv_error *error) {
+  rdzv_value text;
+  uint64_t version = 0;
+  const int result = wait_changed(cell, cell->key, *token ? *token : cell->blank, timeout_ms, &text, &version, error);
+  return result < 0 ? result : take_version(cell, &text, version, out, token, error);
+}
+
+/* Waits for the bell, or until it is time to look all the same. */
+static int await_bell(struct c10d *cell, int64_t timeout_ms, rdzv_error *error) {
+  const int64_t look = LOOK_MS + jitter((int64_t)cell->len / LOOK_BYTES_PER_MS);
+  rdzv_value count;
+  const int result =
+      wait_changed(cell, cell->bell, cell->rung, timeout_ms < look ? timeout_ms : look, &count, &cell->rung, error);
+  if (result == 0) rdzv_value_free(&count);
+  return result == RDZV_E_TIMEOUT ? 0 : result;
+}
+
+static int await_by_version(struct c10d *cell, int64_t timeout_ms, uint64_t *token, rdzv_value *out,
+                            rdzv_error *error) {
+  const deadline until = deadline_after(timeout_ms);
+  const uint64_t known = *token;
+  if (cell->len <= PUSHED_BYTES) return await_push(cell, timeout_ms, token, out, error);
+  do {
+    int result = await_bell(cell, deadline_left(until), error);
+    if (result == 0) result = get_by_version(cell, out, token, error);
+    if (result < 0 || *token != known) return result;
+    rdzv_value_free(out);
+  } while (deadline_left(until) > 0);
+  return error_set(error, RDZV_E_TIMEOUT, "nothing changed in %lld ms", (long long)timeout_ms);
+}
+
+/* ---- without -------------------------------------------------------------------------------------------------- */
+
+/* Remembers the text, which is taken over, and names it. */
+static int take_text(struct c10d *cell, rdzv_value *text, rdzv_value *out, uint64_t *token, rdzv_error *error) {
+  const int result = decode(cell, rdzv_value_bytes(text), out, error);
+  if (result == 0) {
+    if (!bytes_equal(rdzv_value_bytes(text), rdzv_value_bytes(&cell->seen))) {
+      rdzv_value_free(&cell->seen);
+      cell->seen = *text;
+      *text = (rdzv_value){0};
+      cell->token++;
+      cell->poll_ms = FIRST_POLL_MS;
+    }
+    *token = is_sentinel(rdzv_value_bytes(&cell->seen)) ? 0 : cell->token;
+  }
+  rdzv_value_free(text);
+  return result;
+}
+
+/* A swap of nothing for the sentinel reads without blocking, and puts it there if the store has forgotten. */
+static int read_text(struct c10d *cell, rdzv_value *text, rdzv_error *error) {
+  return rdzv_store_compare_set(cell->store, key_of(cell), rdzv_str(""), rdzv_str(C10D_SENTINEL), text, error);
+}
+
+static int get_by_text(struct c10d *cell, rdzv_value *out, uint64_t *token, rdzv_error *error) {
+  rdzv_value text;
+  const int result = read_text(cell, &text, error);
+  return result < 0 ? result : take_text(cell, &text, out, token, error);
+}
+
+/* What a swap left there; was it ours? */
+static int after_swap(struct c10d *cell, rdzv_value *now, rdzv_bytes ours, bool stale, uint64_t *token, bool *written,
+                      rdzv_value *out, rdzv_error *error) {
+  const bool unchanged = bytes_equal(rdzv_value_bytes(now), rdzv_value_bytes(&cell->seen));
+  *written = !stale && bytes_equal(rdzv_value_bytes(now), ours);
+  if (unchanged && !stale && !*written) { /* an absent key gives back what we expected: it has been forgotten */
+    rdzv_value_free(now);
+    return get_by_text(cell, out, token, error);
+  }
+  const int result = take_text(cell, now, out, token, error);
+  if (result == 0 && *written) {
+    rdzv_value_free(out);
+    if (!value_copy(out, NULL, 0)) return error_no_memory(error);
+  }
+  return result;
+}
+
+static int set_by_text(struct c10d *cell, rdzv_bytes state, uint64_t *token, bool *written, rdzv_value *out,
+                       rdzv_error *error) {
+  const bool stale = *token != 0 && *token != cell->token; /* of a text that we have seen replaced */
+  const rdzv_bytes expected = *token ? rdzv_value_bytes(&cell->seen) : rdzv_str(C10D_SENTINEL);
+  struct buf text = {0};
+  rdzv_value now = {0};
+  int result = encode(state, &text, error);
+  const rdzv_bytes ours = {text.data, text.len};
+  if (result == 0)
+    result = stale ? read_text(cell, &now, error)
+                   : rdzv_store_compare_set(cell->store, key_of(cell), expected, ours, &now, error);
+  if (result == 0) result = after_swap(cell, &now, ours, stale, token, written, out, error);
+  buf_free(&text);
+  return result;
+}
+
+/* Looks again and again, after pauses that grow as long as nothing changes. */
+static int await_by_text(struct c10d *cell, int64_t timeout_ms, uint64_t *token, rdzv_value *out, rdzv_error *error) {
+  const deadline until = deadline_after(timeout_ms);
+  const uint64_t known = *token;
+  while (deadline_left(until) > 0) {
+    const int64_t pause = jitter(cell->poll_ms);
+    const deadline next = deadline_after(pause < deadline_left(until) ? pause : deadline_left(until));
+    if (cancel_pause(&cell->wake, next) < 0) return error_set(error, RDZV_E_CANCELED, "woken");
+    const int64_t began = clock_now_ms();
+    const int result = get_by_text(cell, out, token, error);
+    if (result < 0 || *token != known) return result;
+    rdzv_value_free(out);
+    const int64_t longer = cell->poll_ms * 2, took = POLL_SHARE * (clock_now_ms() - began);
+    cell->poll_ms = longer > took ? longer : took;
+    if (cell->poll_ms > LAST_POLL_MS) cell->poll_ms = LAST_POLL_MS;
+  }
+  return error_set(error, RDZV_E_TIMEOUT, "nothing changed in %lld ms", (long long)timeout_ms);
+}
+
+/* ---- turns ---------------------------------------------------------------------------------------------------- */
+
+static int c10d_take_turn(rdzv_backend *backend, int64_t timeout_ms, rdzv_error *error) {
+  struct c10d *cell = self(backend);
+  struct store_call call = {timeout_ms, deadline_after(timeout_ms), &cell->wake, error};
+  rdzv_value value;
+  const int result = cell->store->ops->queue_pop(cell->store, rdzv_str(cell->turn), true, &value, &call);
+  if (result == 0) rdzv_value_free(&value);
+  if (result == RDZV_E_CANCELED) cancel_lower(&cell->wake);
+  return result;
+}
+
+static void c10d_end_turn(rdzv_backend *backend, bool had) {
+  struct c10d *cell = self(backend);
+  const rdzv_bytes turn = rdzv_str(cell->turn);
+  int64_t len = 0;
+  rdzv_error error;
+  int result = had ? 0 : rdzv_store_queue_len(cell->store, turn, &len, &error);
+  if (result == 0 && len == 0) result = rdzv_store_queue_push(cell->store, turn, rdzv_str("1"), &error);
+  if (result < 0) log_line(&cell->log, RDZV_LOG_INFO, "the turn to write is lost: %s", error.message);
+}
+
+/* ---- the cell ------------------------------------------------------------------------------------------------- */
+
+static int c10d_get(rdzv_backend *backend, rdzv_value *out, uint64_t *token, rdzv_error *error) {
+  struct c10d *cell = self(backend);
+  return cell->versions ? get_by_version(cell, out, token, error) : get_by_text(cell, out, token, error);
+}
+
+static int c10d_set(rdzv_backend *backend, rdzv_bytes state, unsigned flags, uint64_t *token, bool *written,
+                    rdzv_value *out, rdzv_error *error) {
+  struct c10d *cell = self(backend);
+  if (cell->versions) return set_by_version(cell, state, flags, token, written, out, error);
+  return set_by_text(cell, state, token, written, out, error);
+}
+
+static int c10d_await_change(rdzv_backend *backend, int64_t timeout_ms, uint64_t *token, rdzv_value *out,
+                             rdzv_error *error) {
+  struct c10d *cell = self(backend);
+  const int result = cell->versions ? await_by_version(cell, timeout_ms, token, out, error)
+                                    : await_by_text(cell, timeout_ms, token, out, error);
+  if (result == RDZV_E_CANCELED) cancel_lower(&cell->wake);
+  return result;
+}
+
+static void c10d_wake(rdzv_backend *backend) { cancel_raise(&self(backend)->wake); }
+
+static void c10d_cancel(rdzv_backend *backend) {
+  rdzv_store_cancel(self(backend)->store);
+  c10d_wake(backend);
+}
+
+static const char *c10d_describe(rdzv_backend *backend) {
+  struct c10d *cell = self(backend);
+  snprintf(cell->text, sizeof cell->text, "c10d %s%s", rdzv_store_describe(cell->store),
+           cell->server ? ", served by this process" : "");
+  return cell->text;
+}
+
+static void c10d_close(rdzv_backend *backend) {
+  struct c10d *cell = self(backend);
+  rdzv_server_close(cell->server);
+  cancel_close(&cell->wake);
+  rdzv_value_free(&cell->seen);
+  free(cell->key);
+  free(cell->bell);
+  free(cell->turn);
+  free(cell);
+}
+
+static const rdzv_backend_ops plain_ops = {
+    .size = sizeof(rdzv_backend_ops),
+    .name = "c10d",
+    .describe = c10d_describe,
+    .get = c10d_get,
+    .set = c10d_set,
+    .await_change = c10d_await_change,
+    .wake = c10d_wake,
+    .cancel = c10d_cancel,
+    .close = c10d_close,
+};
+
+static const rdzv_backend_ops version_ops = {
+    .size = sizeof(rdzv_backend_ops),
+    .name = "c10d",
+    .describe = c10d_describe,
+    .get = c10d_get,
+    .set = c10d_set,
+    .await_change = c10d_await_change,
+    .take_turn = c10d_take_turn,
+    .end_turn = c10d_end_turn,
+    .wake = c10d_wake,
+    .cancel = c10d_cancel,
+    .close = c10d_close,
+};
+
+/* Puts the sentinel there, as PyTorch does, so that nobody's read blocks; whoever does so gives the first turn. */
+static int put_sentinel(struct c10d *cell, rdzv_error *error) {
+  rdzv_value text;
+  bool first = false;
+  uint64_t version;
+  const int result = cell->versions
+                         ? rdzv_store_compare_set_version(cell->store, key_of(cell), 0, rdzv_str(C10D_SENTINEL), &first,
+                                                          &text, &version, error)
+                         : read_text(cell, &text, error);
+  if (result < 0) return result;
+  rdzv_value_free(&text);
+  if (first) c10d_end_turn(&cell->base, true);
+  return 0;
+}
+
+int c10d_open(rdzv_store *store, rdzv_server *server, const char *run_id, const rdzv_log *log, rdzv_backend **out,
+              rdzv_error *error) {
+  struct c10d *cell = calloc(1, sizeof *cell);
+  if (!cell) {
+    rdzv_server_close(server);
+    return error_no_memory(error);
+  }
+  const unsigned needed = RDZV_STORE_VERSIONS | RDZV_STORE_QUEUES;
+  cell->versions = (rdzv_store_features(store) & needed) == needed;
+  cell->base.ops = cell->versions ? &version_ops : &plain_ops;
+  cell->store = store;
+  cell->server = server;
+  cell->log = *log;
+  cell->wake = (struct cancel){-1, -1};
+  cell->poll_ms = FIRST_POLL_MS;
+  int result = *run_id ? 0 : error_set(error, RDZV_E_INVALID, "the run id is empty");
+  if (result == 0 &&
+      (asprintf(&cell->key, "torch.rendezvous.%s", run_id) < 0 || asprintf(&cell->bell, "%s.bell", cell->key) < 0 ||
+       asprintf(&cell->turn, "%s.turn", cell->key) < 0))
+    result = error_no_memory(error);
+  if (result == 0) result = cancel_open(&cell->wake, error);
+  if (result == 0) result = put_sentinel(cell, error);
+  if (result < 0)
+    c10d_close(&cell->base);
+  else
+    *out = &cell->base;
+  return result;
+}

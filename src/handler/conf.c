@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "handler/conf.h"
+
+#include "base/error.h"
+#include "base/nearest.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum conf_type { CONF_SECONDS, CONF_COUNT, CONF_RANK, CONF_CHOICE, CONF_FLAG, CONF_VERSION };
+
+#define MAX_SECONDS 1e9 /* thirty years */
+
+struct conf_option {
+  const char *name;
+  enum conf_type type;
+  unsigned handlers;
+  size_t offset;       /* of the field */
+  const char *choices; /* "torch|stable|natural", in the order of the enum */
+};
+
+static const struct conf_option options[] = {
+    {"join_timeout", CONF_SECONDS, CONF_DYNAMIC, offsetof(struct conf, join_timeout), NULL},
+    {"last_call_timeout", CONF_SECONDS, CONF_DYNAMIC, offsetof(struct conf, last_call_timeout), NULL},
+    {"close_timeout", CONF_SECONDS, CONF_DYNAMIC, offsetof(struct conf, close_timeout), NULL},
+    {"heartbeat_timeout", CONF_SECONDS, CONF_DYNAMIC, offsetof(struct conf, heartbeat_timeout), NULL},
+    {"keep_alive_interval", CONF_SECONDS, CONF_DYNAMIC, offsetof(struct conf, keep_alive_interval), NULL},
+    {"keep_alive_max_attempt", CONF_COUNT, CONF_DYNAMIC, offsetof(struct conf, keep_alive_max_attempt), NULL},
+    {"rank_order", CONF_CHOICE, CONF_DYNAMIC, offsetof(struct conf, rank_order), "torch|stable|natural"},
+    {"torch_version", CONF_VERSION, CONF_DYNAMIC, offsetof(struct conf, torch_version), NULL},
+    {"store_type", CONF_CHOICE, CONF_C10D, offsetof(struct conf, store_type), "tcp|file"},
+    {"is_host", CONF_FLAG, CONF_C10D, offsetof(struct conf, is_host), NULL},
+    {"read_timeout", CONF_SECONDS, CONF_C10D, offsetof(struct conf, read_timeout), NULL},
+    {"use_libuv", CONF_FLAG, CONF_C10D, offsetof(struct conf, use_libuv), NULL},
+    {"rank", CONF_RANK, CONF_STATIC, offsetof(struct conf, rank), NULL},
+    {"timeout", CONF_SECONDS, CONF_STATIC, offsetof(struct conf, timeout), NULL},
+};
+
+enum { OPTIONS = sizeof options / sizeof options[0] };
+
+static const struct conf defaults = {
+    .join_timeout = 600000,
+    .last_call_timeout = 30000,
+    .close_timeout = 30000,
+    .heartbeat_timeout = 5000,
+    .keep_alive_interval = 5000,
+    .keep_alive_max_attempt = 3,
+    .rank_order = RANK_ORDER_TORCH,
+    .store_type = C10D_TCP,
+    .is_host = C10D_FIND_OUT,
+    .read_timeout = 60000,
+    .rank = -1,
+    .timeout = 600000,
+};
+
+/* ---- values --------------------------------------------------------------------------------------------------- */
+
+static bool parse_seconds(const char *value, int64_t *ms) {
+  char *end;
+  const double seconds = strtod(value, &end);
+  if (end == value || *end || !isfinite(seconds) || seconds < 0.001 || seconds > MAX_SECONDS) return false;
+  *ms = (int64_t)llround(seconds * 1000);
+  return true;
+}
+
+static bool parse_number(const char *value, int64_t least, int64_t *out) {
+  char *end;
+  errno = 0;
+  const long long number = strtoll(value, &end, 10);
+  if (errno || end == value || *end || number < least) return false;
+  *out = number;
+  return true;
+}
+
+static bool parse_choice(const char *choices, const char *value, int *out) {
+  const size_t len = strlen(value);
+  int index = 0;
+  for (const char *at = choices; at; index++) {
+    const char *end = strchrnul(at, '|');
+    if ((size_t)(end - at) == len && strncasecmp(at, value, len) == 0) {
+      *out = index;
+      return true;
+    }
+    at = *end ? end + 1 : NULL;
+  }
+  return false;
+}
+
+/* What PyTorch takes for a bool. */
+static bool parse_flag(const char *value, int *out) {
+  int index;
+  if (!parse_choice("1|true|t|yes|y|0|false|f|no|n", value, &index)) return false;
+  *out = index < 5 ? C10D_HOST : C10D_CLIENT;
+  return true;
+}
+
+static bool parse_value(const struct conf_option *option, const char *value, struct conf *conf) {
+  void *field = (char *)conf + option->offset;
+  enum torch_layout layout;
+  switch (option->type) {
+    case CONF_SECONDS: return parse_seconds(value, field);
+    case CONF_COUNT: return parse_number(value, 1, field);
+    case CONF_RANK: return parse_number(value, 0, field);
+    case CONF_CHOICE: return parse_choice(option->choices, value, field);
+    case CONF_FLAG: return parse_flag(value, field);
+    case CONF_VERSION: *(const char **)field = value; return torch_layout_parse(value, &layout, NULL) == 0;
+  }
+  return false;
+}
+
+static const char *what_it_takes(const struct conf_option *option) {
+  switch (option->type) {
+    case CONF_SECONDS: return "a positive number of seconds";
+    case CONF_COUNT: return "a positive whole number";
+    case CONF_RANK: return "a whole number that is not negative";
+    case CONF_FLAG: return "true or false";
+    case CONF_VERSION: return "a version of PyTorch, such as 1.13 or 2.6";
+    default: return option->choices;
+  }
+}
+
+/* ---- options -------------------------------------------------------------------------------------------------- */
+
+static const struct conf_option *find(const char *name) {
+  for (int i = 0; i < OPTIONS; i++)
+    if (strcmp(options[i].name, name) == 0) return &options[i];
+  return NULL;
+}
+
+static int unknown(const char *name, unsigned handlers, rdzv_error *error) {
+  const char *names[OPTIONS];
+  size_t count = 0;
+  for (int i = 0; i < OPTIONS; i++)
+    if (options[i].handlers & handlers) names[count++] = options[i].name;
+  const char *near = nearest_name(name, names, count);
+  if (near) return error_set(error, RDZV_E_INVALID, "unknown option '%s'; did you mean '%s'?", name, near);
+  return error_set(error, RDZV_E_INVALID, "unknown option '%s'", name);
+}
+
+static int take(const char *name, const char *value, unsigned handlers, struct conf *conf, rdzv_error *error) {
+  const struct conf_option *option = find(name);
+  if (!option) return unknown(name, handlers, error);
+  if (!(option->handlers & handlers))
+    return error_set(error, RDZV_E_INVALID, "option '%s' is none of this backend", name);
+  if (!*value) return error_set(error, RDZV_E_INVALID, "option '%s' has no value", name);
+  if (!parse_value(option, value, conf))
+    return error_set(error, RDZV_E_INVALID, "option '%s' is '%s': it takes %s", name, value, what_it_takes(option));
+  return 0;
+}
+
+/* Cuts the blanks off both ends. */
+static char *trim(char *text) {
+  while (isspace((unsigned char)*text)) text++;
+  size_t len = strlen(text);
+  while (len > 0 && isspace((unsigned char)text[len - 1])) text[--len] = '\0';
+  return text;
+}
+
+static int take_all(char *text, unsigned handlers, struct conf *conf, rdzv_error *error) {
+  text = trim(text);
+  for (char *rest = *text ? text : NULL; rest;) {
+    char *pair = strsep(&rest, ",");
+    char *value = strchr(pair, '=');
+    if (value) *value++ = '\0';
+    const char *name = trim(pair);
+    if (!*name)
+      return error_set(error, RDZV_E_INVALID, "options are to be given as name=value,name=value: a name is missing");
+    const int result = take(name, value ? trim(value) : "", handlers, conf, error);
+    if (result < 0) return result;
+  }
+  return 0;
+}
+
+int conf_parse(const char *text, unsigned handlers, struct conf *out, rdzv_error *error) {
+  *out = defaults;
+  out->text = strdup(text ? text : "");
+  if (!out->text) return error_no_memory(error);
+  const int result = take_all(out->text, handlers, out, error);
+  if (result < 0) conf_free(out);
+  return result;
+}
+
+void conf_free(struct conf *conf) {
+  free(conf->text);
+  conf->text = NULL;
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The options of a rendezvous, "name=value,name=value": rdzv/params.h tells what each is. */
+#ifndef RDZV_HANDLER_CONF_H
+#define RDZV_HANDLER_CONF_H
+
+#include "backend/c10d.h"
+#include "state/layout.h"
+#include "state/rendezvous.h"
+
+/* Which handlers an option is for: flags. */
+enum {
+  CONF_DYNAMIC = 1 << 0,
+  CONF_C10D = 1 << 1,
+  CONF_STATIC = 1 << 2,
+};
+
+/* Times in milliseconds. */
+struct conf {
+  int64_t join_timeout, last_call_timeout, close_timeout, heartbeat_timeout, keep_alive_interval;
+  int64_t keep_alive_max_attempt;
+  int rank_order; /* enum rank_order */
+  const char *torch_version;
+  int store_type; /* enum c10d_store_type */
+  int is_host;    /* enum c10d_is_host */
+  int64_t read_timeout;
+  int use_libuv;
+  int64_t rank; /* -1: not given */
+  int64_t timeout;
+
+  char *text; /* private: what torch_version points into */
+};
+
+/* Takes `text`, which may be NULL, over the defaults. RDZV_E_INVALID: the sentence names the option and its value. */
+int conf_parse(const char *text, unsigned handlers, struct conf *out, rdzv_error *error);
+void conf_free(struct conf *conf);
+
+#endif

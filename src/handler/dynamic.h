@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The dynamic rendezvous: state/engine.h decides, a thread of the handler carries it out on a backend, and the calls of
+ * the user ask that thread and wait for its answer.
+ *
+ *   dynamic.c         open, close and the user's calls
+ *   dynamic_loop.c    the thread
+ *   dynamic_cell.c    the state in the backend, to and from the engine's form
+ *   dynamic_master.c  where rank 0 can be reached
+ *   dynamic_status.c  the state for people
+ *
+ * Failure modes: the store is slow or gone: the engine tries again, until the deadline of what was asked. It is silent:
+ * a call of the user ends by its own deadline, whatever the thread is at. The user cancels: the call ends, the thread
+ * takes the node out. The handler is closed: the backend is canceled, and the thread ends.
+ */
+#ifndef RDZV_HANDLER_DYNAMIC_H
+#define RDZV_HANDLER_DYNAMIC_H
+
+#include "handler/conf.h"
+#include "handler/events.h"
+#include "handler/handler.h"
+#include "handler/result.h"
+#include "state/engine.h"
+
+#include <rdzv/backend.h>
+
+/* What the thread can be asked for: one at a time of the first three, and LOOK and STOP at any time. */
+enum {
+  DYNAMIC_JOIN = 1 << 0,
+  DYNAMIC_LEAVE = 1 << 1,
+  DYNAMIC_CLOSE = 1 << 2,
+  DYNAMIC_LOOK = 1 << 3,
+  DYNAMIC_STOP = 1 << 4
+};
+
+struct dynamic {
+  rdzv_handler base;
+  rdzv_backend *backend;
+  rdzv_store *store; /* of the rounds; may be NULL */
+  struct events events;
+  struct node_desc node;
+  char addr[HOST_NAME_SIZE]; /* of the node */
+  pthread_mutex_t call;      /* one call that asks at a time */
+  pthread_mutex_t look;      /* one call that looks at a time */
+  pthread_t thread;
+  bool started;
+
+  /* The thread's own, but that others read it under the lock. */
+  struct engine engine;
+  enum torch_layout preferred, layout;
+  bool layout_known;
+  bool store_failed;            /* the last request */
+  bool has_turn, may_need_turn; /* to be given back, or to be put there anew */
+
+  pthread_mutex_t lock; /* guards what follows, and every step of the engine */
+  pthread_cond_t asked;
+  unsigned asks;        /* DYNAMIC_… */
+  bool in_backend_wait; /* to be woken when something is asked */
+  bool stopping;
+  int64_t answered_ms; /* when the store answered last */
+  rdzv_error trouble;  /* what it failed with since; code 0: nothing */
+
+  /* The answer to what was asked last, but for LOOK. */
+  struct cancel done;
+  unsigned answering; /* DYNAMIC_…; 0: nobody waits for an answer */
+  int outcome;
+  rdzv_error error;
+  struct result *joined;
+
+  /* What has happened to the round since. */
+  struct cancel changed;
+  bool member;
+  rdzv_change change;
+
+  /* What LOOK found. */
+  struct cancel looked;
+  int look_outcome;
+  rdzv_error look_error;
+  uint64_t look_known; /* wait for another than that */
+  int64_t look_until;
+  bool view_exists;
+  struct rendezvous_state view;
+  uint64_t view_token;
+};
+
+/* ---- dynamic_loop.c ---- */
+void *dynamic_run(void *handler);
+
+/* Asks the thread, with the lock held. */
+void dynamic_ask(struct dynamic *handler, unsigned what);
+
+/* ---- dynamic_cell.c ---- */
+
+/* Each carries one request out and fills in the event that comes of it: STATE_READ, SWAP_WON, SWAP_LOST, TIMER or
+ * STORE_ERROR with *error. The state in the event is *state. */
+void cell_read(struct dynamic *handler, struct engine_event *event, struct rendezvous_state *state, rdzv_error *error);
+void cell_swap(struct dynamic *handler, const struct engine_update *update, struct engine_event *event,
+               struct rendezvous_state *state, rdzv_error *error);
+
+/* False: it was woken, and there is no event. */
+bool cell_await(struct dynamic *handler, uint64_t token, int64_t until_ms, struct engine_event *event,
+                struct rendezvous_state *state, rdzv_error *error);
+
+/* ---- dynamic_master.c ---- */
+
+/* Publishes or gets where rank 0 is, through the round's store. RDZV_E_CANCELED. */
+int dynamic_find_master(struct dynamic *handler, struct result *result, rdzv_error *error);
+
+/* ---- dynamic_status.c ---- */
+
+/* The view as the user gets it, with the lock held. NULL: no memory. */
+rdzv_status *dynamic_status(struct dynamic *handler);
+
+#endif

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "handler/handler.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- for the kinds -------------------------------------------------------------------------------------------- */
+
+static bool copy(char **to, const char *text) { return !text || (*to = strdup(text)) != NULL; }
+
+int handler_init(rdzv_handler *handler, const struct handler_ops *ops, const rdzv_params *params, const char *node,
+                 rdzv_error *error) {
+  handler->ops = ops;
+  handler->log = params->log;
+  handler->cancel = (struct cancel){-1, -1};
+  if (!copy(&handler->run_id, params->run_id) || !copy(&handler->endpoint, params->endpoint) ||
+      !copy(&handler->local_addr, params->local_addr) || !copy(&handler->node, node))
+    return error_no_memory(error);
+  return cancel_open_with(&handler->cancel, params->cancel_fd, error);
+}
+
+void handler_deinit(rdzv_handler *handler) {
+  cancel_close(&handler->cancel);
+  free(handler->run_id);
+  free(handler->endpoint);
+  free(handler->local_addr);
+  free(handler->node);
+}
+
+/* ---- for the callers ------------------------------------------------------------------------------------------ */
+
+int rdzv_next(rdzv_handler *handler, rdzv_result **out, rdzv_error *error) {
+  return handler->ops->next(handler, out, error);
+}
+
+int rdzv_wait_event(rdzv_handler *handler, int64_t timeout_ms, rdzv_change *out, rdzv_error *error) {
+  if (timeout_ms < 0)
+    return error_set(error, RDZV_E_INVALID, "invalid timeout of %lld ms: it is negative", (long long)timeout_ms);
+  return handler->ops->wait_event(handler, timeout_ms, out, error);
+}
+
+int rdzv_is_closed(rdzv_handler *handler, bool *closed, rdzv_error *error) {
+  return handler->ops->is_closed(handler, closed, error);
+}
+
+int rdzv_num_waiting(rdzv_handler *handler, int64_t *count, rdzv_error *error) {
+  return handler->ops->num_waiting(handler, count, error);
+}
+
+int rdzv_set_closed(rdzv_handler *handler, const char *reason, rdzv_error *error) {
+  return handler->ops->set_closed(handler, reason, error);
+}
+
+int rdzv_leave(rdzv_handler *handler, rdzv_error *error) { return handler->ops->leave(handler, error); }
+int rdzv_shutdown(rdzv_handler *handler, rdzv_error *error) { return handler->ops->shutdown(handler, error); }
+void rdzv_cancel(rdzv_handler *handler) { cancel_raise(&handler->cancel); }
+
+int rdzv_status_read(rdzv_handler *handler, int64_t wait_ms, rdzv_status **out, rdzv_error *error) {
+  if (wait_ms < 0)
+    return error_set(error, RDZV_E_INVALID, "invalid wait of %lld ms: it is negative", (long long)wait_ms);
+  return handler->ops->status_read(handler, wait_ms, out, error);
+}
+
+const char *rdzv_node(const rdzv_handler *handler) { return handler->node; }
+const char *rdzv_describe(rdzv_handler *handler) { return handler->ops->describe(handler); }
+
+void rdzv_close(rdzv_handler *handler) {
+  if (handler) handler->ops->close(handler);
+}

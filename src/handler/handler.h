@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What a kind of handler provides. rdzv/handler.h has the contract of each call; handler.c hands over. */
+#ifndef RDZV_HANDLER_HANDLER_H
+#define RDZV_HANDLER_HANDLER_H
+
+#include "base/cancel.h"
+
+#include <rdzv/handler.h>
+
+struct handler_ops {
+  int (*next)(rdzv_handler *handler, rdzv_result **out, rdzv_error *error);
+  int (*wait_event)(rdzv_handler *handler, int64_t timeout_ms, rdzv_change *out, rdzv_error *error);
+  int (*is_closed)(rdzv_handler *handler, bool *closed, rdzv_error *error);
+  int (*num_waiting)(rdzv_handler *handler, int64_t *count, rdzv_error *error);
+  int (*set_closed)(rdzv_handler *handler, const char *reason, rdzv_error *error);
+  int (*leave)(rdzv_handler *handler, rdzv_error *error);
+  int (*shutdown)(rdzv_handler *handler, rdzv_error *error);
+  int (*status_read)(rdzv_handler *handler, int64_t wait_ms, rdzv_status **out, rdzv_error *error);
+  const char *(*describe)(rdzv_handler *handler);
+  void (*close)(rdzv_handler *handler);
+};
+
+/* The first member of every kind's own struct. */
+struct rdzv_handler {
+  const struct handler_ops *ops;
+  struct cancel cancel; /* the user's */
+  rdzv_log log;
+  char *run_id, *endpoint, *local_addr; /* local_addr may be NULL */
+  char *node;
+};
+
+/* Fills the common part from params; `node` is this node's name, copied. */
+int handler_init(rdzv_handler *handler, const struct handler_ops *ops, const rdzv_params *params, const char *node,
+                 rdzv_error *error);
+
+/* Releases the common part; the kind frees the memory. A handler that handler_init failed on, or that is all zero but
+ * for `cancel` {-1, -1}, is fine. */
+void handler_deinit(rdzv_handler *handler);
+
+/* ---- registry.c ---- */
+
+/* Copies params, fills in defaults, and checks what all backends need. */
+int params_check(const rdzv_params *from, rdzv_params *to, rdzv_error *error);
+
+/* ---- the creators of our own backends ---- */
+int c10d_create(void *user, const rdzv_params *params, rdzv_handler **out, rdzv_error *error);
+int static_create(void *user, const rdzv_params *params, rdzv_handler **out, rdzv_error *error);
+
+#endif

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Which name stands for which kind of rendezvous. */
+#include "base/error.h"
+#include "base/log.h"
+#include "base/nearest.h"
+#include "base/options.h"
+#include "handler/handler.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_NAMES = 64, MAX_RUN_ID = 512, MAX_ADDR = 255 };
+
+struct entry {
+  const char *name;
+  rdzv_creator *creator;
+  void *user;
+};
+
+static const struct entry own[] = {{"c10d", c10d_create, NULL}, {"static", static_create, NULL}};
+enum { OWN = sizeof own / sizeof own[0] };
+
+struct rdzv_registry {
+  struct entry entries[MAX_NAMES];
+  size_t count;
+};
+
+static const struct entry *find(const rdzv_registry *registry, const char *name) {
+  for (size_t i = 0; i < OWN; i++)
+    if (strcmp(own[i].name, name) == 0) return &own[i];
+  for (size_t i = 0; registry && i < registry->count; i++)
+    if (strcmp(registry->entries[i].name, name) == 0) return &registry->entries[i];
+  return NULL;
+}
+
+int rdzv_registry_open(rdzv_registry **out, rdzv_error *error) {
+  rdzv_registry *registry = calloc(1, sizeof *registry);
+  if (!registry) return error_no_memory(error);
+  *out = registry;
+  return 0;
+}
+
+int rdzv_registry_add(rdzv_registry *registry, const char *name, rdzv_creator *creator, void *user, rdzv_error *error) {
+  if (!name || !*name || !creator) return error_set(error, RDZV_E_INVALID, "a backend needs a name and a creator");
+  if (find(registry, name)) return error_set(error, RDZV_E_INVALID, "there is a backend '%s' already", name);
+  if (registry->count == MAX_NAMES) return error_set(error, RDZV_E_LIMIT, "there are %d backends already", MAX_NAMES);
+  char *copy = strdup(name);
+  if (!copy) return error_no_memory(error);
+  registry->entries[registry->count++] = (struct entry){copy, creator, user};
+  return 0;
+}
+
+void rdzv_registry_close(rdzv_registry *registry) {
+  for (size_t i = 0; registry && i < registry->count; i++) free((char *)registry->entries[i].name);
+  free(registry);
+}
+
+/* ---- opening -------------------------------------------------------------------------------------------------- */
+
+static int unknown(const rdzv_params *params, rdzv_error *error) {
+  const char *names[OWN + MAX_NAMES];
+  size_t count = 0;
+  for (size_t i = 0; i < OWN; i++) names[count++] = own[i].name;
+  for (size_t i = 0; params->registry && i < params->registry->count; i++)
+    names[count++] = params->registry->entries[i].name;
+  const char *near = nearest_name(params->backend, names, count);
+  if (near) return error_set(error, RDZV_E_INVALID, "unknown backend '%s'; did you mean '%s'?", params->backend, near);
+  return error_set(error, RDZV_E_INVALID, "unknown backend '%s'; there are c10d and static", params->backend);
+}
+
+static int check_nodes(const rdzv_params *params, rdzv_error *error) {
+  if (params->min_nodes < 1)
+    return error_set(error, RDZV_E_INVALID, "min_nodes is %" PRId64 ": it must be at least 1", params->min_nodes);
+  if (params->max_nodes < params->min_nodes)
+    return error_set(error, RDZV_E_INVALID, "max_nodes is %" PRId64 ": it must be at least min_nodes, %" PRId64,
+                     params->max_nodes, params->min_nodes);
+  return 0;
+}
+
+int params_check(const rdzv_params *from, rdzv_params *to, rdzv_error *error) {
+  const int result = options_copy(to, sizeof *to, from, error);
+  if (result < 0) return result;
+  if (!to->backend || !*to->backend) to->backend = "c10d";
+  if (!to->endpoint) to->endpoint = "";
+  if (to->min_nodes == 0) to->min_nodes = 1;
+  if (to->max_nodes == 0) to->max_nodes = to->min_nodes;
+  if (to->local_addr && !*to->local_addr) to->local_addr = NULL;
+  if (!to->run_id || !*to->run_id) return error_set(error, RDZV_E_INVALID, "the run id is missing");
+  if (strlen(to->run_id) > MAX_RUN_ID)
+    return error_set(error, RDZV_E_INVALID, "the run id has %zu bytes: at most %d are taken", strlen(to->run_id),
+                     MAX_RUN_ID);
+  if (to->local_addr && strlen(to->local_addr) > MAX_ADDR)
+    return error_set(error, RDZV_E_INVALID, "local_addr has %zu bytes: at most %d are taken", strlen(to->local_addr),
+                     MAX_ADDR);
+  return check_nodes(to, error);
+}
+
+int rdzv_open(const rdzv_params *params, rdzv_handler **out, rdzv_error *error) {
+  rdzv_params own_params;
+  const int result = params_check(params, &own_params, error);
+  if (result < 0) return error_prefix(error, result, "cannot open a rendezvous");
+  const struct entry *entry = find(own_params.registry, own_params.backend);
+  if (!entry) return unknown(&own_params, error);
+  const int opened = entry->creator(entry->user, &own_params, out, error);
+  if (opened == 0) return 0;
+  return error_prefix(error, opened, "cannot open rendezvous '%s'", own_params.run_id);
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "handler/result.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct result *result_new(const char *run_id, const char *backend, const char *node) {
+  struct result *result = calloc(1, sizeof *result);
+  if (!result) return NULL;
+  result->port_fd = -1;
+  result->run_id = strdup(run_id);
+  result->backend = strdup(backend);
+  result->node = strdup(node);
+  result->base.run_id = result->run_id;
+  result->base.backend = result->backend;
+  result->base.node = result->node;
+  if (result->run_id && result->backend && result->node && result_set_master(result, "", 0)) return result;
+  rdzv_result_free(&result->base);
+  return NULL;
+}
+
+bool result_set_master(struct result *result, const char *addr, int port) {
+  char *copy = strdup(addr);
+  if (!copy) return false;
+  free(result->master_addr);
+  result->base.master_addr = result->master_addr = copy;
+  result->base.master_port = port;
+  return true;
+}
+
+static bool add_member(struct result *result, const struct state_member *from) {
+  char *node = strdup(node_text(&from->node).text), *addr = strdup(from->node.addr);
+  if (!node || !addr) {
+    free(node);
+    free(addr);
+    return false;
+  }
+  result->members[result->base.member_count++] =
+      (rdzv_member){node, addr, from->node.pid, from->node.local_id, from->rank};
+  return true;
+}
+
+static int by_rank(const void *a, const void *b) {
+  const rdzv_member *one = a, *other = b;
+  return (one->rank > other->rank) - (one->rank < other->rank);
+}
+
+bool result_add_members(struct result *result, const struct rendezvous_state *state) {
+  result->members = calloc(state->num_participants + 1, sizeof *result->members);
+  result->base.members = result->members;
+  if (!result->members) return false;
+  for (size_t i = 0; i < state->count; i++)
+    if ((state->members[i].kinds & STATE_PARTICIPANT) && !add_member(result, &state->members[i])) return false;
+  qsort(result->members, result->base.member_count, sizeof *result->members, by_rank);
+  return true;
+}
+
+int result_open_store(struct result *result, rdzv_store *store, const char *prefix, rdzv_error *error) {
+  const int cloned = rdzv_store_clone(store, &result->store, error);
+  if (cloned < 0) return cloned;
+  return rdzv_store_open_prefix(result->store, rdzv_str(prefix), &result->base.store, error);
+}
+
+void rdzv_result_free(rdzv_result *base) {
+  struct result *result = (struct result *)base;
+  if (!result) return;
+  rdzv_store_close(result->base.store);
+  rdzv_store_close(result->store);
+  for (size_t i = 0; i < result->base.member_count; i++) {
+    free((char *)result->members[i].node);
+    free((char *)result->members[i].addr);
+  }
+  if (result->port_fd >= 0) close(result->port_fd);
+  free(result->members);
+  free(result->run_id);
+  free(result->backend);
+  free(result->node);
+  free(result->master_addr);
+  free(result);
+}

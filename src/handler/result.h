@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What rdzv_next gives. */
+#ifndef RDZV_HANDLER_RESULT_H
+#define RDZV_HANDLER_RESULT_H
+
+#include "state/state.h"
+
+#include <rdzv/handler.h>
+
+/* A result with everything of its own; the rest is its private part. */
+struct result {
+  rdzv_result base;
+  char *run_id, *backend, *node, *master_addr;
+  rdzv_store *store; /* below the view */
+  rdzv_member *members;
+  int port_fd; /* keeps the master port; -1: none */
+};
+
+/* Without members, store and master yet. NULL: no memory. */
+struct result *result_new(const char *run_id, const char *backend, const char *node);
+
+/* Fills in the participants of a complete round. False: no memory. */
+bool result_add_members(struct result *result, const struct rendezvous_state *state);
+
+/* Opens the view with that prefix on a clone of `store`. */
+int result_open_store(struct result *result, rdzv_store *store, const char *prefix, rdzv_error *error);
+
+/* False: no memory. */
+bool result_set_master(struct result *result, const char *addr, int port);
+
+#endif

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The static rendezvous: every node is told its rank, rank 0 serves the store, and there is one round for good. */
+#include "backend/c10d.h"
+#include "base/error.h"
+#include "base/host.h"
+#include "base/log.h"
+#include "handler/conf.h"
+#include "handler/events.h"
+#include "handler/handler.h"
+#include "handler/result.h"
+#include "store/store.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { RESOLVE_MS = 5000 };
+
+struct fixed {
+  rdzv_handler base;
+  struct endpoint endpoint;
+  int64_t rank, world_size, timeout;
+  pthread_mutex_t lock; /* guards what follows */
+  rdzv_server *server;
+  rdzv_store *store;
+  char text[2 * ENDPOINT_TEXT_SIZE];
+};
+
+static struct fixed *self(rdzv_handler *handler) { return (struct fixed *)handler; }
+
+/* Rank 0 serves, if nobody does already: a store may be shared by several jobs. */
+static int serve(struct fixed *handler, rdzv_error *error) {
+  struct host_match match = host_match(&handler->endpoint, deadline_after(RESOLVE_MS), &handler->base.cancel);
+  const int result = c10d_serve(&handler->endpoint, match.loopback, &handler->base.log, &handler->server, error);
+  if (result == RDZV_E_IN_USE)
+    log_line(&handler->base.log, RDZV_LOG_INFO, "rank 0 serves no store: %s", error ? error->message : "in use");
+  return result == RDZV_E_IN_USE ? 0 : result;
+}
+
+static int connect_store(struct fixed *handler, rdzv_error *error) {
+  const rdzv_tcp_options options = {.size = sizeof options,
+                                    .timeout_ms = handler->timeout,
+                                    .log = handler->base.log,
+                                    .cancel_fd = handler->base.cancel.fd,
+                                    .announce_worker = true};
+  if (handler->store) return 0;
+  rdzv_error own;
+  int result = handler->rank == 0 && !handler->server ? serve(handler, error ? error : &own) : 0;
+  if (result == 0) result = rdzv_store_open_tcp(handler->base.endpoint, &options, &handler->store, error);
+  if (result == 0) store_forget_cancel_fd(handler->store);
+  return result;
+}
+
+static int make_result(struct fixed *handler, rdzv_result **out, rdzv_error *error) {
+  int outcome = connect_store(handler, error);
+  if (outcome < 0) return error_prefix(error, outcome, "cannot join as rank %" PRId64, handler->rank);
+  struct result *result = result_new(handler->base.run_id, "static", handler->base.node);
+  if (!result || !result_set_master(result, handler->endpoint.host, handler->endpoint.port))
+    outcome = error_no_memory(error);
+  if (outcome == 0) outcome = result_open_store(result, handler->store, handler->base.run_id, error);
+  if (outcome < 0) {
+    rdzv_result_free(result ? &result->base : NULL);
+    return outcome;
+  }
+  result->base.rank = handler->rank;
+  result->base.world_size = handler->world_size;
+  *out = &result->base;
+  return 0;
+}
+
+static int static_next(rdzv_handler *base, rdzv_result **out, rdzv_error *error) {
+  struct fixed *handler = self(base);
+  if (cancel_raised(&base->cancel)) return error_set(error, RDZV_E_CANCELED, "cannot join the rendezvous: canceled");
+  pthread_mutex_lock(&handler->lock);
+  const int result = make_result(handler, out, error);
+  pthread_mutex_unlock(&handler->lock);
+  return result;
+}
+
+/* Nothing ever happens. */
+static int static_wait_event(rdzv_handler *base, int64_t timeout_ms, rdzv_change *out, rdzv_error *error) {
+  (void)out;
+  if (cancel_pause(&base->cancel, deadline_after(timeout_ms)) < 0)
+    return error_set(error, RDZV_E_CANCELED, "waiting for changes of the round: canceled");
+  return error_set(error, RDZV_E_TIMEOUT, "nothing happened in %" PRId64 " ms: the rendezvous is static", timeout_ms);
+}
+
+static int static_is_closed(rdzv_handler *base, bool *closed, rdzv_error *error) {
+  (void)base, (void)error;
+  *closed = false;
+  return 0;
+}
+
+static int static_num_waiting(rdzv_handler *base, int64_t *count, rdzv_error *error) {
+  (void)base, (void)error;
+  *count = 0;
+  return 0;
+}
+
+static int static_set_closed(rdzv_handler *base, const char *reason, rdzv_error *error) {
+  (void)base, (void)reason, (void)error;
+  return 0;
+}
+
+static int static_farewell(rdzv_handler *base, rdzv_error *error) {
+  (void)base, (void)error;
+  return 0;
+}
+
+static int static_status_read(rdzv_handler *base, int64_t wait_ms, rdzv_status **out, rdzv_error *error) {
+  (void)base, (void)wait_ms, (void)out;
+  return error_set(error, RDZV_E_UNSUPPORTED, "a static rendezvous has no state to look at");
+}
+
+static const char *static_describe(rdzv_handler *base) {
+  struct fixed *handler = self(base);
+  snprintf(handler->text, sizeof handler->text, "static %s%s", base->endpoint,
+           handler->server ? ", served by this process" : "");
+  return handler->text;
+}
+
+static void static_close(rdzv_handler *base) {
+  struct fixed *handler = self(base);
+  rdzv_store_close(handler->store);
+  rdzv_server_close(handler->server);
+  pthread_mutex_destroy(&handler->lock);
+  handler_deinit(base);
+  free(handler);
+}
+
+static const struct handler_ops static_ops = {
+    .next = static_next,
+    .wait_event = static_wait_event,
+    .is_closed = static_is_closed,
+    .num_waiting = static_num_waiting,
+    .set_closed = static_set_closed,
+    .leave = static_farewell,
+    .shutdown = static_farewell,
+    .status_read = static_status_read,
+    .describe = static_describe,
+    .close = static_close,
+};
+
+static int check(const rdzv_params *params, const struct conf *conf, struct endpoint *endpoint, rdzv_error *error) {
+  if (conf->rank < 0) return error_set(error, RDZV_E_INVALID, "option 'rank' is missing: which rank is this node?");
+  if (!*params->endpoint)
+    return error_set(error, RDZV_E_INVALID, "the endpoint is missing: where does rank 0 serve the store?");
+  if (conf->rank >= params->max_nodes)
+    return error_set(error, RDZV_E_INVALID,
+                     "option 'rank' is '%" PRId64 "': a world of %" PRId64 " has ranks up to %" PRId64, conf->rank,
+                     params->max_nodes, params->max_nodes - 1);
+  if (endpoint_parse(params->endpoint, RDZV_DEFAULT_PORT, endpoint, error) < 0)
+    return error_prefix(error, RDZV_E_INVALID, "invalid rendezvous endpoint");
+  return 0;
+}
+
+int static_create(void *user, const rdzv_params *params, rdzv_handler **out, rdzv_error *error) {
+  (void)user;
+  struct conf conf;
+  struct endpoint endpoint;
+  int result = conf_parse(params->conf, CONF_STATIC, &conf, error);
+  if (result < 0) return result;
+  conf_free(&conf);
+  result = check(params, &conf, &endpoint, error);
+  if (result < 0) return result;
+  struct fixed *handler = calloc(1, sizeof *handler);
+  if (!handler) return error_no_memory(error);
+  char host[HOST_NAME_SIZE], node[HOST_NAME_SIZE + 48];
+  host_name(host);
+  snprintf(node, sizeof node, "%s_%ld_%" PRId64, params->local_addr ? params->local_addr : host, (long)getpid(),
+           conf.rank);
+  handler->endpoint = endpoint;
+  handler->rank = conf.rank;
+  handler->world_size = params->max_nodes;
+  handler->timeout = conf.timeout;
+  pthread_mutex_init(&handler->lock, NULL);
+  result = handler_init(&handler->base, &static_ops, params, node, error);
+  if (result < 0) {
+    static_close(&handler->base);
+    return result;
+  }
+  *out = &handler->base;
+  return 0;
+}
