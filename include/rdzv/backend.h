@@ -42,9 +42,9 @@ typedef struct rdzv_backend_ops {
 
   /* May be NULL. Where many want to write at once, waits until it is this node's turn, for the time given at most.
    * Turns spare lost swaps and promise nothing. RDZV_E_TIMEOUT: it may go ahead all the same; RDZV_E_CANCELED: woken.
-   * After the former, and after success, end_turn comes behind the write; `had` tells which it was. */
+   * After success end_turn comes behind the write. */
   int (*take_turn)(rdzv_backend *backend, int64_t timeout_ms, rdzv_error *error);
-  void (*end_turn)(rdzv_backend *backend, bool had);
+  void (*end_turn)(rdzv_backend *backend);
 
   /* Makes the await_change or take_turn that is under way, or the next one if none is, return RDZV_E_CANCELED. From any
    * thread. */

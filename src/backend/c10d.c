@@ -16,6 +16,7 @@ enum {
   LOOK_BYTES_PER_MS = 40,
   FIRST_POLL_MS = 1,
   LAST_POLL_MS = 1000,
+  TURN_MS = 300,  /* a turn that takes longer is lost */
   POLL_SHARE = 4, /* a look that took long is followed by a pause of so many times that */
 };
 
@@ -25,7 +26,7 @@ struct c10d {
   rdzv_server *server;
   rdzv_log log;
   struct cancel wake;
-  char *key, *bell, *turn;
+  char *key, *bell, *turn, *move;
   char text[3 * ENDPOINT_TEXT_SIZE + 64]; /* of describe */
   bool versions;
   size_t len; /* of what is in the cell, as far as we know */
@@ -237,23 +238,54 @@ static int await_by_text(struct c10d *cell, int64_t timeout_ms, uint64_t *token,
 
 /* ---- turns ---------------------------------------------------------------------------------------------------- */
 
-static int c10d_take_turn(rdzv_backend *backend, int64_t timeout_ms, rdzv_error *error) {
-  struct c10d *cell = self(backend);
+static int pop_turn(struct c10d *cell, int64_t timeout_ms, rdzv_error *error) {
   struct store_call call = {timeout_ms, deadline_after(timeout_ms), &cell->wake, error};
   rdzv_value value;
   const int result = cell->store->ops->queue_pop(cell->store, rdzv_str(cell->turn), true, &value, &call);
   if (result == 0) rdzv_value_free(&value);
+  return result;
+}
+
+/* When turns moved on last. */
+static int last_move(struct c10d *cell, uint64_t *version, rdzv_error *error) {
+  rdzv_value value;
+  const int result = rdzv_store_get_version(cell->store, rdzv_str(cell->move), &value, version, error);
+  if (result == 0) rdzv_value_free(&value);
+  return result;
+}
+
+/* Takes the place of one that got lost, if nobody else does. RDZV_E_TIMEOUT: turns go on. */
+static int replace_turn(struct c10d *cell, uint64_t *known, rdzv_error *error) {
+  rdzv_value value;
+  bool ours = false;
+  const int result = rdzv_store_compare_set_version(cell->store, rdzv_str(cell->move), *known, rdzv_str("lost"), &ours,
+                                                    &value, known, error);
+  if (result < 0) return result;
+  rdzv_value_free(&value);
+  if (ours) log_line(&cell->log, RDZV_LOG_DEBUG, "the turn to write got lost, and is replaced");
+  return ours ? 0 : RDZV_E_TIMEOUT;
+}
+
+static int c10d_take_turn(rdzv_backend *backend, int64_t timeout_ms, rdzv_error *error) {
+  struct c10d *cell = self(backend);
+  const deadline until = deadline_after(timeout_ms);
+  uint64_t known = 0;
+  int result = pop_turn(cell, 0, error); /* it may lie there */
+  if (result == RDZV_E_TIMEOUT) result = last_move(cell, &known, error) < 0 ? result : RDZV_E_TIMEOUT;
+  while (result == RDZV_E_TIMEOUT && deadline_left(until) > 0) {
+    const int64_t wait = TURN_MS + jitter(TURN_MS), left = deadline_left(until);
+    result = pop_turn(cell, wait < left ? wait : left, error);
+    if (result == RDZV_E_TIMEOUT && wait < left) result = replace_turn(cell, &known, error);
+  }
   if (result == RDZV_E_CANCELED) cancel_lower(&cell->wake);
   return result;
 }
 
-static void c10d_end_turn(rdzv_backend *backend, bool had) {
+static void c10d_end_turn(rdzv_backend *backend) {
   struct c10d *cell = self(backend);
-  const rdzv_bytes turn = rdzv_str(cell->turn);
-  int64_t len = 0;
   rdzv_error error;
-  int result = had ? 0 : rdzv_store_queue_len(cell->store, turn, &len, &error);
-  if (result == 0 && len == 0) result = rdzv_store_queue_push(cell->store, turn, rdzv_str("1"), &error);
+  int result = rdzv_store_set(cell->store, rdzv_str(cell->move), rdzv_str("on"), &error);
+  if (result == 0) result = rdzv_store_queue_push(cell->store, rdzv_str(cell->turn), rdzv_str("1"), &error);
   if (result < 0) log_line(&cell->log, RDZV_LOG_INFO, "the turn to write is lost: %s", error.message);
 }
 
@@ -302,6 +334,7 @@ static void c10d_close(rdzv_backend *backend) {
   free(cell->key);
   free(cell->bell);
   free(cell->turn);
+  free(cell->move);
   free(cell);
 }
 
@@ -342,7 +375,7 @@ static int put_sentinel(struct c10d *cell, rdzv_error *error) {
                          : read_text(cell, &text, error);
   if (result < 0) return result;
   rdzv_value_free(&text);
-  if (first) c10d_end_turn(&cell->base, true);
+  if (first) c10d_end_turn(&cell->base);
   return 0;
 }
 
@@ -364,7 +397,7 @@ int c10d_open(rdzv_store *store, rdzv_server *server, const char *run_id, const 
   int result = *run_id ? 0 : error_set(error, RDZV_E_INVALID, "the run id is empty");
   if (result == 0 &&
       (asprintf(&cell->key, "torch.rendezvous.%s", run_id) < 0 || asprintf(&cell->bell, "%s.bell", cell->key) < 0 ||
-       asprintf(&cell->turn, "%s.turn", cell->key) < 0))
+       asprintf(&cell->turn, "%s.turn", cell->key) < 0 || asprintf(&cell->move, "%s.move", cell->key) < 0))
     result = error_no_memory(error);
   if (result == 0) result = cancel_open(&cell->wake, error);
   if (result == 0) result = put_sentinel(cell, error);

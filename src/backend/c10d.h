@@ -5,12 +5,13 @@
  *
  * PyTorch's token is the text itself, so a swap carries the state three times, and a change is found by reading again
  * and again. So it is here with PyTorch's servers and with files. A store that has versions, as our own server, spares
- * both: the version is the token, and changes are pushed. Two keys of ours are beside the cell there:
+ * both: the version is the token, and changes are pushed. Three keys of ours are beside the cell there:
  *   <key>.bell  counts changes that others want to hear of soon. A state that is large is not pushed to everybody with
  *               each heartbeat of each node: everybody waits for the bell instead, and looks now and then all the same,
  *               for PyTorch nodes do not ring.
- *   <key>.turn  a queue with one value in it: who took it is the one to write, and puts it back. Should it get lost
- *               with a node, those who wait go ahead after a while, and one of them puts another there.
+ *   <key>.turn  a queue with one value in it: who took it is the one to write, and puts it back.
+ *   <key>.move  is set with each turn that ends. Where that has not happened for a while, the turn got lost with the
+ *               node that had it; one of those who wait, whoever sets this first, takes its place.
  */
 #ifndef RDZV_BACKEND_C10D_H
 #define RDZV_BACKEND_C10D_H

@@ -23,20 +23,19 @@ bool base64_encode(rdzv_bytes bytes, struct buf *out) {
   return true;
 }
 
-/* The value of a digit, or 64. */
-static uint32_t digit_value(uint8_t digit) {
-  if (digit >= 'A' && digit <= 'Z') return (uint32_t)(digit - 'A');
-  if (digit >= 'a' && digit <= 'z') return (uint32_t)(digit - 'a' + 26);
-  if (digit >= '0' && digit <= '9') return (uint32_t)(digit - '0' + 52);
-  return digit == '+' ? 62 : digit == '/' ? 63 : 64;
+enum { NO_DIGIT = 64 };
+
+static void fill(uint8_t values[256]) {
+  for (int i = 0; i < 256; i++) values[i] = NO_DIGIT;
+  for (uint8_t i = 0; i < NO_DIGIT; i++) values[(uint8_t)digits[i]] = i;
 }
 
 /* Four digits, of which the last `padding` are '='. False: they are none, or bits that no byte has are set. */
-static bool decode_four(const uint8_t four[4], int padding, uint8_t three[3]) {
+static bool decode_four(const uint8_t values[256], const uint8_t four[4], int padding, uint8_t three[3]) {
   uint32_t bits = 0;
   for (int i = 0; i < 4; i++) {
-    const uint32_t value = i >= 4 - padding ? 0 : digit_value(four[i]);
-    if (value == 64) return false;
+    const uint32_t value = i >= 4 - padding ? 0 : values[four[i]];
+    if (value == NO_DIGIT) return false;
     bits = bits << 6 | value;
   }
   if (padding > 0 && (bits & ((1U << 8 * padding) - 1)) != 0) return false;
@@ -46,13 +45,15 @@ static bool decode_four(const uint8_t four[4], int padding, uint8_t three[3]) {
 
 bool base64_decode(rdzv_bytes text, struct buf *out, bool *valid) {
   const uint8_t *from = text.data;
+  uint8_t values[256];
   *valid = text.len % 4 == 0;
   if (!*valid || text.len == 0) return true;
   if (!buf_reserve(out, text.len / 4 * 3)) return false;
   const int padding = from[text.len - 1] != '=' ? 0 : from[text.len - 2] != '=' ? 1 : 2;
   uint8_t *to = out->data + out->len;
+  fill(values);
   for (size_t at = 0; *valid && at < text.len; at += 4, to += 3)
-    *valid = decode_four(from + at, at + 4 == text.len ? padding : 0, to);
+    *valid = decode_four(values, from + at, at + 4 == text.len ? padding : 0, to);
   if (*valid) out->len = (size_t)(to - out->data) - (size_t)padding;
   return true;
 }

@@ -19,6 +19,7 @@ enum exit_code {
   EXIT_UNKNOWN = 5, /* the connection was lost before the answer */
   EXIT_REFUSED = 6, /* the store can or will not do it */
   EXIT_IO = 7,      /* a file, a descriptor or memory failed */
+  EXIT_CLOSED = 8,  /* the rendezvous is closed */
 };
 
 int exit_code_of(int error_code);
@@ -58,7 +59,10 @@ void complain(const char *command, const char *format, ...) __attribute__((__for
 rdzv_log stderr_log(int level);
 
 /* ---- the subcommands: argv[0] is their name ---- */
+int cmd_close(int argc, char **argv);
+int cmd_join(int argc, char **argv);
 int cmd_serve(int argc, char **argv);
+int cmd_status(int argc, char **argv);
 int cmd_store(int argc, char **argv);
 
 #endif

@@ -10,6 +10,9 @@ static const struct {
   int (*run)(int argc, char **argv);
   const char *summary;
 } commands[] = {
+    {"join", cmd_join, "join a rendezvous, and print the rounds"},
+    {"status", cmd_status, "see who is in a rendezvous"},
+    {"close", cmd_close, "close a rendezvous for all"},
     {"serve", cmd_serve, "serve a store to PyTorch and rdzv clients"},
     {"store", cmd_store, "use a store from the shell"},
 };

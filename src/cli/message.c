@@ -38,6 +38,7 @@ int exit_code_of(int error_code) {
     case RDZV_E_PROTOCOL:
     case RDZV_E_STOPPED: return EXIT_CONNECT;
     case RDZV_E_TIMEOUT: return EXIT_TIMEOUT;
+    case RDZV_E_CLOSED: return EXIT_CLOSED;
     case RDZV_E_OUTCOME_UNKNOWN: return EXIT_UNKNOWN;
     case RDZV_E_IO:
     case RDZV_E_NO_SPACE:

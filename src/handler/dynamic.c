@@ -49,12 +49,12 @@ static void begin_ask(struct dynamic *handler, unsigned what) {
 
 /* The sentence for a thread that has not answered: it waits for the store, which is silent. */
 static int silent(struct dynamic *handler, const char *what, rdzv_error *error) {
-  const int64_t silence = (clock_now_ms() - handler->answered_ms) / 1000;
+  const double silence = (double)(clock_now_ms() - handler->answered_ms) / 1000;
   const char *where = handler->backend->ops->describe(handler->backend);
   if (handler->trouble.code != 0)
-    return error_set(error, handler->trouble.code, "cannot %s: no answer for %" PRId64 " s from %s: %s", what, silence,
-                     where, handler->trouble.message);
-  return error_set(error, RDZV_E_TIMEOUT, "cannot %s: no answer for %" PRId64 " s from %s", what, silence, where);
+    return error_set(error, handler->trouble.code, "cannot %s: no answer for %.1f s from %s: %s", what, silence, where,
+                     handler->trouble.message);
+  return error_set(error, RDZV_E_TIMEOUT, "cannot %s: no answer for %.1f s from %s", what, silence, where);
 }
 
 /* Waits for the answer; `cancel` may be NULL. On failure what was asked is not waited for any more. */

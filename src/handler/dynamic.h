@@ -49,8 +49,8 @@ struct dynamic {
   struct engine engine;
   enum torch_layout preferred, layout;
   bool layout_known;
-  bool store_failed;            /* the last request */
-  bool has_turn, may_need_turn; /* to be given back, or to be put there anew */
+  bool store_failed; /* the last request */
+  bool has_turn;     /* to be given back */
 
   pthread_mutex_t lock; /* guards what follows, and every step of the engine */
   pthread_cond_t asked;

@@ -228,8 +228,8 @@ static bool pause_until(struct dynamic *handler, int64_t until_ms) {
 }
 
 static void give_turn_back(struct dynamic *handler) {
-  if (handler->has_turn || handler->may_need_turn) handler->backend->ops->end_turn(handler->backend, handler->has_turn);
-  handler->has_turn = handler->may_need_turn = false;
+  if (handler->has_turn) handler->backend->ops->end_turn(handler->backend);
+  handler->has_turn = false;
 }
 
 /* Waits for our turn, where the backend has turns. False: something is asked. */
@@ -240,7 +240,6 @@ static bool take_turn(struct dynamic *handler, const struct engine_update *updat
   end_backend_wait(handler);
   if (result == RDZV_E_CANCELED) return false;
   handler->has_turn = result == 0;
-  handler->may_need_turn = result == RDZV_E_TIMEOUT;
   *event = (struct engine_event){.kind = ENGINE_TURN};
   return result == 0 || result == RDZV_E_TIMEOUT || pause_until(handler, update->until_ms);
 }

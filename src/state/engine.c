@@ -87,7 +87,7 @@ static void lose(struct engine *engine, struct moment now, bool has_turn) {
   int64_t wait = pace_after_loss(&engine->pace, settings, &engine->state, has_heartbeat);
   if (has_turn) wait = 0; /* nobody else of those who take turns is at it */
   engine->back_off_ms = now.mono_ms + wait;
-  engine->turn_ms = now.mono_ms + pace_turn(&engine->pace, settings, &engine->state, has_heartbeat);
+  engine->turn_ms = now.mono_ms + pace_turn(settings);
   engine_trace(engine, "somebody else wrote first, %u in a row -> back off for %lld ms", engine->pace.losses,
                (long long)wait);
 }
@@ -111,7 +111,7 @@ static int absorb(struct engine *engine, const struct engine_event *event, struc
     case ENGINE_ASK_JOIN:
       ask(engine, WISH_EXIT, now_ms + settings->join_timeout);
       engine->back_off_ms = now_ms + pace_before_join(&engine->pace, settings);
-      engine->turn_ms = now_ms + pace_turn(&engine->pace, settings, &(struct rendezvous_state){0}, false);
+      engine->turn_ms = now_ms + pace_turn(settings);
       break;
     case ENGINE_ASK_LEAVE: ask(engine, WISH_LEAVE, now_ms + settings->close_timeout); break;
     case ENGINE_ASK_CLOSE:

@@ -50,11 +50,7 @@ int64_t pace_after_loss(struct pace *pace, const struct rendezvous_settings *set
   return pace_jitter(pace, has_heartbeat ? least(window, settings->keep_alive_interval / 2) : window);
 }
 
-int64_t pace_turn(struct pace *pace, const struct rendezvous_settings *settings, const struct rendezvous_state *state,
-                  bool has_heartbeat) {
-  const int64_t window = most(pace->trip_ms, 1) * TURN_TRIPS * crowd(settings, state);
-  return TURN_MS + pace_jitter(pace, has_heartbeat ? least(window, settings->keep_alive_interval / 2) : window);
-}
+int64_t pace_turn(const struct rendezvous_settings *settings) { return settings->keep_alive_interval / 2; }
 
 int64_t pace_after_error(struct pace *pace) {
   const int64_t window = least((int64_t)FIRST_ERROR_MS << pace->errors, LAST_ERROR_MS);

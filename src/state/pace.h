@@ -34,10 +34,8 @@ int64_t pace_before_join(struct pace *pace, const struct rendezvous_settings *se
 int64_t pace_after_loss(struct pace *pace, const struct rendezvous_settings *settings,
                         const struct rendezvous_state *state, bool has_heartbeat);
 
-/* How long to wait for our turn to write, where nodes can take turns. A turn can get lost with the node that has it: so
- * the first of those who wait goes ahead after a third of a second, and the others one by one. */
-int64_t pace_turn(struct pace *pace, const struct rendezvous_settings *settings, const struct rendezvous_state *state,
-                  bool has_heartbeat);
+/* How long to wait for our turn to write, where nodes can take turns, before we try all the same. */
+int64_t pace_turn(const struct rendezvous_settings *settings);
 
 /* How long to wait after the store failed. */
 int64_t pace_after_error(struct pace *pace);

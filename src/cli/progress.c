@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "cli/rendezvous.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { TICK_MS = 250, WIDEST = 512 };
+
+struct progress {
+  rdzv_handler *handler;
+  pthread_t thread;
+  pthread_mutex_t lock;
+  pthread_cond_t changed;
+  bool over;
+};
+
+static size_t width(void) {
+  struct winsize size;
+  const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 10;
+  const size_t columns = known ? size.ws_col : 80;
+  return columns < WIDEST ? columns - 1 : WIDEST - 1;
+}
+
+static void add(char *line, size_t room, const char *text) {
+  const size_t len = strlen(line);
+  if (len < room) snprintf(line + len, room - len, "%s", text);
+}
+
+static void draw(const rdzv_status *status) {
+  char line[WIDEST] = "", part[128];
+  const size_t room = width();
+  snprintf(line, sizeof line, "round %lld %s: %zu joined, min %lld, max %lld", (long long)status->round, status->phase,
+           status->participants, (long long)status->min_nodes, (long long)status->max_nodes);
+  if (status->deadline_left_ms >= 0) {
+    snprintf(part, sizeof part, ", last call %lld s", (long long)(status->deadline_left_ms + 999) / 1000);
+    add(line, room, part);
+  }
+  if (status->waiting > 0) {
+    snprintf(part, sizeof part, ", %zu wait", status->waiting);
+    add(line, room, part);
+  }
+  for (size_t i = 0; i < status->participants; i++) {
+    add(line, room, i == 0 ? ": " : ", ");
+    add(line, room, status->nodes[i].node);
+  }
+  fprintf(stderr, "\r\033[K%.*s", (int)room, line);
+  fflush(stderr);
+}
+
+/* False: it is over. */
+static bool tick(struct progress *progress) {
+  struct timespec at;
+  clock_gettime(CLOCK_REALTIME, &at);
+  at.tv_nsec += TICK_MS * 1000000L;
+  at.tv_sec += at.tv_nsec / 1000000000;
+  at.tv_nsec %= 1000000000;
+  pthread_mutex_lock(&progress->lock);
+  if (!progress->over) pthread_cond_timedwait(&progress->changed, &progress->lock, &at);
+  const bool over = progress->over;
+  pthread_mutex_unlock(&progress->lock);
+  return !over;
+}
+
+static void *run(void *argument) {
+  struct progress *progress = argument;
+  rdzv_status *status;
+  while (tick(progress)) {
+    if (rdzv_status_read(progress->handler, 0, &status, NULL) < 0) continue;
+    if (status->exists && !status->complete) draw(status);
+    rdzv_status_free(status);
+  }
+  fprintf(stderr, "\r\033[K");
+  fflush(stderr);
+  return NULL;
+}
+
+struct progress *progress_begin(rdzv_handler *handler) {
+  if (!isatty(STDERR_FILENO)) return NULL;
+  struct progress *progress = calloc(1, sizeof *progress);
+  if (!progress) return NULL;
+  progress->handler = handler;
+  pthread_mutex_init(&progress->lock, NULL);
+  pthread_cond_init(&progress->changed, NULL);
+  if (pthread_create(&progress->thread, NULL, run, progress) == 0) return progress;
+  free(progress);
+  return NULL;
+}
+
+void progress_end(struct progress *progress) {
+  if (!progress) return;
+  pthread_mutex_lock(&progress->lock);
+  progress->over = true;
+  pthread_cond_signal(&progress->changed);
+  pthread_mutex_unlock(&progress->lock);
+  pthread_join(progress->thread, NULL);
+  pthread_mutex_destroy(&progress->lock);
+  pthread_cond_destroy(&progress->changed);
+  free(progress);
+}

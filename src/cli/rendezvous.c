@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "cli/rendezvous.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- signals -------------------------------------------------------------------------------------------------- */
+
+static volatile sig_atomic_t caught, child;
+static int signal_pipe[2] = {-1, -1};
+
+static void on_signal(int signal) {
+  const int saved = errno;
+  caught = signal;
+  if (child > 0) kill(child, signal);
+  if (write(signal_pipe[1], "x", 1) < 0) { /* it is full, which is as good */
+  }
+  errno = saved;
+}
+
+int rendezvous_catch_signals(const char *command) {
+  const struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+  if (pipe2(signal_pipe, O_CLOEXEC | O_NONBLOCK) < 0) {
+    complain(command, "cannot make a pipe: %s", strerror(errno));
+    return EXIT_IO;
+  }
+  sigaction(SIGTERM, &action, NULL);
+  sigaction(SIGINT, &action, NULL);
+  return EXIT_YES;
+}
+
+int rendezvous_signal(void) { return caught; }
+
+void rendezvous_forward_to(int pid) {
+  child = pid;
+  if (pid > 0 && caught) kill(pid, caught); /* it came between */
+}
+
+/* ---- the event log -------------------------------------------------------------------------------------------- */
+
+static void format_time(int64_t time_us, char out[40]) {
+  const time_t seconds = (time_t)(time_us / 1000000);
+  struct tm utc;
+  char text[24];
+  gmtime_r(&seconds, &utc);
+  strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &utc);
+  snprintf(out, 40, "%s.%06dZ", text, (int)(time_us % 1000000));
+}
+
+/* One write a line, at the end of the file: several processes can share one. */
+static void write_event(void *user, const rdzv_event *event) {
+  const struct rendezvous *rendezvous = user;
+  char time_text[40];
+  format_time(event->time_us, time_text);
+  json_t *object =
+      json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:s, s:s}", "time", time_text, "run_id", event->run_id,
+                "node", event->node, "host", event->host, "pid", (json_int_t)event->pid, "local_id",
+                (json_int_t)event->local_id, "round", (json_int_t)event->round, "rank", (json_int_t)event->rank,
+                "state", rdzv_node_state_name(event->state), "message", event->message);
+  char *line = object ? json_dumps(object, JSON_COMPACT) : NULL;
+  json_decref(object);
+  if (!line) return;
+  const size_t len = strlen(line);
+  line[len] = '\n'; /* instead of the end, which is not written */
+  if (write(rendezvous->event_fd, line, len + 1) < 0)
+    complain(rendezvous->command, "cannot write to the event log: %s", strerror(errno));
+  free(line);
+}
+
+static int open_event_log(struct rendezvous *rendezvous, const char *path) {
+  rendezvous->event_fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+  if (rendezvous->event_fd >= 0) return EXIT_YES;
+  complain(rendezvous->command, "--event-log: cannot open '%s': %s", path, strerror(errno));
+  return EXIT_IO;
+}
+
+/* ---- opening -------------------------------------------------------------------------------------------------- */
+
+/* "2" or "1:4". */
+static bool parse_nnodes(const char *text, int64_t *min, int64_t *max) {
+  char *end;
+  errno = 0;
+  *min = *max = strtoll(text, &end, 10);
+  if (end == text || errno) return false;
+  if (*end == ':') {
+    const char *rest = end + 1;
+    *max = strtoll(rest, &end, 10);
+    if (end == rest || errno) return false;
+  }
+  return *end == '\0' && *min >= 1 && *max >= *min;
+}
+
+/* A guest waits for the store for seconds only, and is never its host, whatever is said for the nodes. */
+static char *guest_conf(const struct rendezvous_flags *flags) {
+  char *conf;
+  const bool c10d = !flags->backend || strcmp(flags->backend, "c10d") == 0;
+  const int printed = c10d ? asprintf(&conf, "read_timeout=5,%s%sis_host=false", flags->conf, *flags->conf ? "," : "")
+                           : asprintf(&conf, "%s", flags->conf);
+  return printed < 0 ? NULL : conf;
+}
+
+static int open_handler(struct rendezvous *rendezvous, const rdzv_params *params) {
+  rdzv_error error;
+  const int result = rdzv_open(params, &rendezvous->handler, &error);
+  if (result == 0) return EXIT_YES;
+  if (result == RDZV_E_CANCELED && caught) return EXIT_YES; /* told to end before anything began */
+  complain(rendezvous->command, "%s", error.message);
+  return result == RDZV_E_TIMEOUT ? EXIT_CONNECT : exit_code_of(result);
+}
+
+int rendezvous_open(struct rendezvous *rendezvous, const char *command, const struct rendezvous_flags *flags,
+                    bool as_guest) {
+  *rendezvous = (struct rendezvous){.command = command, .event_fd = -1};
+  rdzv_params params = {.size = sizeof params,
+                        .backend = flags->backend,
+                        .endpoint = flags->endpoint,
+                        .run_id = flags->run_id,
+                        .conf = flags->conf,
+                        .local_addr = flags->local_addr,
+                        .cancel_fd = signal_pipe[0] > 0 ? signal_pipe[0] : 0,
+                        .log = stderr_log(flags->log_level)};
+  if (!flags->run_id || !*flags->run_id) {
+    complain(command, "--rdzv-id is missing: which job is it?");
+    return EXIT_USAGE;
+  }
+  if (!parse_nnodes(flags->nnodes, &params.min_nodes, &params.max_nodes)) {
+    complain(command, "--nnodes: invalid value '%s': it takes MIN or MIN:MAX", flags->nnodes);
+    return EXIT_USAGE;
+  }
+  int code = flags->event_log ? open_event_log(rendezvous, flags->event_log) : EXIT_YES;
+  if (code != EXIT_YES) return code;
+  if (flags->event_log) {
+    params.on_event = write_event;
+    params.event_user = rendezvous;
+  }
+  char *conf = as_guest ? guest_conf(flags) : NULL;
+  if (conf) params.conf = conf;
+  code = open_handler(rendezvous, &params);
+  free(conf);
+  return code;
+}
+
+void rendezvous_close(struct rendezvous *rendezvous) {
+  rdzv_close(rendezvous->handler);
+  if (rendezvous->event_fd >= 0) close(rendezvous->event_fd);
+}
