@@ -27,7 +27,7 @@ enum { NO_DIGIT = 64 };
 
 static void fill(uint8_t values[256]) {
   for (int i = 0; i < 256; i++) values[i] = NO_DIGIT;
-  for (uint8_t i = 0; i < NO_DIGIT; i++) values[(uint8_t)digits[i]] = i;
+  for (int i = 0; i < NO_DIGIT; i++) values[(uint8_t)digits[i]] = (uint8_t)i;
 }
 
 /* Four digits, of which the last `padding` are '='. False: they are none, or bits that no byte has are set. */

@@ -264,7 +264,7 @@ static int dynamic_facts(struct dynamic *handler, bool *closed, int64_t *waiting
   *waiting = (int64_t)engine->state.num_waiting;
   pthread_mutex_unlock(&handler->lock);
   if (fresh) return 0;
-  rdzv_status *status;
+  rdzv_status *status = NULL;
   const int result = dynamic_status_read(&handler->base, 0, &status, error);
   if (result < 0) return result;
   *closed = status->closed;
@@ -451,8 +451,8 @@ static void close_both(rdzv_backend *backend, rdzv_store *store) {
 
 int rdzv_open_dynamic(const rdzv_params *given, rdzv_backend *backend, rdzv_store *store, rdzv_handler **out,
                       rdzv_error *error) {
-  rdzv_params params;
-  struct conf conf;
+  rdzv_params params = {0};
+  struct conf conf = {0};
   int result = params_check(given, &params, error);
   if (result == 0) result = conf_parse(params.conf, CONF_DYNAMIC | CONF_C10D, &conf, error);
   if (result < 0) {

@@ -301,7 +301,7 @@ static void take_asks(struct dynamic *handler, struct engine_update *update) {
 /* One turn of the loop. False: it is over. */
 static bool turn(struct dynamic *handler, struct engine_update *update) {
   struct rendezvous_state state = STATE_EMPTY;
-  struct engine_event event;
+  struct engine_event event = {.kind = ENGINE_TIMER};
   rdzv_error error;
   const bool there = carry_out(handler, update, &event, &state, &error);
   pthread_mutex_lock(&handler->lock);

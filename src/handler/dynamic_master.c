@@ -69,7 +69,7 @@ static int wait_for_it(struct dynamic *handler, struct result *result, int64_t t
 static int fetch(struct dynamic *handler, struct result *result, rdzv_error *error) {
   const bool old = handler->layout < TORCH_2_3;
   const rdzv_bytes keys[] = {MASTER_ADDR, MASTER_PORT};
-  rdzv_value *values;
+  rdzv_value *values = NULL;
   int outcome = wait_for_it(handler, result, old ? OLD_TORCH_MS : TORCH_MS, error);
   if (outcome == RDZV_E_TIMEOUT || outcome == RDZV_E_CANCELED) {
     log_line(&handler->base.log, RDZV_LOG_WARNING, "rank 0, '%s', has not published where it can be reached",

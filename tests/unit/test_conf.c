@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The options of a rendezvous: defaults, what each takes, and the exact sentence for what it does not. */
+#include "handler/conf.h"
+#include "unit.h"
+
+enum { ALL = CONF_DYNAMIC | CONF_C10D | CONF_STATIC };
+
+static struct conf parse(const char *text, unsigned handlers) {
+  struct conf conf;
+  rdzv_error error;
+  if (conf_parse(text, handlers, &conf, &error) < 0) fail_msg("'%s': %s", text, error.message);
+  return conf;
+}
+
+static void assert_refused(const char *text, unsigned handlers, const char *sentence) {
+  struct conf conf;
+  rdzv_error error = {0};
+  const int result = conf_parse(text, handlers, &conf, &error);
+  if (result == 0) fail_msg("'%s' is taken", text);
+  assert_code(result, RDZV_E_INVALID);
+  assert_code(error.code, RDZV_E_INVALID);
+  assert_string_equal(error.message, sentence);
+  assert_null(conf.text);
+  assert_code(conf_parse(text, handlers, &conf, NULL), RDZV_E_INVALID);
+}
+
+static void assert_defaults(const struct conf *conf) {
+  assert_int_equal(conf->join_timeout, 600000);
+  assert_int_equal(conf->last_call_timeout, 30000);
+  assert_int_equal(conf->close_timeout, 30000);
+  assert_int_equal(conf->heartbeat_timeout, 5000);
+  assert_int_equal(conf->keep_alive_interval, 5000);
+  assert_int_equal(conf->keep_alive_max_attempt, 3);
+  assert_int_equal(conf->rank_order, RANK_ORDER_TORCH);
+  assert_null(conf->torch_version);
+  assert_int_equal(conf->store_type, C10D_TCP);
+  assert_int_equal(conf->is_host, C10D_FIND_OUT);
+  assert_int_equal(conf->read_timeout, 60000);
+  assert_int_equal(conf->rank, -1);
+  assert_int_equal(conf->timeout, 600000);
+}
+
+/* Nothing, and nothing but blanks, is all defaults: those of PyTorch. */
+static void test_the_defaults_are_pytorchs(void **state) {
+  (void)state;
+  static const char *const nothing[] = {NULL, "", " ", "\t \n"};
+  for (size_t i = 0; i < COUNT_OF(nothing); i++) {
+    struct conf conf = parse(nothing[i], ALL);
+    assert_defaults(&conf);
+    conf_free(&conf);
+    conf_free(&conf); /* twice is fine */
+  }
+}
+
+/* ---- each kind of value --------------------------------------------------------------------------------------- */
+
+static const struct {
+  const char *name;
+  size_t offset;
+} times[] = {{"join_timeout", offsetof(struct conf, join_timeout)},
+             {"last_call_timeout", offsetof(struct conf, last_call_timeout)},
+             {"close_timeout", offsetof(struct conf, close_timeout)},
+             {"heartbeat_timeout", offsetof(struct conf, heartbeat_timeout)},
+             {"keep_alive_interval", offsetof(struct conf, keep_alive_interval)},
+             {"read_timeout", offsetof(struct conf, read_timeout)},
+             {"timeout", offsetof(struct conf, timeout)}};
+
+/* Each time takes whole seconds and fractions, and changes nothing but its own field. */
+static void test_times_are_seconds(void **state) {
+  (void)state;
+  static const struct {
+    const char *value;
+    int64_t ms;
+  } values[] = {{"1", 1000}, {"600", 600000}, {"0.5", 500},   {".25", 250},        {"1.", 1000},
+                {"2e1", 20000}, {"0.001", 1}, {"0.0014", 1}, {"1.0006", 1001}, {"1000000000", 1000000000000}};
+  for (size_t t = 0; t < COUNT_OF(times); t++)
+    for (size_t v = 0; v < COUNT_OF(values); v++) {
+      char text[80];
+      snprintf(text, sizeof text, "%s=%s", times[t].name, values[v].value);
+      struct conf conf = parse(text, ALL), fresh = parse(NULL, ALL);
+      int64_t *field = (int64_t *)(void *)((char *)&conf + times[t].offset);
+      assert_int_equal(*field, values[v].ms);
+      *field = *(int64_t *)(void *)((char *)&fresh + times[t].offset);
+      assert_defaults(&conf);
+      conf_free(&conf);
+      conf_free(&fresh);
+    }
+}
+
+static void test_what_is_no_positive_time_is_refused(void **state) {
+  (void)state;
+  static const char *const values[] = {"0",   "-1",  "-0.5", "0.0001", "abc",  "1s",  "1 2", "0x",   "nan",
+                                       "inf", "-inf", "1e10", "1e999",  "1..2", "+-1", "--1", "true", "10:00"};
+  for (size_t t = 0; t < COUNT_OF(times); t++)
+    for (size_t v = 0; v < COUNT_OF(values); v++) {
+      char text[80], sentence[160];
+      snprintf(text, sizeof text, "%s=%s", times[t].name, values[v]);
+      snprintf(sentence, sizeof sentence, "option '%s' is '%s': it takes a positive number of seconds", times[t].name,
+               values[v]);
+      assert_refused(text, ALL, sentence);
+    }
+}
+
+static void test_counts_and_ranks_are_whole_numbers(void **state) {
+  (void)state;
+  struct conf conf = parse("keep_alive_max_attempt=1,rank=0", ALL);
+  assert_int_equal(conf.keep_alive_max_attempt, 1);
+  assert_int_equal(conf.rank, 0);
+  conf_free(&conf);
+  conf = parse("keep_alive_max_attempt=100,rank=4711", ALL);
+  assert_int_equal(conf.keep_alive_max_attempt, 100);
+  assert_int_equal(conf.rank, 4711);
+  conf_free(&conf);
+  static const char *const values[] = {"-1", "1.5", "x", "1x", "1 2", "9223372036854775808", "1e3", "0x10"};
+  for (size_t v = 0; v < COUNT_OF(values); v++) {
+    char text[80], sentence[160];
+    snprintf(text, sizeof text, "keep_alive_max_attempt=%s", values[v]);
+    snprintf(sentence, sizeof sentence, "option 'keep_alive_max_attempt' is '%s': it takes a positive whole number",
+             values[v]);
+    assert_refused(text, ALL, sentence);
+    snprintf(text, sizeof text, "rank=%s", values[v]);
+    snprintf(sentence, sizeof sentence, "option 'rank' is '%s': it takes a whole number that is not negative",
+             values[v]);
+    assert_refused(text, ALL, sentence);
+  }
+  assert_refused("keep_alive_max_attempt=0", ALL,
+                 "option 'keep_alive_max_attempt' is '0': it takes a positive whole number");
+}
+
+/* So many intervals are multiplied with their length: the product must be a time, too. */
+static void test_the_time_until_a_node_is_dead_does_not_overflow(void **state) {
+  (void)state;
+  struct conf conf;
+  rdzv_error error;
+  const int result =
+      conf_parse("keep_alive_interval=1000000000,keep_alive_max_attempt=9223372036854775807", ALL, &conf, &error);
+  if (result < 0) {
+    assert_error(result, RDZV_E_INVALID, &error, "keep_alive_max_attempt");
+    return;
+  }
+  int64_t dead_us;
+  const bool overflows = __builtin_mul_overflow(conf.keep_alive_interval, conf.keep_alive_max_attempt, &dead_us) ||
+                         __builtin_mul_overflow(dead_us, INT64_C(1000), &dead_us);
+  conf_free(&conf);
+  assert_false(overflows);
+}
+
+static void test_choices_are_taken_in_any_case(void **state) {
+  (void)state;
+  static const struct {
+    const char *text;
+    int rank_order, store_type;
+  } choices[] = {{"rank_order=torch,store_type=tcp", RANK_ORDER_TORCH, C10D_TCP},
+                 {"rank_order=stable,store_type=file", RANK_ORDER_STABLE, C10D_FILE},
+                 {"rank_order=natural,store_type=FILE", RANK_ORDER_NATURAL, C10D_FILE},
+                 {"rank_order=Natural,store_type=Tcp", RANK_ORDER_NATURAL, C10D_TCP}};
+  for (size_t i = 0; i < COUNT_OF(choices); i++) {
+    struct conf conf = parse(choices[i].text, ALL);
+    assert_int_equal(conf.rank_order, choices[i].rank_order);
+    assert_int_equal(conf.store_type, choices[i].store_type);
+    conf_free(&conf);
+  }
+  assert_refused("rank_order=random", ALL, "option 'rank_order' is 'random': it takes torch|stable|natural");
+  assert_refused("rank_order=torch|stable", ALL,
+                 "option 'rank_order' is 'torch|stable': it takes torch|stable|natural");
+  assert_refused("rank_order=tor", ALL, "option 'rank_order' is 'tor': it takes torch|stable|natural");
+  assert_refused("store_type=hash", ALL, "option 'store_type' is 'hash': it takes tcp|file");
+}
+
+static void test_flags_are_what_pytorch_takes_for_a_bool(void **state) {
+  (void)state;
+  static const char *const yes[] = {"1", "true", "True", "TRUE", "t", "T", "yes", "Yes", "y", "Y"};
+  static const char *const no[] = {"0", "false", "False", "FALSE", "f", "F", "no", "No", "n", "N"};
+  for (size_t i = 0; i < COUNT_OF(yes); i++) {
+    char text[80];
+    snprintf(text, sizeof text, "is_host=%s,use_libuv=%s", yes[i], yes[i]);
+    struct conf conf = parse(text, ALL);
+    assert_int_equal(conf.is_host, C10D_HOST);
+    conf_free(&conf);
+    snprintf(text, sizeof text, "is_host=%s,use_libuv=%s", no[i], no[i]);
+    conf = parse(text, ALL);
+    assert_int_equal(conf.is_host, C10D_CLIENT);
+    conf_free(&conf);
+  }
+  assert_refused("is_host=maybe", ALL, "option 'is_host' is 'maybe': it takes true or false");
+  assert_refused("is_host=2", ALL, "option 'is_host' is '2': it takes true or false");
+  assert_refused("use_libuv=on", ALL, "option 'use_libuv' is 'on': it takes true or false");
+}
+
+static void test_versions_are_those_of_pytorch(void **state) {
+  (void)state;
+  static const char *const versions[] = {"1.9", "1.13", "1.13.1", "2.0", "2.2", "2.3", "2.6", "2.10", "3.0"};
+  for (size_t i = 0; i < COUNT_OF(versions); i++) {
+    char text[80];
+    snprintf(text, sizeof text, "torch_version = %s , rank_order=stable", versions[i]);
+    struct conf conf = parse(text, ALL);
+    assert_string_equal(conf.torch_version, versions[i]);
+    conf_free(&conf);
+  }
+  static const char *const invalid[] = {"2", "x", "2.", ".6", "2.6.", "2.6rc1", "v2.6", "-2.6", "newest"};
+  for (size_t i = 0; i < COUNT_OF(invalid); i++) {
+    char text[80], sentence[160];
+    snprintf(text, sizeof text, "torch_version=%s", invalid[i]);
+    snprintf(sentence, sizeof sentence,
+             "option 'torch_version' is '%s': it takes a version of PyTorch, such as 1.13 or 2.6", invalid[i]);
+    assert_refused(text, ALL, sentence);
+  }
+}
+
+/* ---- the text ------------------------------------------------------------------------------------------------- */
+
+/* Blanks around names and values do not matter, the order neither; the last of two counts. */
+static void test_many_options_in_one_text(void **state) {
+  (void)state;
+  struct conf conf = parse(" join_timeout = 1 ,last_call_timeout=2,\tclose_timeout=3\n, join_timeout=4", ALL);
+  assert_int_equal(conf.join_timeout, 4000);
+  assert_int_equal(conf.last_call_timeout, 2000);
+  assert_int_equal(conf.close_timeout, 3000);
+  assert_int_equal(conf.heartbeat_timeout, 5000);
+  conf_free(&conf);
+}
+
+static void test_an_unknown_option_is_refused_with_the_nearest(void **state) {
+  (void)state;
+  assert_refused("join_timeot=1", ALL, "unknown option 'join_timeot'; did you mean 'join_timeout'?");
+  assert_refused("Join_Timeout=1", ALL, "unknown option 'Join_Timeout'; did you mean 'join_timeout'?");
+  assert_refused("ishost=1", ALL, "unknown option 'ishost'; did you mean 'is_host'?");
+  assert_refused("protocol=https", ALL, "unknown option 'protocol'");
+  assert_refused("join_timeout=1,frobnicate=2", ALL, "unknown option 'frobnicate'");
+  assert_refused("ranc=1", CONF_STATIC, "unknown option 'ranc'; did you mean 'rank'?");
+  assert_refused("ranc=1", CONF_DYNAMIC, "unknown option 'ranc'"); /* not what this backend has not */
+}
+
+static void test_an_option_of_another_backend_is_told_apart(void **state) {
+  (void)state;
+  assert_refused("rank=1", CONF_DYNAMIC | CONF_C10D, "option 'rank' is none of this backend");
+  assert_refused("timeout=1", CONF_DYNAMIC | CONF_C10D, "option 'timeout' is none of this backend");
+  assert_refused("join_timeout=1", CONF_STATIC, "option 'join_timeout' is none of this backend");
+  assert_refused("is_host=1", CONF_STATIC, "option 'is_host' is none of this backend");
+  assert_refused("is_host=1", CONF_DYNAMIC, "option 'is_host' is none of this backend");
+}
+
+static void test_a_missing_value_or_name_is_told(void **state) {
+  (void)state;
+  assert_refused("join_timeout", ALL, "option 'join_timeout' has no value");
+  assert_refused("join_timeout=", ALL, "option 'join_timeout' has no value");
+  assert_refused("join_timeout= ", ALL, "option 'join_timeout' has no value");
+  assert_refused("is_host,rank=1", ALL, "option 'is_host' has no value");
+  assert_refused("frob", ALL, "unknown option 'frob'");
+  static const char *const nameless[] = {"=1", ",", "rank=1,", ",rank=1", "rank=1,,timeout=2", " = "};
+  for (size_t i = 0; i < COUNT_OF(nameless); i++)
+    assert_refused(nameless[i], ALL, "options are to be given as name=value,name=value: a name is missing");
+  assert_refused("rank==1", ALL, "option 'rank' is '=1': it takes a whole number that is not negative");
+}
+
+/* Whatever is in it and however long it is, the sentence holds. */
+static void test_a_long_text_is_refused_whole(void **state) {
+  (void)state;
+  char text[5000];
+  struct conf conf;
+  rdzv_error error;
+  memset(text, 'x', sizeof text - 1);
+  text[sizeof text - 1] = '\0';
+  assert_error(conf_parse(text, ALL, &conf, &error), RDZV_E_INVALID, &error, "unknown option 'xxx");
+  memcpy(text, "rank=", 5);
+  assert_error(conf_parse(text, ALL, &conf, &error), RDZV_E_INVALID, &error, "option 'rank' is 'xxx");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_the_defaults_are_pytorchs),
+      cmocka_unit_test(test_times_are_seconds),
+      cmocka_unit_test(test_what_is_no_positive_time_is_refused),
+      cmocka_unit_test(test_counts_and_ranks_are_whole_numbers),
+      cmocka_unit_test(test_the_time_until_a_node_is_dead_does_not_overflow),
+      cmocka_unit_test(test_choices_are_taken_in_any_case),
+      cmocka_unit_test(test_flags_are_what_pytorch_takes_for_a_bool),
+      cmocka_unit_test(test_versions_are_those_of_pytorch),
+      cmocka_unit_test(test_many_options_in_one_text),
+      cmocka_unit_test(test_an_unknown_option_is_refused_with_the_nearest),
+      cmocka_unit_test(test_an_option_of_another_backend_is_told_apart),
+      cmocka_unit_test(test_a_missing_value_or_name_is_told),
+      cmocka_unit_test(test_a_long_text_is_refused_whole),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
