@@ -3,15 +3,15 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 JOBS ?= $(shell nproc)
 
-.PHONY: all run test install clean format check lint fuzz bench-store asan tsan clang coverage help
+.PHONY: all run test install clean format check lint fuzz bench-store bench-rdzv asan tsan clang coverage help
 
 all: ## build the library and the command (build/rdzv)
 	@scripts/setup build
 	@cmake --preset release -DRDZV_TESTS=OFF -DRDZV_BENCH=OFF >/dev/null
 	@cmake --build build -j $(JOBS)
 
-run: all ## install what is missing, build, and show the store at work
-	@examples/store-demo build/rdzv
+run: all ## install what is missing, build, and show nodes that join, die and are replaced
+	@examples/rendezvous-demo build/rdzv
 
 test: ## install the test peers too, build, and run all tests
 	@scripts/setup test
@@ -41,6 +41,12 @@ bench-store: ## compare the store server with PyTorch's and with a raw echo serv
 	@cmake --preset release -DRDZV_TESTS=ON -DRDZV_BENCH=ON >/dev/null
 	@cmake --build build -j $(JOBS)
 	@bench/store build $(BENCH_FLAGS)
+
+bench-rdzv: ## time N nodes that join at once, side by side with PyTorch's; draws build/bench-rdzv.svg
+	@scripts/setup test
+	@cmake --preset release -DRDZV_TESTS=ON -DRDZV_BENCH=ON >/dev/null
+	@cmake --build build -j $(JOBS)
+	@bench/rendezvous build $(BENCH_FLAGS)
 
 install: all ## install to PREFIX (/usr/local), below DESTDIR
 	@cmake --preset release -DCMAKE_INSTALL_PREFIX=$(PREFIX) >/dev/null

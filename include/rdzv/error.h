@@ -33,7 +33,8 @@
   X(IN_USE, -17, RETRYABLE, "the address is in use")                                                                 \
   X(STOPPED, -18, RETRYABLE, "the server is stopping")                                                               \
   X(DATA_LOST, -19, DEFINITE, "the server was restarted and has forgotten its keys")                                 \
-  X(CLOSED, -20, DEFINITE, "the rendezvous is closed")
+  X(CLOSED, -20, DEFINITE, "the rendezvous is closed")                                                               \
+  X(GRACEFUL_EXIT, -21, DEFINITE, "the rendezvous was closed while this node was a spare")
 
 typedef enum rdzv_error_code {
   RDZV_OK = 0,

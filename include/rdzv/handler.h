@@ -57,7 +57,8 @@ RDZV_API int rdzv_open(const rdzv_params *params, rdzv_handler **out, rdzv_error
 /*
  * Joins the next round, leaving the one that we are in, and waits until it is complete; *out is to be freed with
  * rdzv_result_free. RDZV_E_TIMEOUT: no round within join_timeout; the sentence tells who was there, who was heard when,
- * how many were needed. RDZV_E_CLOSED. RDZV_E_CANCELED. RDZV_E_CORRUPT: what is in the store is no state of a
+ * how many were needed. RDZV_E_CLOSED; RDZV_E_GRACEFUL_EXIT: closed while this node was a spare, which is
+ * no failure of its. RDZV_E_CANCELED. RDZV_E_CORRUPT: what is in the store is no state of a
  * rendezvous. On failure the node is taken out again, in the background if need be.
  */
 RDZV_API int rdzv_next(rdzv_handler *handler, rdzv_result **out, rdzv_error *error);
@@ -86,13 +87,17 @@ typedef struct rdzv_change {
  */
 RDZV_API int rdzv_wait_event(rdzv_handler *handler, int64_t timeout_ms, rdzv_change *out, rdzv_error *error);
 
+/* A descriptor that is readable while rdzv_wait_event has something to tell, for programs with a loop of their own.
+ * Owned by the handler; -1: this kind of rendezvous never changes. */
+RDZV_API int rdzv_change_fd(const rdzv_handler *handler);
+
 RDZV_API int rdzv_is_closed(rdzv_handler *handler, bool *closed, rdzv_error *error);
 
 /* How many wait for the next round. */
 RDZV_API int rdzv_num_waiting(rdzv_handler *handler, int64_t *count, rdzv_error *error);
 
-/* Closes the rendezvous for all, for good. This node stays in its round. `reason` is for those who find it closed; NULL:
- * none. RDZV_E_TIMEOUT: not within close_timeout. */
+/* Closes the rendezvous for all, for good. This node stays in its round. `reason` is for those who find it closed;
+ * NULL: none. RDZV_E_TIMEOUT: not within close_timeout. */
 RDZV_API int rdzv_set_closed(rdzv_handler *handler, const char *reason, rdzv_error *error);
 
 /* Takes this node out without closing: the others go on, and hear of it. RDZV_E_TIMEOUT. */
@@ -101,8 +106,8 @@ RDZV_API int rdzv_leave(rdzv_handler *handler, rdzv_error *error);
 /* PyTorch's shutdown: no more heartbeats, and closes the rendezvous for all. */
 RDZV_API int rdzv_shutdown(rdzv_handler *handler, rdzv_error *error);
 
-/* Makes rdzv_next and rdzv_wait_event return RDZV_E_CANCELED, now and later; the calls that say farewell work on. From
- * any thread and from a signal handler. */
+/* Makes rdzv_next, rdzv_wait_event and rdzv_status_read return RDZV_E_CANCELED, now and later; the others, which say
+ * farewell, work on. From any thread and from a signal handler. */
 RDZV_API void rdzv_cancel(rdzv_handler *handler);
 
 /* Frees it, without leaving: whatever it is in lapses with its heartbeat, so that others count this node until then.

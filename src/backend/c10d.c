@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "store/store.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,7 @@ enum {
   LOOK_BYTES_PER_MS = 40,
   FIRST_POLL_MS = 1,
   LAST_POLL_MS = 1000,
-  TURN_MS = 300,  /* a turn that takes longer is lost */
+  TURN_MS = 500,  /* a turn that takes longer is lost */
   POLL_SHARE = 4, /* a look that took long is followed by a pause of so many times that */
 };
 
@@ -34,6 +35,7 @@ struct c10d {
   /* With versions, tokens are versions. */
   uint64_t blank; /* that of the sentinel */
   uint64_t rung;  /* that of the bell */
+  uint64_t moved; /* that of <key>.move, when our turn began */
 
   /* Without: a number for the text that was seen last. */
   uint64_t token;
@@ -95,25 +97,40 @@ static void ring(struct c10d *cell) {
     log_line(&cell->log, RDZV_LOG_INFO, "the others are not told of a change: %s", error.message);
 }
 
-static int set_by_version(struct c10d *cell, rdzv_bytes state, unsigned flags, uint64_t *token, bool *written,
-                          rdzv_value *out, rdzv_error *error) {
-  const uint64_t expected = *token ? *token : cell->blank;
-  struct buf text = {0};
+/* One try. A sentinel that we did not know of is no state: *again then. */
+static int try_set(struct c10d *cell, rdzv_bytes text, uint64_t *token, bool *written, rdzv_value *out, bool *again,
+                   rdzv_error *error) {
+  const bool blank = *token == 0;
+  const uint64_t expected = blank ? cell->blank : *token;
   rdzv_value now = {0};
   uint64_t version = 0;
-  int result = encode(state, &text, error);
-  const rdzv_bytes bytes = {text.data, text.len};
-  if (result == 0)
-    result = rdzv_store_compare_set_version(cell->store, key_of(cell), expected, bytes, written, &now, &version, error);
-  const size_t len = text.len;
-  buf_free(&text);
+  const int result =
+      rdzv_store_compare_set_version(cell->store, key_of(cell), expected, text, written, &now, &version, error);
   if (result < 0) return result;
-  if (!*written) return take_version(cell, &now, version, out, token, error);
+  if (!*written) {
+    *again = blank && expected != version && (version == 0 || is_sentinel(rdzv_value_bytes(&now)));
+    return take_version(cell, &now, version, out, token, error);
+  }
   *token = version;
   *out = now; /* empty */
-  cell->len = len;
-  if ((flags & RDZV_BACKEND_URGENT) && len > PUSHED_BYTES) ring(cell);
+  cell->len = text.len;
   return 0;
+}
+
+static int set_by_version(struct c10d *cell, rdzv_bytes state, unsigned flags, uint64_t *token, bool *written,
+                          rdzv_value *out, rdzv_error *error) {
+  struct buf text = {0};
+  bool again = false;
+  int result = encode(state, &text, error);
+  const rdzv_bytes bytes = {text.data, text.len};
+  if (result == 0) result = try_set(cell, bytes, token, written, out, &again, error);
+  if (result == 0 && again) {
+    rdzv_value_free(out);
+    result = try_set(cell, bytes, token, written, out, &again, error);
+  }
+  buf_free(&text);
+  if (result == 0 && *written && (flags & RDZV_BACKEND_URGENT) && cell->len > PUSHED_BYTES) ring(cell);
+  return result;
 }
 
 /* Waits for a key of ours to change, or to be woken. */
@@ -156,21 +173,27 @@ static int await_by_version(struct c10d *cell, int64_t timeout_ms, uint64_t *tok
 
 /* ---- without -------------------------------------------------------------------------------------------------- */
 
-/* Remembers the text, which is taken over, and names it. */
+/* Remembers a text, which is taken over, and names it. */
+static void remember(struct c10d *cell, rdzv_value *text) {
+  if (bytes_equal(rdzv_value_bytes(text), rdzv_value_bytes(&cell->seen))) {
+    rdzv_value_free(text);
+    return;
+  }
+  rdzv_value_free(&cell->seen);
+  cell->seen = *text;
+  cell->token++;
+  cell->poll_ms = FIRST_POLL_MS;
+}
+
 static int take_text(struct c10d *cell, rdzv_value *text, rdzv_value *out, uint64_t *token, rdzv_error *error) {
   const int result = decode(cell, rdzv_value_bytes(text), out, error);
-  if (result == 0) {
-    if (!bytes_equal(rdzv_value_bytes(text), rdzv_value_bytes(&cell->seen))) {
-      rdzv_value_free(&cell->seen);
-      cell->seen = *text;
-      *text = (rdzv_value){0};
-      cell->token++;
-      cell->poll_ms = FIRST_POLL_MS;
-    }
-    *token = is_sentinel(rdzv_value_bytes(&cell->seen)) ? 0 : cell->token;
+  if (result < 0) {
+    rdzv_value_free(text);
+    return result;
   }
-  rdzv_value_free(text);
-  return result;
+  remember(cell, text);
+  *token = is_sentinel(rdzv_value_bytes(&cell->seen)) ? 0 : cell->token;
+  return 0;
 }
 
 /* A swap of nothing for the sentinel reads without blocking, and puts it there if the store has forgotten. */
@@ -189,16 +212,17 @@ static int after_swap(struct c10d *cell, rdzv_value *now, rdzv_bytes ours, bool 
                       rdzv_value *out, rdzv_error *error) {
   const bool unchanged = bytes_equal(rdzv_value_bytes(now), rdzv_value_bytes(&cell->seen));
   *written = !stale && bytes_equal(rdzv_value_bytes(now), ours);
-  if (unchanged && !stale && !*written) { /* an absent key gives back what we expected: it has been forgotten */
+  if (*written) {
+    cell->len = now->len;
+    remember(cell, now);
+    *token = cell->token;
+    return value_copy(out, NULL, 0) ? 0 : error_no_memory(error);
+  }
+  if (unchanged && !stale) { /* an absent key gives back what we expected: it has been forgotten */
     rdzv_value_free(now);
     return get_by_text(cell, out, token, error);
   }
-  const int result = take_text(cell, now, out, token, error);
-  if (result == 0 && *written) {
-    rdzv_value_free(out);
-    if (!value_copy(out, NULL, 0)) return error_no_memory(error);
-  }
-  return result;
+  return take_text(cell, now, out, token, error);
 }
 
 static int set_by_text(struct c10d *cell, rdzv_bytes state, uint64_t *token, bool *written, rdzv_value *out,
@@ -238,12 +262,15 @@ static int await_by_text(struct c10d *cell, int64_t timeout_ms, uint64_t *token,
 
 /* ---- turns ---------------------------------------------------------------------------------------------------- */
 
+/* Takes the turn that lies there, or is put there in time. */
 static int pop_turn(struct c10d *cell, int64_t timeout_ms, rdzv_error *error) {
   struct store_call call = {timeout_ms, deadline_after(timeout_ms), &cell->wake, error};
   rdzv_value value;
   const int result = cell->store->ops->queue_pop(cell->store, rdzv_str(cell->turn), true, &value, &call);
-  if (result == 0) rdzv_value_free(&value);
-  return result;
+  if (result < 0) return result;
+  cell->moved = strtoull(value.data, NULL, 10);
+  rdzv_value_free(&value);
+  return 0;
 }
 
 /* When turns moved on last. */
@@ -254,24 +281,39 @@ static int last_move(struct c10d *cell, uint64_t *version, rdzv_error *error) {
   return result;
 }
 
-/* Takes the place of one that got lost, if nobody else does. RDZV_E_TIMEOUT: turns go on. */
-static int replace_turn(struct c10d *cell, uint64_t *known, rdzv_error *error) {
+/* Moves turns on, if nobody has since that version. *ours tells; *version is what then holds. */
+static int move_on(struct c10d *cell, uint64_t *version, bool *ours, rdzv_error *error) {
   rdzv_value value;
-  bool ours = false;
-  const int result = rdzv_store_compare_set_version(cell->store, rdzv_str(cell->move), *known, rdzv_str("lost"), &ours,
-                                                    &value, known, error);
-  if (result < 0) return result;
-  rdzv_value_free(&value);
-  if (ours) log_line(&cell->log, RDZV_LOG_DEBUG, "the turn to write got lost, and is replaced");
-  return ours ? 0 : RDZV_E_TIMEOUT;
+  const int result = rdzv_store_compare_set_version(cell->store, rdzv_str(cell->move), *version, rdzv_str("1"), ours,
+                                                    &value, version, error);
+  if (result == 0) rdzv_value_free(&value);
+  return result;
 }
+
+/* Takes the place of a turn that got lost, if nobody else does. RDZV_E_TIMEOUT: turns go on. */
+static int replace_turn(struct c10d *cell, uint64_t *known, rdzv_error *error) {
+  bool ours = false;
+  const int result = move_on(cell, known, &ours, error);
+  if (result < 0) return result;
+  if (!ours) return RDZV_E_TIMEOUT;
+  cell->moved = *known;
+  log_line(&cell->log, RDZV_LOG_DEBUG, "the turn to write got lost, and is replaced");
+  return 0;
+}
+
+/* The store's own flag is up for good. */
+static bool is_canceled(const struct c10d *cell) { return cancel_raised(&cell->store->cancel); }
 
 static int c10d_take_turn(rdzv_backend *backend, int64_t timeout_ms, rdzv_error *error) {
   struct c10d *cell = self(backend);
+  if (is_canceled(cell)) return error_set(error, RDZV_E_CANCELED, "waiting for our turn to write: canceled");
   const deadline until = deadline_after(timeout_ms);
   uint64_t known = 0;
   int result = pop_turn(cell, 0, error); /* it may lie there */
-  if (result == RDZV_E_TIMEOUT) result = last_move(cell, &known, error) < 0 ? result : RDZV_E_TIMEOUT;
+  if (result == RDZV_E_TIMEOUT) {
+    const int asked = last_move(cell, &known, error);
+    if (asked < 0) result = asked;
+  }
   while (result == RDZV_E_TIMEOUT && deadline_left(until) > 0) {
     const int64_t wait = TURN_MS + jitter(TURN_MS), left = deadline_left(until);
     result = pop_turn(cell, wait < left ? wait : left, error);
@@ -281,11 +323,15 @@ static int c10d_take_turn(rdzv_backend *backend, int64_t timeout_ms, rdzv_error 
   return result;
 }
 
+/* Whoever was taken for lost, and replaced, has no turn to give back. */
 static void c10d_end_turn(rdzv_backend *backend) {
   struct c10d *cell = self(backend);
   rdzv_error error;
-  int result = rdzv_store_set(cell->store, rdzv_str(cell->move), rdzv_str("on"), &error);
-  if (result == 0) result = rdzv_store_queue_push(cell->store, rdzv_str(cell->turn), rdzv_str("1"), &error);
+  bool ours = false;
+  char text[24];
+  int result = move_on(cell, &cell->moved, &ours, &error);
+  snprintf(text, sizeof text, "%" PRIu64, cell->moved);
+  if (result == 0 && ours) result = rdzv_store_queue_push(cell->store, rdzv_str(cell->turn), rdzv_str(text), &error);
   if (result < 0) log_line(&cell->log, RDZV_LOG_INFO, "the turn to write is lost: %s", error.message);
 }
 
@@ -306,6 +352,7 @@ static int c10d_set(rdzv_backend *backend, rdzv_bytes state, unsigned flags, uin
 static int c10d_await_change(rdzv_backend *backend, int64_t timeout_ms, uint64_t *token, rdzv_value *out,
                              rdzv_error *error) {
   struct c10d *cell = self(backend);
+  if (is_canceled(cell)) return error_set(error, RDZV_E_CANCELED, "waiting for a change of the state: canceled");
   const int result = cell->versions ? await_by_version(cell, timeout_ms, token, out, error)
                                     : await_by_text(cell, timeout_ms, token, out, error);
   if (result == RDZV_E_CANCELED) cancel_lower(&cell->wake);
@@ -319,12 +366,7 @@ static void c10d_cancel(rdzv_backend *backend) {
   c10d_wake(backend);
 }
 
-static const char *c10d_describe(rdzv_backend *backend) {
-  struct c10d *cell = self(backend);
-  snprintf(cell->text, sizeof cell->text, "c10d %s%s", rdzv_store_describe(cell->store),
-           cell->server ? ", served by this process" : "");
-  return cell->text;
-}
+static const char *c10d_describe(rdzv_backend *backend) { return self(backend)->text; }
 
 static void c10d_close(rdzv_backend *backend) {
   struct c10d *cell = self(backend);
@@ -394,6 +436,8 @@ int c10d_open(rdzv_store *store, rdzv_server *server, const char *run_id, const 
   cell->log = *log;
   cell->wake = (struct cancel){-1, -1};
   cell->poll_ms = FIRST_POLL_MS;
+  snprintf(cell->text, sizeof cell->text, "c10d %s%s", rdzv_store_describe(store),
+           server ? ", served by this process" : "");
   int result = *run_id ? 0 : error_set(error, RDZV_E_INVALID, "the run id is empty");
   if (result == 0 &&
       (asprintf(&cell->key, "torch.rendezvous.%s", run_id) < 0 || asprintf(&cell->bell, "%s.bell", cell->key) < 0 ||

@@ -11,7 +11,8 @@
  *               for PyTorch nodes do not ring.
  *   <key>.turn  a queue with one value in it: who took it is the one to write, and puts it back.
  *   <key>.move  is set with each turn that ends. Where that has not happened for a while, the turn got lost with the
- *               node that had it; one of those who wait, whoever sets this first, takes its place.
+ *               node that had it; one of those who wait, whoever sets this first, takes its place. The value in the
+ *               queue is the version of this one, so that who was slow and has been replaced does not put back two.
  */
 #ifndef RDZV_BACKEND_C10D_H
 #define RDZV_BACKEND_C10D_H
@@ -35,6 +36,7 @@ struct c10d_options {
   enum c10d_store_type store_type;
   enum c10d_is_host is_host;
   int64_t read_timeout_ms;
+  rdzv_dialect dialect;
   int cancel_fd; /* while opening */
   rdzv_log log;
 };

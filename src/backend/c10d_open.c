@@ -28,14 +28,20 @@ int c10d_serve(const struct endpoint *endpoint, bool loopback, const rdzv_log *l
   }
   if (result < 0) return result;
   result = rdzv_server_start(*out, error);
-  if (result < 0) rdzv_server_close(*out);
+  if (result < 0) {
+    rdzv_server_close(*out);
+    *out = NULL;
+  }
   return result;
 }
 
 static int open_client(const char *endpoint, const struct c10d_options *options, rdzv_store **store,
                        rdzv_error *error) {
-  const rdzv_tcp_options tcp = {
-      .size = sizeof tcp, .timeout_ms = options->read_timeout_ms, .log = options->log, .cancel_fd = options->cancel_fd};
+  const rdzv_tcp_options tcp = {.size = sizeof tcp,
+                                .timeout_ms = options->read_timeout_ms,
+                                .log = options->log,
+                                .cancel_fd = options->cancel_fd,
+                                .dialect = options->dialect};
   const int result = rdzv_store_open_tcp(endpoint, &tcp, store, error);
   if (result < 0) return error_prefix(error, result, "cannot reach the store of the rendezvous");
   store_forget_cancel_fd(*store);
@@ -87,8 +93,8 @@ static int open_tcp(const char *text, const struct c10d_options *options, rdzv_s
     const int result = try_host(&endpoint, &match, why, options, store, server, error);
     if (result == 0 || told || result == RDZV_E_CANCELED) return result;
     log_line(&options->log, RDZV_LOG_INFO,
-             "this process is a client of the store at '%s', although %s: another serves there already", text,
-             match.why);
+             "this process is a client of the store at '%s', although %s: it cannot serve there: %s", text, match.why,
+             error ? error->message : "");
   } else {
     log_line(&options->log, RDZV_LOG_INFO, "this process is a client of the store at '%s': %s", text,
              told ? "option is_host says so" : match.why);

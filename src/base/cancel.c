@@ -58,6 +58,8 @@ void cancel_lower(struct cancel *cancel) {
   }
 }
 
+bool cancel_also(struct cancel *cancel, int also) { return look_at(cancel->fd, also); }
+
 void cancel_forget(struct cancel *cancel, int also) {
   if (cancel->fd != cancel->raise_fd) epoll_ctl(cancel->fd, EPOLL_CTL_DEL, also, NULL);
 }

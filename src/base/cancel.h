@@ -26,6 +26,9 @@ void cancel_raise(struct cancel *cancel);
 /* Takes it down again, unless the caller's descriptor holds it up. */
 void cancel_lower(struct cancel *cancel);
 
+/* Looks at another descriptor, too; for a flag that was opened with one. */
+bool cancel_also(struct cancel *cancel, int also);
+
 /* Looks no more at the caller's descriptor, which it was opened with. */
 void cancel_forget(struct cancel *cancel, int also);
 bool cancel_raised(const struct cancel *cancel);

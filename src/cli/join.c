@@ -29,7 +29,7 @@ static int parse(int argc, char **argv, struct settings *to) {
 static int failed(int result, const rdzv_error *error) {
   if (result == RDZV_E_CANCELED && rendezvous_signal()) return EXIT_YES;
   complain(me, "%s", error->message);
-  return exit_code_of(result);
+  return result == RDZV_E_GRACEFUL_EXIT ? EXIT_YES : exit_code_of(result);
 }
 
 static int next(struct rendezvous *rendezvous, rdzv_result **out) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The backend named c10d: the dynamic rendezvous over one key of a store. */
 #include "handler/conf.h"
+#include "handler/dynamic.h"
 #include "handler/handler.h"
 
 int c10d_create(void *user, const rdzv_params *params, rdzv_handler **out, rdzv_error *error) {
@@ -14,6 +15,7 @@ int c10d_create(void *user, const rdzv_params *params, rdzv_handler **out, rdzv_
   const struct c10d_options options = {.store_type = (enum c10d_store_type)conf.store_type,
                                        .is_host = (enum c10d_is_host)conf.is_host,
                                        .read_timeout_ms = conf.read_timeout,
+                                       .dialect = (rdzv_dialect)conf.dialect,
                                        .cancel_fd = params->cancel_fd,
                                        .log = params->log};
   const char *endpoint = params->endpoint;
@@ -26,5 +28,5 @@ int c10d_create(void *user, const rdzv_params *params, rdzv_handler **out, rdzv_
     rdzv_store_close(store);
     return result;
   }
-  return rdzv_open_dynamic(params, backend, store, out, error);
+  return dynamic_open(params, CONF_DYNAMIC | CONF_C10D, backend, store, out, error);
 }

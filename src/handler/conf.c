@@ -35,11 +35,13 @@ static const struct conf_option options[] = {
     {"store_type", CONF_CHOICE, CONF_C10D, offsetof(struct conf, store_type), "tcp|file"},
     {"is_host", CONF_FLAG, CONF_C10D, offsetof(struct conf, is_host), NULL},
     {"read_timeout", CONF_SECONDS, CONF_C10D, offsetof(struct conf, read_timeout), NULL},
+    {"dialect", CONF_CHOICE, CONF_C10D, offsetof(struct conf, dialect), "auto|v1|v2|rdzv"},
     {"use_libuv", CONF_FLAG, CONF_C10D, offsetof(struct conf, use_libuv), NULL},
     {"rank", CONF_RANK, CONF_STATIC, offsetof(struct conf, rank), NULL},
     {"timeout", CONF_SECONDS, CONF_STATIC, offsetof(struct conf, timeout), NULL},
 };
 
+enum { MOST_ATTEMPTS = 1000000 };
 enum { OPTIONS = sizeof options / sizeof options[0] };
 
 static const struct conf defaults = {
@@ -67,11 +69,11 @@ static bool parse_seconds(const char *value, int64_t *ms) {
   return true;
 }
 
-static bool parse_number(const char *value, int64_t least, int64_t *out) {
+static bool parse_number(const char *value, int64_t least, int64_t most, int64_t *out) {
   char *end;
   errno = 0;
   const long long number = strtoll(value, &end, 10);
-  if (errno || end == value || *end || number < least) return false;
+  if (errno || end == value || *end || number < least || number > most) return false;
   *out = number;
   return true;
 }
@@ -103,8 +105,8 @@ static bool parse_value(const struct conf_option *option, const char *value, str
   enum torch_layout layout;
   switch (option->type) {
     case CONF_SECONDS: return parse_seconds(value, field);
-    case CONF_COUNT: return parse_number(value, 1, field);
-    case CONF_RANK: return parse_number(value, 0, field);
+    case CONF_COUNT: return parse_number(value, 1, MOST_ATTEMPTS, field);
+    case CONF_RANK: return parse_number(value, 0, INT64_MAX, field);
     case CONF_CHOICE: return parse_choice(option->choices, value, field);
     case CONF_FLAG: return parse_flag(value, field);
     case CONF_VERSION: *(const char **)field = value; return torch_layout_parse(value, &layout, NULL) == 0;
@@ -115,7 +117,7 @@ static bool parse_value(const struct conf_option *option, const char *value, str
 static const char *what_it_takes(const struct conf_option *option) {
   switch (option->type) {
     case CONF_SECONDS: return "a positive number of seconds";
-    case CONF_COUNT: return "a positive whole number";
+    case CONF_COUNT: return "a positive whole number, at most 1000000";
     case CONF_RANK: return "a whole number that is not negative";
     case CONF_FLAG: return "true or false";
     case CONF_VERSION: return "a version of PyTorch, such as 1.13 or 2.6";

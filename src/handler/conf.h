@@ -23,6 +23,7 @@ struct conf {
   int store_type; /* enum c10d_store_type */
   int is_host;    /* enum c10d_is_host */
   int64_t read_timeout;
+  int dialect; /* rdzv_dialect */
   int use_libuv;
   int64_t rank; /* -1: not given */
   int64_t timeout;

@@ -16,7 +16,9 @@
 
 enum {
   GRACE_MS = RENDEZVOUS_ROLLBACK_MS + 2000, /* beyond its own deadline, for the thread to say that it has passed */
-  VIEW_MS = 1000,                           /* PyTorch, too, takes a state for known as long */
+  ANSWER_MS = 2000,                         /* for an answer of the store that is there */
+  LONGEST_MS = INT32_MAX,
+  VIEW_MS = 1000, /* PyTorch, too, takes a state for known as long */
 };
 
 static struct dynamic *self(rdzv_handler *handler) { return (struct dynamic *)handler; }
@@ -41,6 +43,7 @@ static void begin_ask(struct dynamic *handler, unsigned what) {
     handler->member = false;
     handler->change = (rdzv_change){0};
     cancel_lower(&handler->changed);
+    cancel_lower(&handler->ended);
     handler->asks &= ~(unsigned)(DYNAMIC_JOIN | DYNAMIC_LEAVE);
   }
   dynamic_ask(handler, what);
@@ -57,11 +60,21 @@ static int silent(struct dynamic *handler, const char *what, rdzv_error *error) 
   return error_set(error, RDZV_E_TIMEOUT, "cannot %s: no answer for %.1f s from %s", what, silence, where);
 }
 
+/* Then the thread knows best when the time is over: that of a spare does not pass. */
+static bool store_answers(struct dynamic *handler) {
+  pthread_mutex_lock(&handler->lock);
+  const int64_t silence = clock_now_ms() - handler->answered_ms;
+  pthread_mutex_unlock(&handler->lock);
+  return silence < settings_of(handler)->keep_alive_interval + ANSWER_MS;
+}
+
 /* Waits for the answer; `cancel` may be NULL. On failure what was asked is not waited for any more. */
 static int end_ask(struct dynamic *handler, const char *what, deadline until, const struct cancel *cancel,
                    rdzv_error *error) {
   struct pollfd fds[2] = {{.fd = handler->done.fd, .events = POLLIN}};
   int result = cancel_poll(cancel, fds, 1, until);
+  while (result == RDZV_E_TIMEOUT && store_answers(handler))
+    result = cancel_poll(cancel, fds, 1, deadline_after(GRACE_MS));
   pthread_mutex_lock(&handler->lock);
   const bool answered = handler->answering == 0;
   handler->answering = 0;
@@ -123,18 +136,23 @@ static char *reason_key(const struct dynamic *handler) {
   return asprintf(&key, "torch.rendezvous.%s.reason", handler->base.run_id) < 0 ? NULL : key;
 }
 
+/* Gets the reason for closing, on a connection of its own: the thread may hold the handler's. */
+static bool get_reason(struct dynamic *handler, const char *key, rdzv_value *out) {
+  const rdzv_bytes bytes = rdzv_str(key);
+  rdzv_store *store;
+  bool there = false;
+  if (!handler->store || rdzv_store_clone(handler->store, &store, NULL) < 0) return false;
+  const bool found =
+      rdzv_store_check(store, &bytes, 1, &there, NULL) == 0 && there && rdzv_store_get(store, bytes, out, NULL) == 0;
+  rdzv_store_close(store);
+  return found;
+}
+
 /* Puts the reason for closing, if there is one, behind the sentence. */
 static void add_reason(struct dynamic *handler, rdzv_error *error) {
   char *key = reason_key(handler);
-  if (!key || !handler->store || !error) {
-    free(key);
-    return;
-  }
-  const rdzv_bytes bytes = rdzv_str(key);
-  bool there = false;
   rdzv_value reason;
-  if (rdzv_store_check(handler->store, &bytes, 1, &there, NULL) == 0 && there &&
-      rdzv_store_get(handler->store, bytes, &reason, NULL) == 0) {
+  if (key && error && get_reason(handler, key, &reason)) {
     const size_t len = strlen(error->message);
     snprintf(error->message + len, sizeof error->message - len, ": %s", bytes_quote(rdzv_value_bytes(&reason)).text);
     rdzv_value_free(&reason);
@@ -144,7 +162,8 @@ static void add_reason(struct dynamic *handler, rdzv_error *error) {
 
 static int join(struct dynamic *handler, rdzv_result **out, rdzv_error *error) {
   const deadline until = deadline_after(settings_of(handler)->join_timeout + GRACE_MS);
-  events_tell(&handler->events, RDZV_NODE_INIT, -1, -1, "attempts to join the next round");
+  events_note(&handler->events, RDZV_NODE_INIT, -1, -1, "attempts to join the next round");
+  events_flush(&handler->events);
   begin_ask(handler, DYNAMIC_JOIN);
   int result = end_ask(handler, "join the rendezvous", until, &handler->base.cancel, error);
   if (result == RDZV_E_CLOSED) add_reason(handler, error);
@@ -155,8 +174,9 @@ static int join(struct dynamic *handler, rdzv_result **out, rdzv_error *error) {
   struct result *joined = take_joined(handler);
   result = complete_result(handler, joined, error);
   if (result < 0) {
-    events_tell(&handler->events, RDZV_NODE_FAILED, joined->base.round, joined->base.rank,
+    events_note(&handler->events, RDZV_NODE_FAILED, joined->base.round, joined->base.rank,
                 "the store of the round cannot be used");
+    events_flush(&handler->events);
     rdzv_result_free(&joined->base);
     give_up(handler);
     return result;
@@ -216,16 +236,21 @@ static int dynamic_wait_event(rdzv_handler *base, int64_t timeout_ms, rdzv_chang
 
 /* ---- looking -------------------------------------------------------------------------------------------------- */
 
-static int look(struct dynamic *handler, int64_t wait_ms, rdzv_error *error) {
+/* Waits for the thread to show a state. `cancel` may be NULL. */
+static int await_look(struct dynamic *handler, int64_t timeout_ms, const struct cancel *cancel) {
   struct pollfd fds[2] = {{.fd = handler->looked.fd, .events = POLLIN}};
-  const int64_t most = wait_ms + settings_of(handler)->close_timeout;
+  return cancel_poll(cancel, fds, 1, deadline_after(timeout_ms));
+}
+
+/* Asks the thread to read. */
+static int look(struct dynamic *handler, int64_t wait_ms, const struct cancel *cancel, rdzv_error *error) {
   pthread_mutex_lock(&handler->lock);
   cancel_lower(&handler->looked);
   handler->look_known = handler->view_token;
   handler->look_until = deadline_after(wait_ms);
   dynamic_ask(handler, DYNAMIC_LOOK);
   pthread_mutex_unlock(&handler->lock);
-  int result = cancel_poll(&handler->base.cancel, fds, 1, deadline_after(most));
+  int result = await_look(handler, wait_ms + settings_of(handler)->close_timeout, cancel);
   pthread_mutex_lock(&handler->lock);
   const bool done = !(handler->asks & DYNAMIC_LOOK);
   handler->asks &= ~(unsigned)DYNAMIC_LOOK;
@@ -241,10 +266,30 @@ static int look(struct dynamic *handler, int64_t wait_ms, rdzv_error *error) {
   return result;
 }
 
-static int dynamic_status_read(rdzv_handler *base, int64_t wait_ms, rdzv_status **out, rdzv_error *error) {
-  struct dynamic *handler = self(base);
+/* A thread that is busy with a round reads all the time: so it only has to be overheard. Gives for how long the thread
+ * is to be asked to wait: not at all, where it was busy. */
+static int64_t overhear(struct dynamic *handler, int64_t wait_ms, const struct cancel *cancel) {
+  pthread_mutex_lock(&handler->lock);
+  const bool busy = handler->engine.member || handler->engine.wish != WISH_NOTHING;
+  if (busy) {
+    cancel_lower(&handler->looked);
+    handler->look_known = handler->view_token;
+    handler->watching = true;
+  }
+  pthread_mutex_unlock(&handler->lock);
+  if (!busy) return wait_ms;
+  await_look(handler, wait_ms, cancel);
+  pthread_mutex_lock(&handler->lock);
+  handler->watching = false;
+  pthread_mutex_unlock(&handler->lock);
+  return 0;
+}
+
+static int read_status(struct dynamic *handler, int64_t wait_ms, const struct cancel *cancel, rdzv_status **out,
+                       rdzv_error *error) {
   pthread_mutex_lock(&handler->look);
-  int result = look(handler, wait_ms, error);
+  const int64_t left = wait_ms > 0 ? overhear(handler, wait_ms < LONGEST_MS ? wait_ms : LONGEST_MS, cancel) : 0;
+  int result = look(handler, left, cancel, error);
   if (result == 0) {
     pthread_mutex_lock(&handler->lock);
     *out = dynamic_status(handler);
@@ -253,6 +298,10 @@ static int dynamic_status_read(rdzv_handler *base, int64_t wait_ms, rdzv_status 
   }
   pthread_mutex_unlock(&handler->look);
   return result;
+}
+
+static int dynamic_status_read(rdzv_handler *base, int64_t wait_ms, rdzv_status **out, rdzv_error *error) {
+  return read_status(self(base), wait_ms, &base->cancel, out, error);
 }
 
 /* What the thread knows, if it is not old; else asks. */
@@ -265,8 +314,8 @@ static int dynamic_facts(struct dynamic *handler, bool *closed, int64_t *waiting
   pthread_mutex_unlock(&handler->lock);
   if (fresh) return 0;
   rdzv_status *status = NULL;
-  const int result = dynamic_status_read(&handler->base, 0, &status, error);
-  if (result < 0) return result;
+  const int result = read_status(handler, 0, NULL, &status, error);
+  if (result < 0 || !status) return result;
   *closed = status->closed;
   *waiting = (int64_t)status->waiting;
   rdzv_status_free(status);
@@ -294,9 +343,12 @@ static int dynamic_num_waiting(rdzv_handler *base, int64_t *count, rdzv_error *e
 /* Without the reason it is closed all the same. */
 static void leave_reason(struct dynamic *handler, const char *reason) {
   char *key = reason_key(handler);
-  rdzv_error error;
-  if (key && rdzv_store_set(handler->store, rdzv_str(key), rdzv_str(reason), &error) < 0)
-    log_line(&handler->base.log, RDZV_LOG_WARNING, "the reason for closing is lost: %s", error.message);
+  rdzv_store *store = NULL;
+  rdzv_error error = {0};
+  int result = key ? rdzv_store_clone(handler->store, &store, &error) : error_no_memory(&error);
+  if (result == 0 && key) result = rdzv_store_set(store, rdzv_str(key), rdzv_str(reason), &error);
+  if (result < 0) log_line(&handler->base.log, RDZV_LOG_WARNING, "the reason for closing is lost: %s", error.message);
+  rdzv_store_close(store);
   free(key);
 }
 
@@ -323,6 +375,8 @@ static const char *dynamic_describe(rdzv_handler *base) {
   return self(base)->backend->ops->describe(self(base)->backend);
 }
 
+static int dynamic_change_fd(const rdzv_handler *base) { return ((const struct dynamic *)base)->changed.fd; }
+
 /* ---- opening and closing -------------------------------------------------------------------------------------- */
 
 static void stop_thread(struct dynamic *handler) {
@@ -339,12 +393,14 @@ static void dynamic_close(rdzv_handler *base) {
   struct dynamic *handler = self(base);
   stop_thread(handler);
   drop_joined(handler);
+  dynamic_forget_master(handler);
   engine_free(&handler->engine);
   state_free(&handler->view);
   rdzv_store_close(handler->store);
   handler->backend->ops->close(handler->backend);
   cancel_close(&handler->done);
   cancel_close(&handler->changed);
+  cancel_close(&handler->ended);
   cancel_close(&handler->looked);
   pthread_mutex_destroy(&handler->call);
   pthread_mutex_destroy(&handler->look);
@@ -365,6 +421,7 @@ static const struct handler_ops dynamic_ops = {
     .shutdown = dynamic_shutdown,
     .status_read = dynamic_status_read,
     .describe = dynamic_describe,
+    .change_fd = dynamic_change_fd,
     .close = dynamic_close,
 };
 
@@ -409,10 +466,11 @@ static void init_plain(struct dynamic *handler, const rdzv_params *params, rdzv_
   pthread_mutex_init(&handler->call, NULL);
   pthread_mutex_init(&handler->look, NULL);
   pthread_mutex_init(&handler->lock, NULL);
-  handler->base.cancel = handler->done = handler->changed = handler->looked = (struct cancel){-1, -1};
+  handler->base.cancel = handler->done = handler->changed = handler->ended = handler->looked = (struct cancel){-1, -1};
   handler->backend = backend;
   handler->store = store;
   handler->view = STATE_EMPTY;
+  handler->master.port_fd = -1;
   handler->answered_ms = clock_now_ms();
   if (params->local_addr)
     snprintf(handler->addr, sizeof handler->addr, "%s", params->local_addr);
@@ -440,6 +498,7 @@ static int open_parts(struct dynamic *handler, const rdzv_params *params, rdzv_e
   events_init(&handler->events, &own, handler->base.node ? handler->base.node : "", handler->node.local_id);
   if (result == 0) result = cancel_open(&handler->done, error);
   if (result == 0) result = cancel_open(&handler->changed, error);
+  if (result == 0) result = cancel_open(&handler->ended, error);
   if (result == 0) result = cancel_open(&handler->looked, error);
   return result == 0 ? start_thread(handler, error) : result;
 }
@@ -449,12 +508,12 @@ static void close_both(rdzv_backend *backend, rdzv_store *store) {
   backend->ops->close(backend);
 }
 
-int rdzv_open_dynamic(const rdzv_params *given, rdzv_backend *backend, rdzv_store *store, rdzv_handler **out,
-                      rdzv_error *error) {
+int dynamic_open(const rdzv_params *given, unsigned options, rdzv_backend *backend, rdzv_store *store,
+                 rdzv_handler **out, rdzv_error *error) {
   rdzv_params params = {0};
   struct conf conf = {0};
   int result = params_check(given, &params, error);
-  if (result == 0) result = conf_parse(params.conf, CONF_DYNAMIC | CONF_C10D, &conf, error);
+  if (result == 0) result = conf_parse(params.conf, options, &conf, error);
   if (result < 0) {
     close_both(backend, store);
     return result;
@@ -473,8 +532,14 @@ int rdzv_open_dynamic(const rdzv_params *given, rdzv_backend *backend, rdzv_stor
     dynamic_close(&handler->base);
     return result;
   }
-  events_tell(&handler->events, RDZV_NODE_INIT, -1, -1, "opened rendezvous '%s' at %s", params.run_id,
+  events_note(&handler->events, RDZV_NODE_INIT, -1, -1, "opened rendezvous '%s' at %s", params.run_id,
               backend->ops->describe(backend));
+  events_flush(&handler->events);
   *out = &handler->base;
   return 0;
+}
+
+int rdzv_open_dynamic(const rdzv_params *params, rdzv_backend *backend, rdzv_store *store, rdzv_handler **out,
+                      rdzv_error *error) {
+  return dynamic_open(params, CONF_DYNAMIC, backend, store, out, error);
 }

@@ -36,7 +36,7 @@ enum {
 struct dynamic {
   rdzv_handler base;
   rdzv_backend *backend;
-  rdzv_store *store; /* of the rounds; may be NULL */
+  rdzv_store *store; /* of the rounds, and that of the backend: for clones only. May be NULL */
   struct events events;
   struct node_desc node;
   char addr[HOST_NAME_SIZE]; /* of the node */
@@ -44,6 +44,14 @@ struct dynamic {
   pthread_mutex_t look;      /* one call that looks at a time */
   pthread_t thread;
   bool started;
+
+  /* Where rank 0 was in the last round, and what of ours that was: guarded by `call`. */
+  struct {
+    char *node, *addr;
+    int port;
+    int port_fd; /* keeps a port for us; -1: none yet */
+    int own_port;
+  } master;
 
   /* The thread's own, but that others read it under the lock. */
   struct engine engine;
@@ -69,6 +77,7 @@ struct dynamic {
 
   /* What has happened to the round since. */
   struct cancel changed;
+  struct cancel ended; /* more than that somebody waits */
   bool member;
   rdzv_change change;
 
@@ -76,12 +85,17 @@ struct dynamic {
   struct cancel looked;
   int look_outcome;
   rdzv_error look_error;
+  bool watching;       /* somebody wants to see the next one that is another than look_known */
   uint64_t look_known; /* wait for another than that */
   int64_t look_until;
   bool view_exists;
   struct rendezvous_state view;
   uint64_t view_token;
 };
+
+/* As rdzv_open_dynamic, with the options of those kinds: CONF_… */
+int dynamic_open(const rdzv_params *params, unsigned options, rdzv_backend *backend, rdzv_store *store,
+                 rdzv_handler **out, rdzv_error *error);
 
 /* ---- dynamic_loop.c ---- */
 void *dynamic_run(void *handler);
@@ -105,6 +119,7 @@ bool cell_await(struct dynamic *handler, uint64_t token, int64_t until_ms, struc
 
 /* Publishes or gets where rank 0 is, through the round's store. RDZV_E_CANCELED. */
 int dynamic_find_master(struct dynamic *handler, struct result *result, rdzv_error *error);
+void dynamic_forget_master(struct dynamic *handler);
 
 /* ---- dynamic_status.c ---- */
 

@@ -10,9 +10,11 @@
 
 static void set_layout(struct dynamic *handler, enum torch_layout layout, const char *because) {
   if (handler->layout_known && handler->layout == layout) return;
+  pthread_mutex_lock(&handler->lock);
   handler->layout = layout;
   handler->layout_known = true;
   engine_set_redundancy_list(&handler->engine, torch_traits(layout)->redundancy_list);
+  pthread_mutex_unlock(&handler->lock);
   log_line(&handler->base.log, RDZV_LOG_INFO,
            "the state of the rendezvous is written for PyTorch %s%s, %s; PyTorch nodes whose state has another layout "
            "cannot take part",

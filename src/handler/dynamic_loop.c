@@ -20,7 +20,7 @@ void dynamic_ask(struct dynamic *handler, unsigned what) {
 }
 
 static void answer(struct dynamic *handler, unsigned what, int outcome, const rdzv_error *error) {
-  if (handler->answering != what) return; /* nobody waits for it any more */
+  if (handler->answering != what || (handler->asks & what)) return; /* nobody waits any more, or for a later one */
   handler->answering = 0;
   handler->outcome = outcome;
   if (error) handler->error = *error;
@@ -28,24 +28,25 @@ static void answer(struct dynamic *handler, unsigned what, int outcome, const rd
 }
 
 static void tell_joined(struct dynamic *handler, const struct engine_update *update) {
-  struct result *result = result_new(handler->base.run_id, handler->backend->ops->name, handler->base.node);
-  const bool whole = result && result_add_members(result, update->state);
-  events_tell(&handler->events, RDZV_NODE_SUCCEEDED, update->round, update->rank,
+  events_note(&handler->events, RDZV_NODE_SUCCEEDED, update->round, update->rank,
               "joined round %" PRId64 " as rank %" PRId64 " in a world of %" PRId64, update->round, update->rank,
               update->world_size);
+  if (handler->answering != DYNAMIC_JOIN || (handler->asks & DYNAMIC_JOIN)) return; /* nobody waits any more */
+  struct result *result = result_new(handler->base.run_id, handler->backend->ops->name, handler->base.node);
+  if (!result || !result_add_members(result, update->state)) {
+    answer(handler, DYNAMIC_JOIN, error_no_memory(&handler->error), NULL);
+    rdzv_result_free(result ? &result->base : NULL);
+    return;
+  }
+  result->base.round = update->round;
+  result->base.rank = update->rank;
+  result->base.world_size = update->world_size;
+  handler->joined = result;
   handler->member = true;
   handler->change = (rdzv_change){0};
   cancel_lower(&handler->changed);
-  if (whole && handler->answering == DYNAMIC_JOIN) {
-    result->base.round = update->round;
-    result->base.rank = update->rank;
-    result->base.world_size = update->world_size;
-    handler->joined = result;
-    answer(handler, DYNAMIC_JOIN, 0, NULL);
-    return;
-  }
-  if (!whole) answer(handler, DYNAMIC_JOIN, error_no_memory(&handler->error), NULL);
-  rdzv_result_free(result ? &result->base : NULL);
+  cancel_lower(&handler->ended);
+  answer(handler, DYNAMIC_JOIN, 0, NULL);
 }
 
 static void tell_failed(struct dynamic *handler, const struct engine_update *update) {
@@ -58,7 +59,7 @@ static void tell_failed(struct dynamic *handler, const struct engine_update *upd
     snprintf(error.message + len, sizeof error.message - len, "; at %s",
              handler->backend->ops->describe(handler->backend));
   }
-  events_tell(&handler->events, RDZV_NODE_FAILED, -1, -1, "%s", error.message);
+  events_note(&handler->events, RDZV_NODE_FAILED, -1, -1, "%s", error.message);
   answer(handler, what, error.code, &error);
 }
 
@@ -77,7 +78,7 @@ static void tell_changes(struct dynamic *handler, const struct engine_update *up
     if (!(update->happened & changes[i].happened)) continue;
     what |= changes[i].what;
     const bool named = changes[i].happened & (ENGINE_MEMBER_LEFT | ENGINE_MEMBER_DIED);
-    events_tell(&handler->events, RDZV_NODE_RUNNING, handler->engine.round, -1, "%s%s%s", changes[i].text,
+    events_note(&handler->events, RDZV_NODE_RUNNING, handler->engine.round, -1, "%s%s%s", changes[i].text,
                 named ? ": " : "", named ? update->who.text : "");
   }
   if (what == 0) return;
@@ -85,17 +86,19 @@ static void tell_changes(struct dynamic *handler, const struct engine_update *up
     snprintf(handler->change.who, sizeof handler->change.who, "%.*s", (int)sizeof handler->change.who - 1,
              update->who.text);
   handler->change.what |= what;
+  if (what & RDZV_CHANGE_EVICTED) handler->member = false;
   cancel_raise(&handler->changed);
+  if (what & ~(unsigned)RDZV_CHANGE_WAITING) cancel_raise(&handler->ended);
 }
 
 static void tell(struct dynamic *handler, const struct engine_update *update) {
   if (update->happened & ENGINE_JOINED) tell_joined(handler, update);
   if (update->happened & ENGINE_LEFT) {
-    events_tell(&handler->events, RDZV_NODE_SUCCEEDED, -1, -1, "left the rendezvous");
+    events_note(&handler->events, RDZV_NODE_SUCCEEDED, -1, -1, "left the rendezvous");
     answer(handler, DYNAMIC_LEAVE, 0, NULL);
   }
   if (update->happened & ENGINE_CLOSE_DONE) {
-    events_tell(&handler->events, RDZV_NODE_SUCCEEDED, -1, -1, "closed the rendezvous");
+    events_note(&handler->events, RDZV_NODE_SUCCEEDED, -1, -1, "closed the rendezvous");
     answer(handler, DYNAMIC_CLOSE, 0, NULL);
   }
   if (update->happened & ENGINE_FAILED) tell_failed(handler, update);
@@ -114,7 +117,7 @@ static void tell_written(struct dynamic *handler, enum rendezvous_action action,
       [ACTION_MARK_RENDEZVOUS_COMPLETE] = "completed the round",
   };
   const char *text = (size_t)action < sizeof texts / sizeof texts[0] ? texts[action] : NULL;
-  if (text) events_tell(&handler->events, RDZV_NODE_RUNNING, round, -1, "%s", text);
+  if (text) events_note(&handler->events, RDZV_NODE_RUNNING, round, -1, "%s", text);
 }
 
 /* ---- the engine ----------------------------------------------------------------------------------------------- */
@@ -139,8 +142,8 @@ static void note_store(struct dynamic *handler, const struct engine_event *event
   if (event->kind != ENGINE_STATE_READ && event->kind != ENGINE_SWAP_WON && event->kind != ENGINE_SWAP_LOST && !failed)
     return;
   if (failed && !handler->store_failed)
-    events_tell(&handler->events, RDZV_NODE_RUNNING, -1, -1, "the store fails: %s", event->error->message);
-  if (!failed && handler->store_failed) events_tell(&handler->events, RDZV_NODE_RUNNING, -1, -1, "the store is back");
+    events_note(&handler->events, RDZV_NODE_RUNNING, -1, -1, "the store fails: %s", event->error->message);
+  if (!failed && handler->store_failed) events_note(&handler->events, RDZV_NODE_RUNNING, -1, -1, "the store is back");
   handler->store_failed = failed;
   if (failed)
     handler->trouble = *event->error;
@@ -163,6 +166,7 @@ static void show(struct dynamic *handler, const struct engine_event *event) {
     finish_look(handler, event->error->code, event->error);
     return;
   }
+  handler->watching = false;
   state_free(&handler->view);
   handler->view_exists = event->state != NULL;
   handler->view_token = event->token;
@@ -191,11 +195,15 @@ static void look(struct dynamic *handler, struct engine_update *update) {
   struct rendezvous_state state = STATE_EMPTY;
   struct engine_event event;
   rdzv_error error;
-  const bool may_wait = update->request == ENGINE_IDLE && deadline_left(handler->look_until) > 0;
+  pthread_mutex_lock(&handler->lock);
+  const int64_t until = handler->look_until;
+  const uint64_t known = handler->look_known;
+  pthread_mutex_unlock(&handler->lock);
+  const bool may_wait = update->request == ENGINE_IDLE && deadline_left(until) > 0;
   bool there = true;
   if (may_wait) {
     if (!begin_backend_wait(handler, DYNAMIC_LOOK)) return;
-    there = cell_await(handler, handler->look_known, handler->look_until, &event, &state, &error);
+    there = cell_await(handler, known, until, &event, &state, &error);
     end_backend_wait(handler);
     if (there && event.kind == ENGINE_TIMER) cell_read(handler, &event, &state, &error);
   } else {
@@ -273,12 +281,17 @@ static bool carry_out(struct dynamic *handler, const struct engine_update *updat
                       struct rendezvous_state *state, rdzv_error *error) {
   if (update->request == ENGINE_IDLE || update->request == ENGINE_WAIT) give_turn_back(handler);
   switch (update->request) {
-    case ENGINE_READ: cell_read(handler, event, state, error); return true;
+    case ENGINE_READ:
+      cell_read(handler, event, state, error);
+      if (event->kind == ENGINE_STORE_ERROR) give_turn_back(handler);
+      return true;
     case ENGINE_SWAP: swap(handler, update, event, state, error); return true;
     case ENGINE_WAIT: return await(handler, update, event, state, error);
     case ENGINE_BACK_OFF: return back_off(handler, update, event);
-    default: return pause_until(handler, INT64_MAX);
+    case ENGINE_IDLE:
+    case ENGINE_CONTINUE: break; /* which take_asks lets nobody see */
   }
+  return pause_until(handler, INT64_MAX);
 }
 
 /* Hands what the user asked to the engine, with the lock held. */
@@ -294,7 +307,9 @@ static void take_asks(struct dynamic *handler, struct engine_update *update) {
     if (!(handler->asks & kinds[i].what)) continue;
     handler->asks &= ~kinds[i].what;
     struct engine_event event = {.kind = kinds[i].kind};
-    step(handler, &event, update);
+    struct engine_update next;
+    step(handler, &event, &next);
+    if (next.request != ENGINE_CONTINUE) *update = next; /* else what is to be carried out still is */
   }
 }
 
@@ -307,11 +322,13 @@ static bool turn(struct dynamic *handler, struct engine_update *update) {
   pthread_mutex_lock(&handler->lock);
   if (there) {
     note_store(handler, &event);
+    if (handler->watching && event.state && event.token != handler->look_known) show(handler, &event);
     step(handler, &event, update);
   }
   take_asks(handler, update);
   const bool wants_look = handler->asks & DYNAMIC_LOOK, over = handler->stopping;
   pthread_mutex_unlock(&handler->lock);
+  events_flush(&handler->events);
   state_free(&state);
   const bool busy = update->request == ENGINE_READ || update->request == ENGINE_SWAP;
   if (wants_look && !over && !busy) look(handler, update);

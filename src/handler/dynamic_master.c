@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Where rank 0 of a round can be reached: rank 0 says so in the round's store, under PyTorch's names. */
+/*
+ * Where rank 0 of a round can be reached: rank 0 says so in the round's store, under PyTorch's names.
+ *
+ * PyTorch 2.4 and later says so once in a handler's life, in its first round, and reads it once, too; what is older
+ * says so above the rendezvous, if at all. So a node of ours keeps one port for its life, remembers what the node that
+ * is rank 0 has said, and looks into earlier rounds for what it may have said there.
+ */
 #include "base/buf.h"
 #include "base/endpoint.h"
 #include "base/error.h"
@@ -7,80 +13,183 @@
 #include "handler/dynamic.h"
 #include "store/store.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum {
   RESOLVE_MS = 5000,
-  OLD_TORCH_MS = 1000, /* PyTorch before 2.4 publishes it above the rendezvous, if at all */
-  TORCH_MS = 30000,
+  OWN_MS = 2000,    /* our own nodes say so at once */
+  TORCH_MS = 30000, /* a PyTorch of which we have not heard before */
+  EARLIER_ROUNDS = 16,
 };
 
 #define MASTER_ADDR rdzv_str("MASTER_ADDR")
 #define MASTER_PORT rdzv_str("MASTER_PORT")
 
+/* ---- remembering ---------------------------------------------------------------------------------------------- */
+
+void dynamic_forget_master(struct dynamic *handler) {
+  if (handler->master.port_fd >= 0) close(handler->master.port_fd);
+  free(handler->master.node);
+  free(handler->master.addr);
+}
+
+static bool remember(struct dynamic *handler, const struct result *result) {
+  char *node = strdup(result->members[0].node), *addr = strdup(result->base.master_addr);
+  if (!node || !addr) {
+    free(node);
+    free(addr);
+    return false;
+  }
+  free(handler->master.node);
+  free(handler->master.addr);
+  handler->master.node = node;
+  handler->master.addr = addr;
+  handler->master.port = result->base.master_port;
+  return true;
+}
+
+static bool is_remembered(const struct dynamic *handler, const struct result *result) {
+  return handler->master.node && strcmp(handler->master.node, result->members[0].node) == 0;
+}
+
+/* ---- as rank 0 ------------------------------------------------------------------------------------------------ */
+
 /* By which address the others reach us. */
 static void own_address(struct dynamic *handler, char out[HOST_NAME_SIZE]) {
   struct endpoint endpoint;
-  const bool known = endpoint_parse(handler->base.endpoint, RDZV_DEFAULT_PORT, &endpoint, NULL) == 0 &&
-                     handler->base.endpoint[0] != '/';
+  const bool known = handler->base.endpoint[0] != '/' &&
+                     endpoint_parse(handler->base.endpoint, RDZV_DEFAULT_PORT, &endpoint, NULL) == 0;
   if (handler->base.local_addr)
     snprintf(out, HOST_NAME_SIZE, "%s", handler->base.local_addr);
   else
     host_own_address(known ? &endpoint : NULL, deadline_after(RESOLVE_MS), &handler->base.cancel, out);
 }
 
-static int publish(struct dynamic *handler, struct result *result, rdzv_error *error) {
-  char addr[HOST_NAME_SIZE], text[16];
-  int port;
+/* Our address and port. The port is ours from the first time on, also while others are rank 0. */
+static int own_master(struct dynamic *handler, struct result *result, rdzv_error *error) {
+  char addr[HOST_NAME_SIZE];
+  if (is_remembered(handler, result))
+    return result_set_master(result, handler->master.addr, handler->master.port) ? 0 : error_no_memory(error);
+  if (handler->master.port_fd < 0) {
+    const int outcome = host_reserve_port(&handler->master.port_fd, &handler->master.own_port, error);
+    if (outcome < 0) return outcome;
+  }
   own_address(handler, addr);
-  int outcome = host_reserve_port(&result->port_fd, &port, error);
-  if (outcome < 0) return outcome;
-  snprintf(text, sizeof text, "%d", port);
-  const rdzv_bytes keys[] = {MASTER_ADDR, MASTER_PORT}, values[] = {rdzv_str(addr), rdzv_str(text)};
-  outcome = rdzv_store_multi_set(result->base.store, keys, values, 2, error);
-  if (outcome < 0) return error_prefix(error, outcome, "cannot publish the address of rank 0");
-  return result_set_master(result, addr, port) ? 0 : error_no_memory(error);
+  const bool done = result_set_master(result, addr, handler->master.own_port) && remember(handler, result);
+  return done ? 0 : error_no_memory(error);
 }
 
-static int take(struct result *result, const rdzv_value *addr, const rdzv_value *port, rdzv_error *error) {
+static int publish(struct dynamic *handler, struct result *result, rdzv_error *error) {
+  char port[16];
+  int outcome = own_master(handler, result, error);
+  if (outcome < 0) return outcome;
+  snprintf(port, sizeof port, "%d", result->base.master_port);
+  const rdzv_bytes keys[] = {MASTER_ADDR, MASTER_PORT};
+  const rdzv_bytes values[] = {rdzv_str(result->base.master_addr), rdzv_str(port)};
+  outcome = rdzv_store_multi_set(result->base.store, keys, values, 2, error);
+  return outcome < 0 ? error_prefix(error, outcome, "cannot publish the address of rank 0") : 0;
+}
+
+/* ---- as another ----------------------------------------------------------------------------------------------- */
+
+static int take(struct dynamic *handler, struct result *result, const rdzv_value *addr, const rdzv_value *port,
+                rdzv_error *error) {
   char *end;
   const long number = strtol(port->data, &end, 10);
   if (*end || number < 1 || number > 65535)
     return error_set(error, RDZV_E_CORRUPT, "rank 0 has published '%s' as its port",
                      bytes_quote(rdzv_value_bytes(port)).text);
-  return result_set_master(result, addr->data, (int)number) ? 0 : error_no_memory(error);
+  const bool done = result_set_master(result, addr->data, (int)number) && remember(handler, result);
+  return done ? 0 : error_no_memory(error);
 }
 
-/* The wait ends early if the round does: rank 0 may be the one that is gone. */
-static int wait_for_it(struct dynamic *handler, struct result *result, int64_t timeout_ms, rdzv_error *error) {
-  rdzv_store *store = result->base.store;
+/* Waits for it, unless the round ends before: rank 0 may be the one that is gone. */
+static int await(struct dynamic *handler, rdzv_store *store, int64_t timeout_ms, rdzv_error *error) {
   const rdzv_bytes keys[] = {MASTER_ADDR, MASTER_PORT};
   struct cancel stop;
-  int outcome = cancel_open_with(&stop, handler->changed.fd, error);
+  int outcome = cancel_open_with(&stop, handler->ended.fd, error);
   if (outcome < 0) return outcome;
   struct store_call call = {timeout_ms, deadline_after(timeout_ms), &stop, error};
-  outcome = cancel_raised(&stop) ? RDZV_E_CANCELED : store->ops->wait(store, keys, 2, &call);
+  if (!cancel_also(&stop, handler->base.cancel.fd))
+    outcome = error_no_memory(error);
+  else if (cancel_raised(&stop))
+    outcome = RDZV_E_CANCELED;
+  else
+    outcome = store->ops->wait(store, keys, 2, &call);
   cancel_close(&stop);
   return outcome;
 }
 
-static int fetch(struct dynamic *handler, struct result *result, rdzv_error *error) {
-  const bool old = handler->layout < TORCH_2_3;
+/* Takes what rank 0 has said in this store; RDZV_E_TIMEOUT where the address is not `addr` (NULL: any). */
+static int take_from(struct dynamic *handler, struct result *result, rdzv_store *store, const char *addr,
+                     rdzv_error *error) {
   const rdzv_bytes keys[] = {MASTER_ADDR, MASTER_PORT};
   rdzv_value *values = NULL;
-  int outcome = wait_for_it(handler, result, old ? OLD_TORCH_MS : TORCH_MS, error);
+  int outcome = rdzv_store_multi_get(store, keys, 2, &values, error);
+  if (outcome < 0) return outcome;
+  const bool other = addr && strcmp(values[0].data, addr) != 0;
+  outcome = other ? RDZV_E_TIMEOUT : take(handler, result, &values[0], &values[1], error);
+  rdzv_values_free(values, 2);
+  return outcome;
+}
+
+/* A round before this one. RDZV_E_TIMEOUT: it says nothing of that rank 0. */
+static int look_into(struct dynamic *handler, struct result *result, int64_t round, rdzv_error *error) {
+  const rdzv_bytes keys[] = {MASTER_ADDR, MASTER_PORT};
+  char *prefix;
+  rdzv_store *store;
+  bool there = false;
+  if (asprintf(&prefix, "torch.rendezvous.%s.%" PRId64, handler->base.run_id, round) < 0) return error_no_memory(error);
+  int outcome = rdzv_store_open_prefix(result->store, rdzv_str(prefix), &store, error);
+  free(prefix);
+  if (outcome < 0) return outcome;
+  outcome = rdzv_store_check(store, keys, 2, &there, error);
+  if (outcome == 0)
+    outcome = there ? take_from(handler, result, store, result->members[0].addr, error) : RDZV_E_TIMEOUT;
+  rdzv_store_close(store);
+  return outcome;
+}
+
+static int look_back(struct dynamic *handler, struct result *result, rdzv_error *error) {
+  int outcome = RDZV_E_TIMEOUT;
+  for (int64_t back = 1; back <= EARLIER_ROUNDS && back <= result->base.round && outcome == RDZV_E_TIMEOUT; back++)
+    outcome = look_into(handler, result, result->base.round - back, error);
+  return outcome;
+}
+
+static int find(struct dynamic *handler, struct result *result, rdzv_error *error) {
+  rdzv_store *store = result->base.store;
+  pthread_mutex_lock(&handler->lock);
+  const bool old = handler->layout < TORCH_2_3;
+  pthread_mutex_unlock(&handler->lock);
+  int outcome = await(handler, store, OWN_MS, error);
+  if (outcome == RDZV_E_TIMEOUT) {
+    outcome = look_back(handler, result, error);
+    if (outcome != RDZV_E_TIMEOUT || old) return outcome;
+    outcome = await(handler, store, TORCH_MS, error);
+  }
+  return outcome == 0 ? take_from(handler, result, store, NULL, error) : outcome;
+}
+
+static int fetch(struct dynamic *handler, struct result *result, rdzv_error *error) {
+  rdzv_error own = {0};
+  if (is_remembered(handler, result))
+    return result_set_master(result, handler->master.addr, handler->master.port) ? 0 : error_no_memory(error);
+  const int outcome = find(handler, result, &own);
+  if (outcome == 0) return 0;
+  if (outcome == RDZV_E_CANCELED && cancel_raised(&handler->base.cancel))
+    return error_set(error, outcome, "cannot join the rendezvous: canceled");
   if (outcome == RDZV_E_TIMEOUT || outcome == RDZV_E_CANCELED) {
     log_line(&handler->base.log, RDZV_LOG_WARNING, "rank 0, '%s', has not published where it can be reached",
              result->members[0].node);
     return 0;
   }
-  if (outcome == 0) outcome = rdzv_store_multi_get(result->base.store, keys, 2, &values, error);
-  if (outcome < 0) return error_prefix(error, outcome, "cannot get the address of rank 0");
-  outcome = take(result, &values[0], &values[1], error);
-  rdzv_values_free(values, 2);
-  return outcome;
+  if (error) *error = own;
+  return error_prefix(error, outcome, "cannot get the address of rank 0");
 }
 
 int dynamic_find_master(struct dynamic *handler, struct result *result, rdzv_error *error) {

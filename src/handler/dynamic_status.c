@@ -20,11 +20,7 @@ static int64_t age_of(struct dynamic *handler, const struct state_member *member
   if (member->last_heartbeat == DATETIME_NONE) return -1;
   const int64_t by_clock = (clock_wall_us() - member->last_heartbeat) / 1000;
   const int64_t seen = liveness_age(&engine->liveness, &engine->config.settings, &member->node, clock_now_ms());
-  /* What was there at our first look, and has not changed since, may be older than we know. */
-  for (size_t i = 0; i < engine->liveness.count; i++) {
-    const struct observed_node *observed = &engine->liveness.nodes[i];
-    if (!observed->at_first && node_compare(&observed->node, &member->node) == 0) return seen;
-  }
+  if (liveness_saw_change(&engine->liveness, &member->node)) return seen;
   return by_clock > seen ? by_clock : seen < 0 ? 0 : seen;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What is told to the user's event callback. */
+/* What is told to the user's log and event callback. It is noted where it happens, often under a lock, and told where
+ * no lock is held: the user may wait for a lock of its own there. */
 #ifndef RDZV_HANDLER_EVENTS_H
 #define RDZV_HANDLER_EVENTS_H
 
@@ -7,6 +8,8 @@
 
 #include <pthread.h>
 #include <rdzv/params.h>
+
+struct noted_event;
 
 /* Who tells. The texts are borrowed. */
 struct events {
@@ -16,14 +19,19 @@ struct events {
   const char *run_id, *node;
   char host[HOST_NAME_SIZE];
   int64_t local_id;
-  pthread_mutex_t lock; /* one event at a time */
+  pthread_mutex_t lock; /* guards the list */
+  struct noted_event *first, **last;
+  pthread_mutex_t telling; /* one at a time, in order */
 };
 
 void events_init(struct events *events, const rdzv_params *params, const char *node, int64_t local_id);
 void events_free(struct events *events);
 
-/* Also a log line: an error where the node failed, else information. */
-void events_tell(struct events *events, rdzv_node_state state, int64_t round, int64_t rank, const char *format, ...)
+/* Notes an event, and a log line: a warning where the node failed, else information. */
+void events_note(struct events *events, rdzv_node_state state, int64_t round, int64_t rank, const char *format, ...)
     RDZV_PRINTF(5, 6);
+
+/* Tells what is noted; with no lock held. */
+void events_flush(struct events *events);
 
 #endif

@@ -63,6 +63,10 @@ int rdzv_status_read(rdzv_handler *handler, int64_t wait_ms, rdzv_status **out, 
   return handler->ops->status_read(handler, wait_ms, out, error);
 }
 
+int rdzv_change_fd(const rdzv_handler *handler) {
+  return handler->ops->change_fd ? handler->ops->change_fd(handler) : -1;
+}
+
 const char *rdzv_node(const rdzv_handler *handler) { return handler->node; }
 const char *rdzv_describe(rdzv_handler *handler) { return handler->ops->describe(handler); }
 

@@ -17,6 +17,7 @@ struct handler_ops {
   int (*shutdown)(rdzv_handler *handler, rdzv_error *error);
   int (*status_read)(rdzv_handler *handler, int64_t wait_ms, rdzv_status **out, rdzv_error *error);
   const char *(*describe)(rdzv_handler *handler);
+  int (*change_fd)(const rdzv_handler *handler); /* NULL: nothing ever changes */
   void (*close)(rdzv_handler *handler);
 };
 

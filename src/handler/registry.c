@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_NAMES = 64, MAX_RUN_ID = 512, MAX_ADDR = 255 };
+enum { MAX_NAMES = 64, MAX_RUN_ID = 512, MAX_ADDR = 255, MAX_NODES = 1 << 16 };
 
 struct entry {
   const char *name;
@@ -75,6 +75,9 @@ static int check_nodes(const rdzv_params *params, rdzv_error *error) {
   if (params->max_nodes < params->min_nodes)
     return error_set(error, RDZV_E_INVALID, "max_nodes is %" PRId64 ": it must be at least min_nodes, %" PRId64,
                      params->max_nodes, params->min_nodes);
+  if (params->max_nodes > MAX_NODES)
+    return error_set(error, RDZV_E_INVALID, "max_nodes is %" PRId64 ": at most %d nodes can be in a rendezvous",
+                     params->max_nodes, MAX_NODES);
   return 0;
 }
 

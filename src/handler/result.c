@@ -5,12 +5,10 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 struct result *result_new(const char *run_id, const char *backend, const char *node) {
   struct result *result = calloc(1, sizeof *result);
   if (!result) return NULL;
-  result->port_fd = -1;
   result->run_id = strdup(run_id);
   result->backend = strdup(backend);
   result->node = strdup(node);
@@ -73,7 +71,6 @@ void rdzv_result_free(rdzv_result *base) {
     free((char *)result->members[i].node);
     free((char *)result->members[i].addr);
   }
-  if (result->port_fd >= 0) close(result->port_fd);
   free(result->members);
   free(result->run_id);
   free(result->backend);

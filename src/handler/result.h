@@ -13,7 +13,6 @@ struct result {
   char *run_id, *backend, *node, *master_addr;
   rdzv_store *store; /* below the view */
   rdzv_member *members;
-  int port_fd; /* keeps the master port; -1: none */
 };
 
 /* Without members, store and master yet. NULL: no memory. */

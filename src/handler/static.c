@@ -113,12 +113,7 @@ static int static_status_read(rdzv_handler *base, int64_t wait_ms, rdzv_status *
   return error_set(error, RDZV_E_UNSUPPORTED, "a static rendezvous has no state to look at");
 }
 
-static const char *static_describe(rdzv_handler *base) {
-  struct fixed *handler = self(base);
-  snprintf(handler->text, sizeof handler->text, "static %s%s", base->endpoint,
-           handler->server ? ", served by this process" : "");
-  return handler->text;
-}
+static const char *static_describe(rdzv_handler *base) { return self(base)->text; }
 
 static void static_close(rdzv_handler *base) {
   struct fixed *handler = self(base);
@@ -174,6 +169,7 @@ int static_create(void *user, const rdzv_params *params, rdzv_handler **out, rdz
   handler->rank = conf.rank;
   handler->world_size = params->max_nodes;
   handler->timeout = conf.timeout;
+  snprintf(handler->text, sizeof handler->text, "static %s", params->endpoint);
   pthread_mutex_init(&handler->lock, NULL);
   result = handler_init(&handler->base, &static_ops, params, node, error);
   if (result < 0) {

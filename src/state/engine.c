@@ -37,6 +37,7 @@ static void ask(struct engine *engine, enum engine_wish wish, int64_t deadline) 
   engine_watch_end(engine);
   engine->wish = wish;
   engine->wish_deadline = deadline;
+  engine->store_error.code = 0; /* of before */
 }
 
 static void stop(struct engine *engine) {
@@ -85,9 +86,10 @@ static void lose(struct engine *engine, struct moment now, bool has_turn) {
   const struct rendezvous_settings *settings = &engine->config.settings;
   const bool has_heartbeat = state_find(&engine->state, &engine->config.node) != NULL;
   int64_t wait = pace_after_loss(&engine->pace, settings, &engine->state, has_heartbeat);
+  if (engine->closing || engine->wish == WISH_LEAVE) wait %= 1 + settings->close_timeout / 16;
   if (has_turn) wait = 0; /* nobody else of those who take turns is at it */
   engine->back_off_ms = now.mono_ms + wait;
-  engine->turn_ms = now.mono_ms + pace_turn(settings);
+  engine->turn_ms = now.mono_ms + pace_turn(settings, has_heartbeat);
   engine_trace(engine, "somebody else wrote first, %u in a row -> back off for %lld ms", engine->pace.losses,
                (long long)wait);
 }
@@ -111,12 +113,17 @@ static int absorb(struct engine *engine, const struct engine_event *event, struc
     case ENGINE_ASK_JOIN:
       ask(engine, WISH_EXIT, now_ms + settings->join_timeout);
       engine->back_off_ms = now_ms + pace_before_join(&engine->pace, settings);
-      engine->turn_ms = now_ms + pace_turn(settings);
+      engine->turn_ms = now_ms + pace_turn(settings, false);
       break;
-    case ENGINE_ASK_LEAVE: ask(engine, WISH_LEAVE, now_ms + settings->close_timeout); break;
+    case ENGINE_ASK_LEAVE:
+      ask(engine, WISH_LEAVE, now_ms + settings->close_timeout);
+      if (engine->turn_ms > 0) engine->back_off_ms = now_ms;
+      break;
     case ENGINE_ASK_CLOSE:
       engine->closing = true;
+      engine->store_error.code = 0;
       engine->close_deadline = now_ms + settings->close_timeout;
+      if (engine->turn_ms > 0) engine->back_off_ms = now_ms;
       break;
     case ENGINE_ASK_STOP: stop(engine); break;
     case ENGINE_STATE_READ:

@@ -39,7 +39,7 @@ static void fail_by_action(struct engine *engine, const struct rendezvous_contex
   } else {
     const bool spare = action == ACTION_ERROR_GRACEFUL_EXIT;
     why = spare ? ENGINE_WHY_GRACEFUL_EXIT : ENGINE_WHY_CLOSED;
-    error_set(&update->error, RDZV_E_CLOSED, "the rendezvous is closed%s",
+    error_set(&update->error, spare ? RDZV_E_GRACEFUL_EXIT : RDZV_E_CLOSED, "the rendezvous is closed%s",
               spare ? ", and no place for this spare node became free" : "");
   }
   fail(engine, update, asked, why);
@@ -56,7 +56,8 @@ static void fail_by_store(struct engine *engine, struct moment now, struct engin
   const enum engine_event_kind asked = engine->wish == WISH_LEAVE ? ENGINE_ASK_LEAVE : ENGINE_ASK_JOIN;
   if (engine->closing && (!passing || now.mono_ms > engine->close_deadline)) {
     error_set(&update->error, engine->store_error.code, "cannot close the rendezvous: %s", engine->store_error.message);
-    fail(engine, update, ENGINE_ASK_CLOSE, ENGINE_WHY_STORE);
+    fail(engine, update, ENGINE_ASK_CLOSE, ENGINE_WHY_STORE); /* what else failed is told with the next step */
+    return;
   }
   if (engine->wish != WISH_NOTHING && (!passing || now.mono_ms > engine->wish_deadline)) {
     error_set(&update->error, engine->store_error.code, "cannot %s the rendezvous: %s", wish_name(asked),
@@ -202,7 +203,7 @@ static void wait_for_change(const struct engine *engine, const struct rendezvous
   const struct state_member *self = state_find(&engine->state, context->node);
   int64_t until = liveness_wake(&engine->liveness, settings, context->node);
   if (self && self->last_heartbeat != DATETIME_NONE)
-    until = earlier(until, engine->beat_ms + settings->keep_alive_interval);
+    until = earlier(until, engine->beat_ms + pace_keep_alive(settings, &engine->state));
   if (self && engine->evict_ms > 0) until = earlier(until, engine->evict_ms);
   if (context->deadline_ms != INT64_MAX) until = earlier(until, context->deadline_ms + 1);
   const int64_t call_end = last_call_end(&engine->last_call, &engine->state, settings);
@@ -222,7 +223,7 @@ static int decide_once(struct engine *engine, struct moment now, struct engine_u
   struct rendezvous_context context = {
       .node = &engine->config.node, .state = &engine->state, .settings = settings, .now = now};
   context.last_call_over = now.mono_ms > last_call_end(&engine->last_call, &engine->state, settings);
-  context.keep_alive_due = now.mono_ms - engine->beat_ms >= settings->keep_alive_interval ||
+  context.keep_alive_due = now.mono_ms - engine->beat_ms >= pace_keep_alive(settings, &engine->state) ||
                            (engine->evict_ms > 0 && now.mono_ms >= engine->evict_ms);
   enum engine_event_kind asked;
   const enum rendezvous_action action = ask_rules(engine, &context, &asked);
@@ -239,10 +240,11 @@ static int decide_once(struct engine *engine, struct moment now, struct engine_u
   return 0;
 }
 
-/* A heartbeat that has waited for half the dead time does not step back for anybody. */
+/* A heartbeat that has waited for most of the dead time does not step back for anybody. */
 static bool is_overdue(const struct engine *engine, struct moment now) {
   const struct state_member *self = state_find(&engine->state, &engine->config.node);
-  return engine->known && self && now.mono_ms - engine->beat_ms > rendezvous_dead_time(&engine->config.settings) / 2;
+  return engine->known && self &&
+         now.mono_ms - engine->beat_ms > rendezvous_dead_time(&engine->config.settings) * 2 / 3;
 }
 
 static bool is_stale(const struct engine *engine, struct moment now) {

@@ -145,11 +145,19 @@ static int by_node(const void *left, const void *right) {
   return node_compare(&a->node, &b->node);
 }
 
+static const struct observed_node *find(const struct liveness *liveness, const struct node_desc *node) {
+  const struct observed_node key = {.node = *node};
+  return liveness->count > 0 ? bsearch(&key, liveness->nodes, liveness->count, sizeof key, by_node) : NULL;
+}
+
+bool liveness_saw_change(const struct liveness *liveness, const struct node_desc *node) {
+  const struct observed_node *found = find(liveness, node);
+  return found && !found->at_first;
+}
+
 int64_t liveness_age(const struct liveness *liveness, const struct rendezvous_settings *settings,
                      const struct node_desc *node, int64_t now_ms) {
-  const struct observed_node key = {.node = *node};
-  const struct observed_node *found =
-      liveness->count > 0 ? bsearch(&key, liveness->nodes, liveness->count, sizeof key, by_node) : NULL;
+  const struct observed_node *found = find(liveness, node);
   return found ? credited(liveness, settings, now_ms) - found->changed : -1;
 }
 

@@ -49,6 +49,9 @@ int liveness_observe(struct liveness *liveness, const struct rendezvous_settings
 int64_t liveness_age(const struct liveness *liveness, const struct rendezvous_settings *settings,
                      const struct node_desc *node, int64_t now_ms);
 
+/* Have we seen that heartbeat change? Else it may be older than we know. */
+bool liveness_saw_change(const struct liveness *liveness, const struct node_desc *node);
+
 /* When to look again, on the monotonic clock, at the latest: the first of them may be dead then. INT64_MAX: nobody but
  * us is there. */
 int64_t liveness_wake(const struct liveness *liveness, const struct rendezvous_settings *settings,

@@ -6,9 +6,10 @@ enum {
   LAST_ERROR_MS = 2000,
   MOST_DOUBLINGS = 16,
   FEW = 8,
+  CROWD = 256,
   SPREAD_MS = 300,
-  TURN_MS = 300,
-  TURN_TRIPS = 4
+  TURN_MS = 60000,
+
 };
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -50,12 +51,20 @@ int64_t pace_after_loss(struct pace *pace, const struct rendezvous_settings *set
   return pace_jitter(pace, has_heartbeat ? least(window, settings->keep_alive_interval / 2) : window);
 }
 
-int64_t pace_turn(const struct rendezvous_settings *settings) { return settings->keep_alive_interval / 2; }
+int64_t pace_turn(const struct rendezvous_settings *settings, bool has_heartbeat) {
+  return has_heartbeat ? rendezvous_dead_time(settings) / 3 : TURN_MS;
+}
 
 int64_t pace_after_error(struct pace *pace) {
   const int64_t window = least((int64_t)FIRST_ERROR_MS << pace->errors, LAST_ERROR_MS);
   if (pace->errors < MOST_DOUBLINGS) pace->errors++;
   return window / 2 + pace_jitter(pace, window / 2);
+}
+
+int64_t pace_keep_alive(const struct rendezvous_settings *settings, const struct rendezvous_state *state) {
+  const int64_t interval = settings->keep_alive_interval, slowest = rendezvous_dead_time(settings) * 3 / 5;
+  const int64_t wanted = interval + interval * (int64_t)state->count / CROWD;
+  return state->count <= CROWD || wanted < interval ? interval : most(interval, least(wanted, slowest));
 }
 
 int64_t pace_rest(const struct rendezvous_settings *settings, const struct rendezvous_state *state) {

@@ -34,11 +34,16 @@ int64_t pace_before_join(struct pace *pace, const struct rendezvous_settings *se
 int64_t pace_after_loss(struct pace *pace, const struct rendezvous_settings *settings,
                         const struct rendezvous_state *state, bool has_heartbeat);
 
-/* How long to wait for our turn to write, where nodes can take turns, before we try all the same. */
-int64_t pace_turn(const struct rendezvous_settings *settings);
+/* How long to wait for our turn to write, where nodes can take turns, before we try all the same. Who has no heartbeat
+ * to renew can wait: whoever does not makes those lose who do. */
+int64_t pace_turn(const struct rendezvous_settings *settings, bool has_heartbeat);
 
 /* How long to wait after the store failed. */
 int64_t pace_after_error(struct pace *pace);
+
+/* How often to renew our heartbeat. Each is a swap of the whole state, so that the work of n nodes grows with n * n: a
+ * large crowd beats less often, as far as the dead time leaves room. */
+int64_t pace_keep_alive(const struct rendezvous_settings *settings, const struct rendezvous_state *state);
 
 /* How long not to listen for changes: each heartbeat of each of n nodes is one, and to tell all n of each would cost
  * n * n. Who gathers wants to know soon. */

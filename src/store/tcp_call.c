@@ -144,11 +144,25 @@ static int cancel_wait(struct tcp_store *tcp, struct store_call *call) {
   return error_set(call->error, RDZV_E_TIMEOUT, "timed out after %lld ms", (long long)call->timeout_ms);
 }
 
+/* A wait that only this call's own flag ended: the connection is worth more than the moment that taking it back costs.
+ * Its answer, if it crossed with that, counts. */
+static int take_back(struct tcp_store *tcp, struct store_call *call) {
+  rdzv_error canceled = *call->error;
+  struct store_call own = *call;
+  own.cancel = &tcp->base.cancel;
+  const int result = cancel_wait(tcp, &own);
+  if (result != RDZV_E_TIMEOUT) return result;
+  tcp->taken_back = true;
+  *call->error = canceled;
+  return RDZV_E_CANCELED;
+}
+
 int tcp_blocking_answer(struct tcp_store *tcp, const char *fields, uint64_t items, deadline until,
                         struct store_call *call) {
   int result = receive_status(tcp, until, call);
   if (result == WIRE_CANCELED_BYTE) return error_set(call->error, RDZV_E_PROTOCOL, "an answer out of turn");
   if (result == RDZV_E_TIMEOUT) result = cancel_wait(tcp, call);
+  if (result == RDZV_E_CANCELED && !cancel_raised(&tcp->base.cancel)) result = take_back(tcp, call);
   return result < 0 ? result : tcp_more(tcp, fields, items, call);
 }
 
@@ -196,10 +210,11 @@ static int open_connection(struct tcp_store *tcp, struct store_call *call) {
 }
 
 static int try_on_open(struct tcp_store *tcp, tcp_attempt *attempt, void *args, struct store_call *call) {
-  tcp->conn.sent = false;
+  tcp->conn.sent = tcp->taken_back = false;
   const int result = attempt(tcp, args, call);
   const bool in_order = result == 0 || result == RDZV_E_TIMEOUT || result == RDZV_E_EMPTY ||
-                        result == RDZV_E_NOT_A_NUMBER || result == RDZV_E_UNSUPPORTED;
+                        result == RDZV_E_NOT_A_NUMBER || result == RDZV_E_UNSUPPORTED ||
+                        (result == RDZV_E_CANCELED && tcp->taken_back);
   if (!in_order) tcp_conn_drop(&tcp->conn);
   return result;
 }

@@ -15,8 +15,9 @@ struct tcp_store {
   rdzv_store base;
   struct tcp_conn conn; /* of the call whose turn it is, and so is what follows */
   rdzv_tcp_options options;
-  int64_t began;  /* the call under way */
-  deadline until; /* for all that it does but wait for a key */
+  int64_t began;   /* the call under way */
+  deadline until;  /* for all that it does but wait for a key */
+  bool taken_back; /* its wait, when it was canceled: the connection is in order */
 
   /* Held for moments only. It guards whose turn it is, and what is known of the server for those who ask meanwhile. */
   pthread_mutex_t lock;
