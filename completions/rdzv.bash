@@ -2,19 +2,26 @@
 # bash completion for rdzv
 _rdzv() {
   local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
-  local words=
+  local words='' rendezvous='--rdzv-backend --rdzv-endpoint --rdzv-id --rdzv-conf --event-log --log-level'
   if [ "$COMP_CWORD" -eq 1 ]; then
-    words="serve store --help --version"
+    words="join status close serve store --help --version"
+  elif [ "$command" = join ] && [[ " ${COMP_WORDS[*]:2:COMP_CWORD-2} " == *" -- "* ]]; then
+    mapfile -t COMPREPLY < <(compgen -c -f -- "$cur")
+    return
   else
     case "$prev" in
-      --port-file | --file)
+      --port-file | --file | --event-log)
         mapfile -t COMPREPLY < <(compgen -f -- "$cur")
         return
         ;;
       --log-level) words="off error warning info debug" ;;
       --dialect) words="auto v1 v2 rdzv" ;;
+      --rdzv-backend) words="c10d static" ;;
       *)
         case "$command" in
+          join) words="$rendezvous --nnodes --local-addr --once --help --" ;;
+          status) words="$rendezvous --json --watch --help" ;;
+          close) words="$rendezvous --reason --help" ;;
           serve)
             words="--bind --port --port-file --max-connections --max-key-bytes --max-value-bytes --max-keys --max-memory
               --request-timeout --idle-timeout --log-level --help"

@@ -34,9 +34,11 @@ typedef struct rdzv_registry rdzv_registry;
  *     store_type              tcp   tcp, or file: the endpoint is a path then
  *     is_host         (found out)   true, false: whether this process serves the store
  *     read_timeout             60   for one request to the store
- *     dialect                auto   v1, v2, rdzv: what the store's server speaks, where it does not show
- * (PyTorch 2.2-2.4) use_libuv                     taken for torchrun's sake, and without effect backend static: rank of
- * this node; must be given timeout                 600   for reaching the store
+ *     dialect                auto   v1, v2, rdzv: what the server speaks, where it does not show (PyTorch 2.2 to 2.4)
+ *     use_libuv                     taken for torchrun's sake, and without effect
+ *   backend static:
+ *     rank                          of this node; must be given
+ *     timeout                 600   for reaching the store
  */
 typedef struct rdzv_params {
   size_t size;

@@ -56,11 +56,11 @@ static int decode(struct c10d *cell, rdzv_bytes text, rdzv_value *out, rdzv_erro
   bool valid = true;
   cell->len = text.len;
   if (!is_sentinel(text) && !base64_decode(text, &state, &valid)) return error_no_memory(error);
+  const bool copied = valid && value_copy(out, state.data, state.len);
+  buf_free(&state);
   if (!valid)
     return error_set(error, RDZV_E_CORRUPT, "the state of the rendezvous under '%s' is corrupt: it is not base64",
                      cell->key);
-  const bool copied = value_copy(out, state.data, state.len);
-  buf_free(&state);
   return copied ? 0 : error_no_memory(error);
 }
 
@@ -410,12 +410,13 @@ static const rdzv_backend_ops version_ops = {
 static int put_sentinel(struct c10d *cell, rdzv_error *error) {
   rdzv_value text;
   bool first = false;
-  uint64_t version;
+  uint64_t version = 0;
   const int result = cell->versions
                          ? rdzv_store_compare_set_version(cell->store, key_of(cell), 0, rdzv_str(C10D_SENTINEL), &first,
                                                           &text, &version, error)
                          : read_text(cell, &text, error);
   if (result < 0) return result;
+  if (cell->versions && (first || is_sentinel(rdzv_value_bytes(&text)))) cell->blank = version;
   rdzv_value_free(&text);
   if (first) c10d_end_turn(&cell->base);
   return 0;

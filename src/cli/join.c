@@ -71,8 +71,8 @@ static int one_round(struct rendezvous *rendezvous, const struct settings *setti
   rdzv_result *result = NULL;
   int code = next(rendezvous, &result);
   if (result && code == EXIT_YES && *argv) code = run_command(me, result, argv);
+  if (!settings->once && result) leave(rendezvous);
   rdzv_result_free(result);
-  if (!settings->once) leave(rendezvous);
   return code;
 }
 
@@ -89,7 +89,7 @@ int cmd_join(int argc, char **argv) {
     code = one_round(&rendezvous, &settings, argv + rest);
   } else {
     code = rounds(&rendezvous);
-    leave(&rendezvous);
+    if (code == EXIT_YES) leave(&rendezvous); /* else there is nothing to leave, or no way to */
   }
   rendezvous_close(&rendezvous);
   return code;

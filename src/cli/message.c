@@ -36,6 +36,7 @@ int exit_code_of(int error_code) {
     case RDZV_E_CONNECTION:
     case RDZV_E_ADDRESS:
     case RDZV_E_PROTOCOL:
+    case RDZV_E_IN_USE:
     case RDZV_E_STOPPED: return EXIT_CONNECT;
     case RDZV_E_TIMEOUT: return EXIT_TIMEOUT;
     case RDZV_E_CLOSED: return EXIT_CLOSED;

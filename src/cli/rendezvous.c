@@ -16,18 +16,34 @@
 static volatile sig_atomic_t caught, child;
 static int signal_pipe[2] = {-1, -1};
 
-static void on_signal(int signal) {
+/* A second one ends the process in the usual way, unless there is a child to decide. What a terminal sends, it sends to
+ * the child by itself. */
+static void on_signal(int number, siginfo_t *info, void *context) {
+  (void)context;
   const int saved = errno;
-  caught = signal;
-  if (child > 0) kill(child, signal);
+  if (caught && child <= 0) {
+    signal(number, SIG_DFL);
+    raise(number);
+  }
+  caught = number;
+  if (child > 0 && info->si_code != SI_KERNEL) kill(child, number);
   if (write(signal_pipe[1], "x", 1) < 0) { /* it is full, which is as good */
   }
   errno = saved;
 }
 
+/* Where stdin is closed, a descriptor can be 0, which means none to the library. */
+static bool move_up(int *fd) {
+  const int moved = fcntl(*fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  if (moved < 0) return false;
+  close(*fd);
+  *fd = moved;
+  return true;
+}
+
 int rendezvous_catch_signals(const char *command) {
-  const struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-  if (pipe2(signal_pipe, O_CLOEXEC | O_NONBLOCK) < 0) {
+  const struct sigaction action = {.sa_sigaction = on_signal, .sa_flags = SA_RESTART | SA_SIGINFO};
+  if (pipe2(signal_pipe, O_CLOEXEC | O_NONBLOCK) < 0 || !move_up(&signal_pipe[0]) || !move_up(&signal_pipe[1])) {
     complain(command, "cannot make a pipe: %s", strerror(errno));
     return EXIT_IO;
   }

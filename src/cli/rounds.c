@@ -76,7 +76,8 @@ static int print_status_table(const char *command, const rdzv_status *status, co
   if (status->exists) {
     printf("rendezvous '%s': round %lld, %s%s\n", run_id, (long long)status->round, status->phase,
            status->closed && status->complete ? " (the round is complete)" : "");
-    printf("%zu participants, %zu waiting, %zu spares", status->participants, status->waiting, status->spares);
+    printf("%zu participant%s, %zu waiting, %zu spare%s", status->participants, status->participants == 1 ? "" : "s",
+           status->waiting, status->spares, status->spares == 1 ? "" : "s");
     if (status->deadline_left_ms >= 0)
       printf("; the last call ends in %.1f s", (double)status->deadline_left_ms / 1000);
     printf("\n");

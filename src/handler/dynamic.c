@@ -166,7 +166,7 @@ static int join(struct dynamic *handler, rdzv_result **out, rdzv_error *error) {
   events_flush(&handler->events);
   begin_ask(handler, DYNAMIC_JOIN);
   int result = end_ask(handler, "join the rendezvous", until, &handler->base.cancel, error);
-  if (result == RDZV_E_CLOSED) add_reason(handler, error);
+  if (result == RDZV_E_CLOSED || result == RDZV_E_GRACEFUL_EXIT) add_reason(handler, error);
   if (result < 0) {
     give_up(handler);
     return result;

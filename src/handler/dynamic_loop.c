@@ -141,8 +141,10 @@ static void note_store(struct dynamic *handler, const struct engine_event *event
   const bool failed = event->kind == ENGINE_STORE_ERROR;
   if (event->kind != ENGINE_STATE_READ && event->kind != ENGINE_SWAP_WON && event->kind != ENGINE_SWAP_LOST && !failed)
     return;
-  if (failed && !handler->store_failed)
+  if (failed && !handler->store_failed) {
+    log_line(&handler->base.log, RDZV_LOG_WARNING, "the store of the rendezvous fails: %s", event->error->message);
     events_note(&handler->events, RDZV_NODE_RUNNING, -1, -1, "the store fails: %s", event->error->message);
+  }
   if (!failed && handler->store_failed) events_note(&handler->events, RDZV_NODE_RUNNING, -1, -1, "the store is back");
   handler->store_failed = failed;
   if (failed)

@@ -38,13 +38,9 @@ void events_free(struct events *events) {
   pthread_mutex_destroy(&events->telling);
 }
 
-static rdzv_log_level level_of(rdzv_node_state state) {
-  return state == RDZV_NODE_FAILED ? RDZV_LOG_WARNING : RDZV_LOG_INFO;
-}
-
 /* Without memory for it, it is not told. */
 void events_note(struct events *events, rdzv_node_state state, int64_t round, int64_t rank, const char *format, ...) {
-  if (!events->on_event && !log_on(&events->log, level_of(state))) return;
+  if (!events->on_event && !log_on(&events->log, RDZV_LOG_INFO)) return;
   struct noted_event *noted = calloc(1, sizeof *noted);
   if (!noted) return;
   va_list args;
@@ -80,7 +76,7 @@ void events_flush(struct events *events) {
   struct noted_event *noted;
   pthread_mutex_lock(&events->telling);
   while ((noted = take_first(events))) {
-    log_line(&events->log, level_of(noted->event.state), "%s: %s", events->node, noted->message);
+    log_line(&events->log, RDZV_LOG_INFO, "%s: %s", events->node, noted->message);
     if (events->on_event) events->on_event(events->user, &noted->event);
     free(noted);
   }

@@ -5,6 +5,7 @@
 #include "base/nearest.h"
 #include "base/options.h"
 #include "handler/handler.h"
+#include "state/utf8.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -96,6 +97,8 @@ int params_check(const rdzv_params *from, rdzv_params *to, rdzv_error *error) {
   if (to->local_addr && strlen(to->local_addr) > MAX_ADDR)
     return error_set(error, RDZV_E_INVALID, "local_addr has %zu bytes: at most %d are taken", strlen(to->local_addr),
                      MAX_ADDR);
+  if (!utf8_is_valid(rdzv_str(to->run_id)) || (to->local_addr && !utf8_is_valid(rdzv_str(to->local_addr))))
+    return error_set(error, RDZV_E_INVALID, "the run id or local_addr is not UTF-8");
   return check_nodes(to, error);
 }
 

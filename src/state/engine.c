@@ -38,6 +38,7 @@ static void ask(struct engine *engine, enum engine_wish wish, int64_t deadline) 
   engine->wish = wish;
   engine->wish_deadline = deadline;
   engine->store_error.code = 0; /* of before */
+  engine->too_late.text[0] = '\0';
 }
 
 static void stop(struct engine *engine) {

@@ -25,6 +25,7 @@
 #include "state/last_call.h"
 #include "state/liveness.h"
 #include "state/pace.h"
+#include "state/report.h"
 
 enum engine_event_kind {
   ENGINE_ASK_JOIN,    /* join the next round; a member leaves its round first */
@@ -116,6 +117,7 @@ struct engine {
 
   enum engine_wish wish;
   int64_t wish_deadline;
+  struct report too_late; /* who was there when the deadline passed; "" before */
   bool closing;
   int64_t close_deadline;
 

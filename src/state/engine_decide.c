@@ -33,8 +33,9 @@ static void fail_by_action(struct engine *engine, const struct rendezvous_contex
                            struct engine_update *update, enum engine_event_kind asked, enum rendezvous_action action) {
   enum engine_why why = ENGINE_WHY_TIMEOUT;
   if (action == ACTION_ERROR_TIMEOUT) {
-    const struct report report =
-        report_joined(&engine->state, context->settings, &engine->liveness, context->now.mono_ms);
+    struct report report = engine->too_late; /* with ourselves in it, who have been taken out meanwhile */
+    if (!report.text[0])
+      report = report_joined(&engine->state, context->settings, &engine->liveness, context->now.mono_ms);
     error_set(&update->error, RDZV_E_TIMEOUT, "the time to %s is over: %s", wish_name(asked), report.text);
   } else {
     const bool spare = action == ACTION_ERROR_GRACEFUL_EXIT;
@@ -176,6 +177,8 @@ static int write_state(struct engine *engine, struct rendezvous_context *context
                        struct engine_update *update, rdzv_error *error) {
   const bool joins = !engine->closing && (engine->wish == WISH_EXIT || engine->wish == WISH_JOIN);
   engine->came_back = false;
+  if (joins && is_removal(action) && context->now.mono_ms > engine->wish_deadline)
+    engine->too_late = report_joined(&engine->state, context->settings, &engine->liveness, context->now.mono_ms);
   int result = rendezvous_apply(context, action, error);
   if (action == ACTION_REMOVE_FROM_REDUNDANCY_LIST && joins)
     engine->wish_deadline = context->now.mono_ms + context->settings->join_timeout;

@@ -51,6 +51,12 @@ class Examples(rdzvtest.Case):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("the waiting client got: 10.0.0.7:29500", done.stdout)
 
+    def test_the_demonstration_of_the_rendezvous_runs(self):
+        done = subprocess.run([os.path.join(rdzvtest.SOURCE, "examples", "rendezvous-demo"), rdzvtest.RDZV],
+                              capture_output=True, text=True, timeout=rdzvtest.DEADLINE, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("every round had the ranks that it must have", done.stdout)
+
     def test_the_shell_examples_of_the_readme_run(self):
         """Lines that begin with `$ rdzv store` print what stands below them."""
         server = self.serve()
@@ -66,7 +72,7 @@ class Examples(rdzvtest.Case):
 
 
 class Options(unittest.TestCase):
-    COMMANDS = ("serve", "store")
+    COMMANDS = ("join", "status", "close", "serve", "store")
 
     @staticmethod
     def of_help(command):
@@ -88,17 +94,67 @@ class Options(unittest.TestCase):
         page = read("man", "rdzv-store.1").replace("\\-", "-").split(".SH OPERATIONS")[1].split(".SH EXIT")[0]
         self.assertEqual(set(re.findall(r'^\.BI? "?([a-z-]+)', page, re.M)) - {"-"}, self.operations())
 
+    @staticmethod
+    def of_bash(command):
+        """What the completion offers, with -- before the cursor."""
+        script = (f". {os.path.join(rdzvtest.SOURCE, 'completions', 'rdzv.bash')}; COMP_WORDS=(rdzv {command} --); "
+                  'COMP_CWORD=2; _rdzv; echo "${COMPREPLY[@]}"')
+        words = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout.split()
+        return {word[2:] for word in words} - {""}
+
+    @staticmethod
+    def of_zsh(command):
+        text = read("completions", "_rdzv")
+        shared = re.search(r"rendezvous=\((.*?)\n  \)", text, re.S)[1]
+        block = re.search(rf"^    {command}\)(.*?);;", text, re.M | re.S)[1].replace("$rendezvous", shared)
+        return set(re.findall(r"""['"]--([a-z-]+)\[""", block))
+
+    @staticmethod
+    def of_fish(command):
+        text = read("completions", "rdzv.fish")
+        shared = re.search(r"^set -l rendezvous ('.*')$", text, re.M)[1]
+        found = {"help"}
+        for condition, option in re.findall(r"^complete -c rdzv -n (\S+|'.*?') -l ([a-z-]+)",
+                                            text.replace("$rendezvous", shared), re.M):
+            if command in condition.strip("'").split():
+                found.add(option)
+        return found
+
     def test_completions_have_the_options_of_help(self):
-        options = set().union(*(self.of_help(command) for command in self.COMMANDS))
-        bash = set(re.findall(r"--([a-z-]+)", read("completions", "rdzv.bash")))
-        zsh = set(re.findall(r"'--([a-z-]+)\[", read("completions", "_rdzv")))
-        fish = set(re.findall(r"^complete .* -l ([a-z-]+)", read("completions", "rdzv.fish"), re.M))
-        self.assertEqual(bash - {"version"}, options)
-        self.assertEqual(zsh, options)
-        self.assertEqual(fish - {"version"}, options)
+        for command in self.COMMANDS:
+            for shell, offered in (("bash", self.of_bash), ("zsh", self.of_zsh), ("fish", self.of_fish)):
+                with self.subTest(command=command, shell=shell):
+                    self.assertEqual(offered(command), self.of_help(command))
         for name in ("rdzv.bash", "_rdzv", "rdzv.fish"):
             for operation in self.operations():
                 self.assertIn(operation, read("completions", name), name)
+
+    def test_all_commands_are_told_of_everywhere(self):
+        text = subprocess.run([rdzvtest.RDZV, "--help"], capture_output=True, text=True, check=True).stdout
+        self.assertEqual(set(re.findall(r"^  ([a-z]+) ", text, re.M)), set(self.COMMANDS))
+        page = read("man", "rdzv.1").replace("\\-", "-")
+        self.assertEqual(set(re.findall(r"^\.BR rdzv-([a-z]+) \(1\)$", page, re.M)), set(self.COMMANDS))
+        self.assertEqual(set(re.findall(r"^\.BR rdzv-([a-z]+) \(1\),$", page, re.M)), set(self.COMMANDS))
+        in_order = " ".join(re.findall(r"^  ([a-z]+) ", text, re.M))
+        self.assertIn(f'words="{in_order} --help', read("completions", "rdzv.bash"))
+        self.assertIn(f"({in_order} --help", read("completions", "_rdzv"))
+        fish = re.findall(r"-n __fish_use_subcommand -a ([a-z]+) -d '(.*)'", read("completions", "rdzv.fish"))
+        self.assertEqual(fish, re.findall(r"^  ([a-z]+) +(.*)", text, re.M))
+
+    def test_the_man_page_has_the_exit_codes_of_the_code(self):
+        codes = set(re.findall(r"^  EXIT_\w+ = (\d+)", read("src", "cli", "cli.h"), re.M))
+        page = read("man", "rdzv.1").split(".SH EXIT STATUS")[1].split(".SH ")[0]
+        self.assertEqual(set(re.findall(r"^\.B (\d+)$", page, re.M)), codes)
+
+    def test_the_man_page_has_the_options_of_rdzv_conf_with_their_defaults(self):
+        types = dict(re.findall(r'^    \{"([a-z_]+)", CONF_([A-Z]+),', read("src", "handler", "conf.c"), re.M))
+        numbers = dict(re.findall(r"^    \.([a-z_]+) = (\d+),", read("src", "handler", "conf.c"), re.M))
+        page = read("man", "rdzv-join.1").split(".SH CONFIGURATION")[1].split(".SH ")[0]
+        documented = dict(re.findall(r'^\.TP\n\.BR? ([a-z_]+)(?: " \((.*)\)")?$', page, re.M))
+        self.assertEqual(set(documented), set(types))
+        self.assertGreater(len(numbers), 7)
+        for name, number in numbers.items():
+            self.assertEqual(int(number), int(documented[name]) * (1000 if types[name] == "SECONDS" else 1), name)
 
     def test_man_pages_are_well_formed(self):
         for page in os.listdir(os.path.join(rdzvtest.SOURCE, "man")):
@@ -108,10 +164,12 @@ class Options(unittest.TestCase):
             self.assertEqual((done.returncode, done.stderr), (0, ""), page)
 
     def test_the_bash_completion_completes(self):
-        script = (f". {os.path.join(rdzvtest.SOURCE, 'completions', 'rdzv.bash')}; COMP_WORDS=(rdzv store --ti); "
-                  'COMP_CWORD=2; _rdzv; echo "${COMPREPLY[@]}"')
-        self.assertEqual(subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout,
-                         "--timeout\n")
+        for words, offered in (("rdzv store --ti", "--timeout"), ("rdzv j", "join"), ("rdzv join --nn", "--nnodes"),
+                               ("rdzv close --rdzv-backend st", "static"), ("rdzv status --log-level deb", "debug")):
+            script = (f". {os.path.join(rdzvtest.SOURCE, 'completions', 'rdzv.bash')}; COMP_WORDS=({words}); "
+                      'COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _rdzv; echo "${COMPREPLY[@]}"')
+            done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+            self.assertEqual(done.stdout, offered + "\n", words)
 
 
 class Wire(unittest.TestCase):

@@ -115,7 +115,8 @@ static void own_address(const char *host, char out[HOST_NAME_SIZE]) {
   host_own_address(&endpoint, deadline_after(5000), NULL, out);
 }
 
-/* Who is met on loopback is reached there; who is met elsewhere, by an address that is not loopback, if there is one. */
+/* Who is met on loopback is reached there; who is met elsewhere, by an address that is not loopback, if there is one.
+ */
 static void test_the_own_address_is_one_that_the_endpoint_can_reach(void **state) {
   (void)state;
   char out[HOST_NAME_SIZE], ip[INET6_ADDRSTRLEN], name[HOST_NAME_SIZE];

@@ -57,6 +57,8 @@ class Install(rdzvtest.Case):
         files = {os.path.relpath(os.path.join(folder, name), self.prefix)
                  for folder, _, names in os.walk(self.prefix) for name in names}
         for name in ("bin/rdzv", "include/rdzv/rdzv.h", "include/rdzv/store.h", "include/rdzv/server.h",
+                     "include/rdzv/handler.h", "include/rdzv/params.h", "include/rdzv/backend.h", "include/rdzv/event.h",
+                     "share/man/man1/rdzv-join.1", "share/man/man1/rdzv-status.1", "share/man/man1/rdzv-close.1",
                      "share/man/man1/rdzv.1", "share/man/man1/rdzv-serve.1", "share/man/man1/rdzv-store.1",
                      "share/man/man3/librdzv.3", "share/bash-completion/completions/rdzv",
                      "share/zsh/site-functions/_rdzv", "share/fish/vendor_completions.d/rdzv.fish"):

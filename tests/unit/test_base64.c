@@ -36,8 +36,14 @@ static void test_the_vectors_of_the_rfc(void **state) {
   (void)state;
   static const struct {
     const char *bytes, *text;
-  } vectors[] = {{"", ""},           {"f", "Zg=="},         {"fo", "Zm8="},           {"foo", "Zm9v"},
-                 {"foob", "Zm9vYg=="}, {"fooba", "Zm9vYmE="}, {"foobar", "Zm9vYmFy"}, {"canimadam", "Y2FuaW1hZGFt"}};
+  } vectors[] = {{"", ""},
+                 {"f", "Zg=="},
+                 {"fo", "Zm8="},
+                 {"foo", "Zm9v"},
+                 {"foob", "Zm9vYg=="},
+                 {"fooba", "Zm9vYmE="},
+                 {"foobar", "Zm9vYmFy"},
+                 {"canimadam", "Y2FuaW1hZGFt"}};
   for (size_t i = 0; i < COUNT_OF(vectors); i++) {
     assert_encodes(rdzv_str(vectors[i].bytes), vectors[i].text);
     assert_decodes(vectors[i].text, rdzv_str(vectors[i].bytes));
@@ -79,13 +85,14 @@ static void test_every_byte_that_is_no_digit_is_refused(void **state) {
 static void test_every_invalid_form_is_refused(void **state) {
   (void)state;
   static const char *const invalid[] = {
-      "A",     "AA",    "AAA",       "AAAAA",     "AAAAAA", "AAAAAAA",    /* not whole */
-      "=",     "==",    "===",       "====",      "A===",   "AAAA====",   /* too much padding */
-      "=AAA",  "A=AA",  "AA=A",      "=A==",      "A=A=",   "A==A",       /* padding inside */
-      "Zg==Zg==", "Zm8=Zm8=",        "Zg==AAAA",  "Zm8=AAAA",             /* padding before the end */
-      "Zh==",  "Zk==",  "Z/==",      "Zm9=",      "Zm+=",   "AB==", "AAB=", /* bits beyond the last byte */
-      "Zm9v\n", "Zm9v\r\nZm9v", " Zm9v", "Zm9v ", "Zm9vZm9\n",            /* line ends and blanks */
-      "Zm9-",  "Zm9_",                                                    /* the alphabet for addresses */
+      "A",        "AA",           "AAA",      "AAAAA",    "AAAAAA",    "AAAAAAA",  /* not whole */
+      "=",        "==",           "===",      "====",     "A===",      "AAAA====", /* too much padding */
+      "=AAA",     "A=AA",         "AA=A",     "=A==",     "A=A=",      "A==A",     /* padding inside */
+      "Zg==Zg==", "Zm8=Zm8=",     "Zg==AAAA", "Zm8=AAAA",                          /* padding before the end */
+      "Zh==",     "Zk==",         "Z/==",     "Zm9=",     "Zm+=",      "AB==",
+      "AAB=",                                                          /* bits beyond the last byte */
+      "Zm9v\n",   "Zm9v\r\nZm9v", " Zm9v",    "Zm9v ",    "Zm9vZm9\n", /* line ends and blanks */
+      "Zm9-",     "Zm9_",                                              /* the alphabet for addresses */
   };
   for (size_t i = 0; i < COUNT_OF(invalid); i++) assert_invalid(invalid[i], strlen(invalid[i]));
 }
@@ -116,7 +123,10 @@ static void test_random_bytes_of_every_length_come_back(void **state) {
     random ^= random << 13, random ^= random >> 7, random ^= random << 17;
     bytes[i] = (unsigned char)random;
   }
-  for (size_t len = 0; len <= LARGE; len = len < 300 ? len + 1 : len == LARGE - 1 ? LARGE : len < LARGE ? LARGE - 1 : len + 1) {
+  for (size_t len = 0; len <= LARGE; len = len < 300          ? len + 1
+                                           : len == LARGE - 1 ? LARGE
+                                           : len < LARGE      ? LARGE - 1
+                                                              : len + 1) {
     struct buf text = {0}, back = {0};
     bool valid = false;
     assert_true(base64_encode((rdzv_bytes){bytes, len}, &text));

@@ -36,6 +36,7 @@ static void assert_defaults(const struct conf *conf) {
   assert_int_equal(conf->store_type, C10D_TCP);
   assert_int_equal(conf->is_host, C10D_FIND_OUT);
   assert_int_equal(conf->read_timeout, 60000);
+  assert_int_equal(conf->dialect, RDZV_DIALECT_AUTO);
   assert_int_equal(conf->rank, -1);
   assert_int_equal(conf->timeout, 600000);
 }
@@ -71,8 +72,8 @@ static void test_times_are_seconds(void **state) {
   static const struct {
     const char *value;
     int64_t ms;
-  } values[] = {{"1", 1000}, {"600", 600000}, {"0.5", 500},   {".25", 250},        {"1.", 1000},
-                {"2e1", 20000}, {"0.001", 1}, {"0.0014", 1}, {"1.0006", 1001}, {"1000000000", 1000000000000}};
+  } values[] = {{"1", 1000},    {"600", 600000}, {"0.5", 500},  {".25", 250},     {"1.", 1000},
+                {"2e1", 20000}, {"0.001", 1},    {"0.0014", 1}, {"1.0006", 1001}, {"1000000000", 1000000000000}};
   for (size_t t = 0; t < COUNT_OF(times); t++)
     for (size_t v = 0; v < COUNT_OF(values); v++) {
       char text[80];
@@ -89,7 +90,7 @@ static void test_times_are_seconds(void **state) {
 
 static void test_what_is_no_positive_time_is_refused(void **state) {
   (void)state;
-  static const char *const values[] = {"0",   "-1",  "-0.5", "0.0001", "abc",  "1s",  "1 2", "0x",   "nan",
+  static const char *const values[] = {"0",   "-1",   "-0.5", "0.0001", "abc",  "1s",  "1 2", "0x",   "nan",
                                        "inf", "-inf", "1e10", "1e999",  "1..2", "+-1", "--1", "true", "10:00"};
   for (size_t t = 0; t < COUNT_OF(times); t++)
     for (size_t v = 0; v < COUNT_OF(values); v++) {
@@ -115,16 +116,18 @@ static void test_counts_and_ranks_are_whole_numbers(void **state) {
   for (size_t v = 0; v < COUNT_OF(values); v++) {
     char text[80], sentence[160];
     snprintf(text, sizeof text, "keep_alive_max_attempt=%s", values[v]);
-    snprintf(sentence, sizeof sentence, "option 'keep_alive_max_attempt' is '%s': it takes a positive whole number",
-             values[v]);
+    snprintf(sentence, sizeof sentence,
+             "option 'keep_alive_max_attempt' is '%s': it takes a positive whole number, at most 1000000", values[v]);
     assert_refused(text, ALL, sentence);
     snprintf(text, sizeof text, "rank=%s", values[v]);
     snprintf(sentence, sizeof sentence, "option 'rank' is '%s': it takes a whole number that is not negative",
              values[v]);
     assert_refused(text, ALL, sentence);
   }
+  assert_refused("keep_alive_max_attempt=1000001", ALL,
+                 "option 'keep_alive_max_attempt' is '1000001': it takes a positive whole number, at most 1000000");
   assert_refused("keep_alive_max_attempt=0", ALL,
-                 "option 'keep_alive_max_attempt' is '0': it takes a positive whole number");
+                 "option 'keep_alive_max_attempt' is '0': it takes a positive whole number, at most 1000000");
 }
 
 /* So many intervals are multiplied with their length: the product must be a time, too. */
@@ -164,6 +167,14 @@ static void test_choices_are_taken_in_any_case(void **state) {
   assert_refused("rank_order=torch|stable", ALL,
                  "option 'rank_order' is 'torch|stable': it takes torch|stable|natural");
   assert_refused("rank_order=tor", ALL, "option 'rank_order' is 'tor': it takes torch|stable|natural");
+  static const char *const dialects[] = {"dialect=auto", "dialect=v1", "dialect=V2", "dialect=rdzv"};
+  for (int i = 0; i < 4; i++) {
+    struct conf conf = parse(dialects[i], ALL);
+    assert_int_equal(conf.dialect, i); /* enum rdzv_dialect */
+    conf_free(&conf);
+  }
+  assert_refused("dialect=v3", ALL, "option 'dialect' is 'v3': it takes auto|v1|v2|rdzv");
+  assert_refused("dialect=v1", CONF_DYNAMIC, "option 'dialect' is none of this backend");
   assert_refused("store_type=hash", ALL, "option 'store_type' is 'hash': it takes tcp|file");
 }
 

@@ -2,8 +2,8 @@
 #include "base/nearest.h"
 #include "unit.h"
 
-static const char *const names[] = {"join_timeout", "last_call_timeout", "close_timeout", "is_host", "rank",
-                                    "rank_order",   "read_timeout",      "store_type"};
+static const char *const names[] = {"join_timeout", "last_call_timeout", "close_timeout", "is_host",
+                                    "rank",         "rank_order",        "read_timeout",  "store_type"};
 
 static const char *near(const char *given) { return nearest_name(given, names, COUNT_OF(names)); }
 
@@ -12,10 +12,12 @@ static void test_a_slip_is_found(void **state) {
   (void)state;
   static const struct {
     const char *given, *meant;
-  } slips[] = {{"join_timeot", "join_timeout"},  {"join_timeoutt", "join_timeout"}, {"joim_timeout", "join_timeout"},
-               {"jion_timeout", "join_timeout"}, {"jointimeout", "join_timeout"},   {"Join_timeout", "join_timeout"},
-               {"join-timeout", "join_timeout"}, {"ishost", "is_host"},             {"is_hosts", "is_host"},
-               {"ranc", "rank"},                 {"store_typ", "store_type"},       {"xstore_type", "store_type"},
+  } slips[] = {{"join_timeot", "join_timeout"},  {"join_timeoutt", "join_timeout"},
+               {"joim_timeout", "join_timeout"}, {"jion_timeout", "join_timeout"},
+               {"jointimeout", "join_timeout"},  {"Join_timeout", "join_timeout"},
+               {"join-timeout", "join_timeout"}, {"ishost", "is_host"},
+               {"is_hosts", "is_host"},          {"ranc", "rank"},
+               {"store_typ", "store_type"},      {"xstore_type", "store_type"},
                {"rank_ordr", "rank_order"},      {"rank", "rank"}};
   for (size_t i = 0; i < COUNT_OF(slips); i++) {
     const char *found = near(slips[i].given);
@@ -37,7 +39,8 @@ static void test_the_nearest_is_taken(void **state) {
 /* Another word is no slip, however short the names are. */
 static void test_another_word_has_nothing_near(void **state) {
   (void)state;
-  static const char *const others[] = {"", "x", "host", "protocol", "timeout", "keep_alive", "ab", "rxyz", "____________"};
+  static const char *const others[] = {"",           "x",  "host", "protocol",    "timeout",
+                                       "keep_alive", "ab", "rxyz", "____________"};
   for (size_t i = 0; i < COUNT_OF(others); i++)
     if (near(others[i])) fail_msg("'%s' is taken for '%s'", others[i], near(others[i]));
   assert_null(nearest_name("rank", NULL, 0));

@@ -181,11 +181,11 @@ static void test_a_lost_swap_backs_off(void **unused) {
   end(world);
 }
 
-/* A heartbeat that is overdue by half the dead time tries again at once, however often it loses. */
+/* A heartbeat that is overdue by two thirds of the dead time tries again at once, however often it loses. */
 static void test_an_overdue_heartbeat_does_not_back_off(void **unused) {
   (void)unused;
   struct world *world = joined();
-  pass(world, 7501);
+  pass(world, 10001);
   ask(world, ENGINE_TIMER);
   assert_int_equal(world->update.request, ENGINE_READ);
   answer(world, ENGINE_STATE_READ);

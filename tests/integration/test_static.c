@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The static rendezvous: each node is told its rank, rank 0 serves the store, and nothing ever happens. */
+#include "nodes.h"
+
+/* A port that is free now; a test that uses it has it for itself as long as nobody takes it by number. */
+static int free_port(void) {
+  int port;
+  close(peer_listen(1, &port));
+  return port;
+}
+
+static void endpoint_of(int port, char out[32]) { snprintf(out, 32, "127.0.0.1:%d", port); }
+
+static struct node_options as_rank(const char *conf, int64_t max) {
+  return (struct node_options){.backend = "static", .min = max, .max = max, .conf = conf};
+}
+
+static void test_two_ranks_meet_where_rank_0_serves(void **state) {
+  (void)state;
+  struct node nodes[2];
+  char endpoint[32], where[64];
+  const int port = free_port();
+  endpoint_of(port, endpoint);
+  node_open(&nodes[0], endpoint, NULL, as_rank("rank=0", 2));
+  node_open(&nodes[1], endpoint, NULL, as_rank("rank=1, timeout=30", 2));
+  join_all(nodes, 2);
+  for (int i = 0; i < 2; i++) {
+    const rdzv_result *result = nodes[i].result;
+    assert_int_equal(result->rank, i);
+    assert_int_equal(result->world_size, 2);
+    assert_int_equal(result->round, 0);
+    assert_string_equal(result->backend, "static");
+    assert_string_equal(result->run_id, "job");
+    assert_string_equal(result->master_addr, "127.0.0.1");
+    assert_int_equal(result->master_port, port);
+    assert_string_equal(result->node, rdzv_node(nodes[i].handler));
+  }
+  must_set(nodes[1].result->store, "k", "v");
+  assert_get(nodes[0].result->store, "k", "v");
+  rdzv_store *raw = connect_to(endpoint);
+  assert_get(raw, "job/k", "v");
+  rdzv_store_close(raw);
+  snprintf(where, sizeof where, "static %s", endpoint);
+  for (int i = 0; i < 2; i++) assert_string_equal(rdzv_describe(nodes[i].handler), where);
+  join_all(nodes, 2); /* again is the same again */
+  assert_get(nodes[0].result->store, "k", "v");
+  node_close(&nodes[1]);
+  node_close(&nodes[0]);
+}
+
+/* The calls that a dynamic one has do what there is to do: nothing. */
+static void test_nothing_ever_happens(void **state) {
+  (void)state;
+  struct node node;
+  char endpoint[32];
+  rdzv_change change;
+  rdzv_status *status;
+  rdzv_error error;
+  int64_t waiting = -1;
+  endpoint_of(free_port(), endpoint);
+  node_open(&node, endpoint, "n0", as_rank("rank=0", 1));
+  join_all(&node, 1);
+  assert_error(rdzv_wait_event(node.handler, 20, &change, &error), RDZV_E_TIMEOUT, &error, "static");
+  assert_false(is_closed(&node));
+  assert_code(rdzv_num_waiting(node.handler, &waiting, &error), 0);
+  assert_int_equal(waiting, 0);
+  assert_error(rdzv_status_read(node.handler, 0, &status, &error), RDZV_E_UNSUPPORTED, &error, "static");
+  assert_code(rdzv_set_closed(node.handler, "x", &error), 0);
+  assert_code(rdzv_leave(node.handler, &error), 0);
+  assert_code(rdzv_shutdown(node.handler, &error), 0);
+  rdzv_cancel(node.handler);
+  assert_code(rdzv_wait_event(node.handler, SOON_MS, &change, &error), RDZV_E_CANCELED);
+  node_join_run(&node);
+  assert_code(node.code, RDZV_E_CANCELED);
+  node_close(&node);
+}
+
+static void test_what_is_missing_or_wrong_is_told(void **state) {
+  (void)state;
+  struct node node;
+  rdzv_error error;
+  static const struct {
+    const char *endpoint, *conf, *sentence;
+  } cases[] = {
+      {"localhost:1", NULL, "cannot open rendezvous 'job': option 'rank' is missing: which rank is this node?"},
+      {"localhost:1", "timeout=1", "option 'rank' is missing"},
+      {"localhost:1", "rank=2", "option 'rank' is '2': a world of 2 has ranks up to 1"},
+      {"localhost:1", "rank=-1", "option 'rank' is '-1': it takes a whole number that is not negative"},
+      {"", "rank=0", "the endpoint is missing: where does rank 0 serve the store?"},
+      {NULL, "rank=0", "the endpoint is missing"},
+      {"localhost:port", "rank=0", "invalid rendezvous endpoint"},
+      {"localhost:1", "rank=0,join_timeout=1", "option 'join_timeout' is none of this backend"},
+      {"localhost:1", "rank=0,timeout=0", "option 'timeout' is '0'"},
+  };
+  for (size_t i = 0; i < COUNT_OF(cases); i++)
+    assert_error(node_try_open(&node, cases[i].endpoint, "n", as_rank(cases[i].conf, 2), &error), RDZV_E_INVALID,
+                 &error, cases[i].sentence);
+}
+
+/* Rank 1 waits for rank 0 to come, no longer than it is told to, and not if it is canceled. */
+static void test_a_rank_without_rank_0_gives_up(void **state) {
+  (void)state;
+  struct node node;
+  char endpoint[32];
+  endpoint_of(free_port(), endpoint);
+  node_open(&node, endpoint, "n1", as_rank("rank=1,timeout=0.3", 2));
+  node_join_run(&node);
+  assert_true(node.code == RDZV_E_TIMEOUT || node.code == RDZV_E_CONNECTION);
+  assert_non_null(strstr(node.error.message, "cannot join as rank 1"));
+  assert_non_null(strstr(node.error.message, endpoint));
+  if (node.took_ms > 5000) fail_msg("%lld ms: %s", (long long)node.took_ms, node.error.message);
+  node_close(&node);
+  node_open(&node, endpoint, "n1", as_rank("rank=1", 2));
+  join_start(&node);
+  rdzv_cancel(node.handler);
+  assert_code(join_end(&node), RDZV_E_CANCELED);
+  node_close(&node);
+}
+
+/* A rank that comes first waits for the store to be there. */
+static void test_ranks_may_come_before_rank_0(void **state) {
+  (void)state;
+  struct node nodes[2];
+  char endpoint[32];
+  endpoint_of(free_port(), endpoint);
+  node_open(&nodes[1], endpoint, "n1", as_rank("rank=1", 2));
+  join_start(&nodes[1]);
+  node_open(&nodes[0], endpoint, "n0", as_rank("rank=0", 2));
+  join_start(&nodes[0]);
+  for (int i = 0; i < 2; i++)
+    if (join_end(&nodes[i]) < 0) fail_msg("%s", nodes[i].error.message);
+  node_close(&nodes[1]);
+  node_close(&nodes[0]);
+}
+
+/* Where somebody serves already, rank 0 is a client: two jobs share a store, each under its own run id. */
+static void test_rank_0_uses_a_store_that_is_there(void **state) {
+  (void)state;
+  rdzv_server *server = serve();
+  struct node nodes[2];
+  node_open(&nodes[0], rdzv_server_address(server), "n", as_rank("rank=0", 1));
+  struct node_options other = as_rank("rank=0", 1);
+  other.run_id = "job 2";
+  node_open(&nodes[1], rdzv_server_address(server), "n", other);
+  join_all(nodes, 2);
+  must_set(nodes[0].result->store, "k", "1");
+  must_set(nodes[1].result->store, "k", "2");
+  assert_get(nodes[0].result->store, "k", "1");
+  close_all(nodes, 2);
+  rdzv_server_close(server);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_two_ranks_meet_where_rank_0_serves),
+      cmocka_unit_test(test_nothing_ever_happens),
+      cmocka_unit_test(test_what_is_missing_or_wrong_is_told),
+      cmocka_unit_test(test_a_rank_without_rank_0_gives_up),
+      cmocka_unit_test(test_ranks_may_come_before_rank_0),
+      cmocka_unit_test(test_rank_0_uses_a_store_that_is_there),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
