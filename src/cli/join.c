@@ -89,7 +89,7 @@ int cmd_join(int argc, char **argv) {
     code = one_round(&rendezvous, &settings, argv + rest);
   } else {
     code = rounds(&rendezvous);
-    if (code == EXIT_YES) leave(&rendezvous); /* else there is nothing to leave, or no way to */
+    if (code == EXIT_YES || code == EXIT_IO) leave(&rendezvous); /* else there is nothing to leave, or no way to */
   }
   rendezvous_close(&rendezvous);
   return code;

@@ -73,18 +73,21 @@ static void tell_changes(struct dynamic *handler, const struct engine_update *up
                  {ENGINE_IS_CLOSED, RDZV_CHANGE_CLOSED, "the rendezvous was closed"},
                  {ENGINE_EVICTED, RDZV_CHANGE_EVICTED, "the round goes on without this node"}};
   unsigned what = 0;
-  const bool gone = update->happened & (ENGINE_MEMBER_LEFT | ENGINE_MEMBER_DIED);
+  const char *who = "";
   for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
-    if (!(update->happened & changes[i].happened)) continue;
+    const unsigned happened = update->happened & changes[i].happened;
+    if (!happened) continue;
     what |= changes[i].what;
-    const bool named = changes[i].happened & (ENGINE_MEMBER_LEFT | ENGINE_MEMBER_DIED);
+    const char *name = happened == ENGINE_MEMBER_LEFT   ? update->left.text
+                       : happened == ENGINE_MEMBER_DIED ? update->dead.text
+                                                        : "";
+    if (*name) who = name; /* of the dead rather than of those who left */
     events_note(&handler->events, RDZV_NODE_RUNNING, handler->engine.round, -1, "%s%s%s", changes[i].text,
-                named ? ": " : "", named ? update->who.text : "");
+                *name ? ": " : "", name);
   }
   if (what == 0) return;
-  if (gone && !handler->change.who[0])
-    snprintf(handler->change.who, sizeof handler->change.who, "%.*s", (int)sizeof handler->change.who - 1,
-             update->who.text);
+  if (*who && !handler->change.who[0])
+    snprintf(handler->change.who, sizeof handler->change.who, "%.*s", (int)sizeof handler->change.who - 1, who);
   handler->change.what |= what;
   if (what & RDZV_CHANGE_EVICTED) handler->member = false;
   cancel_raise(&handler->changed);

@@ -2,9 +2,9 @@
 /*
  * Where rank 0 of a round can be reached: rank 0 says so in the round's store, under PyTorch's names.
  *
- * PyTorch 2.4 and later says so once in a handler's life, in its first round, and reads it once, too; what is older
- * says so above the rendezvous, if at all. So a node of ours keeps one port for its life, remembers what the node that
- * is rank 0 has said, and looks into earlier rounds for what it may have said there.
+ * PyTorch 2.4 and later says so once in a handler's life, in its first round, and reads it once, too, unless it is told
+ * not to share its store; what is older says so above the rendezvous, in each round. So a node of ours keeps one port
+ * for its life, and where this round says nothing, takes what the node that is rank 0 has said before.
  */
 #include "base/buf.h"
 #include "base/endpoint.h"
@@ -21,7 +21,7 @@
 
 enum {
   RESOLVE_MS = 5000,
-  OWN_MS = 2000,    /* our own nodes say so at once */
+  OWN_MS = 5000,    /* our own nodes say so at once, an agent of PyTorch 1.13 when it has seen the round */
   TORCH_MS = 30000, /* a PyTorch of which we have not heard before */
   EARLIER_ROUNDS = 16,
 };
@@ -167,6 +167,8 @@ static int find(struct dynamic *handler, struct result *result, rdzv_error *erro
   const bool old = handler->layout < TORCH_2_3;
   pthread_mutex_unlock(&handler->lock);
   int outcome = await(handler, store, OWN_MS, error);
+  if (outcome == RDZV_E_TIMEOUT && is_remembered(handler, result))
+    return result_set_master(result, handler->master.addr, handler->master.port) ? 0 : error_no_memory(error);
   if (outcome == RDZV_E_TIMEOUT) {
     outcome = look_back(handler, result, error);
     if (outcome != RDZV_E_TIMEOUT || old) return outcome;
@@ -177,8 +179,6 @@ static int find(struct dynamic *handler, struct result *result, rdzv_error *erro
 
 static int fetch(struct dynamic *handler, struct result *result, rdzv_error *error) {
   rdzv_error own = {0};
-  if (is_remembered(handler, result))
-    return result_set_master(result, handler->master.addr, handler->master.port) ? 0 : error_no_memory(error);
   const int outcome = find(handler, result, &own);
   if (outcome == 0) return 0;
   if (outcome == RDZV_E_CANCELED && cancel_raised(&handler->base.cancel))

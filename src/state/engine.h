@@ -66,7 +66,7 @@ enum {
   ENGINE_CLOSE_DONE = 1 << 2,    /* what was asked for */
   ENGINE_FAILED = 1 << 3,        /* what was asked for has failed: failed, why, error */
   ENGINE_SOMEONE_WAITS = 1 << 4, /* from here on for a member: more are in the wait list, and there is room */
-  ENGINE_MEMBER_LEFT = 1 << 5,   /* `who` is the first of those who left or died */
+  ENGINE_MEMBER_LEFT = 1 << 5,
   ENGINE_MEMBER_DIED = 1 << 6,
   ENGINE_IS_CLOSED = 1 << 7,
   ENGINE_EVICTED = 1 << 8, /* we are no participant of our round any more; nothing else comes after that */
@@ -92,7 +92,7 @@ struct engine_update {
   enum engine_event_kind failed; /* ENGINE_ASK_… */
   enum engine_why why;
   rdzv_error error;
-  struct node_text who;
+  struct node_text left, dead; /* the first of those */
 };
 
 struct engine_config {

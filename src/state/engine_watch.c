@@ -49,7 +49,8 @@ static void miss(struct engine *engine, struct fellow *fellow, struct moment now
   const int64_t age = liveness_age(&engine->liveness, settings, &fellow->node, now.mono_ms);
   const bool died = age > rendezvous_dead_time(settings) * 2 / 3;
   fellow->gone = true;
-  if (!(update->happened & (ENGINE_MEMBER_DIED | ENGINE_MEMBER_LEFT))) update->who = node_text(&fellow->node);
+  if (died && !(update->happened & ENGINE_MEMBER_DIED)) update->dead = node_text(&fellow->node);
+  if (!died && !(update->happened & ENGINE_MEMBER_LEFT)) update->left = node_text(&fellow->node);
   update->happened |= died ? ENGINE_MEMBER_DIED : ENGINE_MEMBER_LEFT;
   engine_trace(engine, "'%s' is gone, heard %" PRId64 " ms ago -> it %s", node_text(&fellow->node).text, age,
                died ? "died" : "left");

@@ -36,9 +36,9 @@ static void tell_happened(struct sim *sim, const struct sim_node *node, const st
                  {ENGINE_EVICTED, "hears that it was evicted"}};
   for (size_t i = 0; i < sizeof notices / sizeof notices[0]; i++)
     if (update->happened & notices[i].bit) sim_tell(sim, node, "%s", notices[i].text);
-  if (update->happened & ENGINE_MEMBER_DIED) sim_tell(sim, node, "hears that %s died", update->who.text);
+  if (update->happened & ENGINE_MEMBER_DIED) sim_tell(sim, node, "hears that %s died", update->dead.text);
   if (update->happened & ENGINE_MEMBER_LEFT && !(update->happened & ENGINE_MEMBER_DIED))
-    sim_tell(sim, node, "hears that %s left", update->who.text);
+    sim_tell(sim, node, "hears that %s left", update->left.text);
   if (update->happened & ENGINE_FAILED) sim_tell(sim, node, "gives up: %s", update->error.message);
 }
 

@@ -10,8 +10,8 @@ static void put(struct buf *out, const void *data, size_t len, size_t times) {
 }
 #define PUT(out, literal, times) put(out, literal, sizeof(literal) - 1, times)
 
-/* The attribute `x` is what the code pushes. Must be refused, and soon: what grows with the square of the length takes longer
- * than a test may. */
+/* The attribute `x` is what the code pushes. Must be refused, and soon: what grows with the square of the length takes
+ * longer than a test may. */
 static void assert_bomb_refused(struct buf *code, const char *part) {
   struct buf pickle = state_pickle(&(struct attribute){"x", {code->data, code->len}}, 1);
   assert_refused((rdzv_bytes){pickle.data, pickle.len}, part);

@@ -258,7 +258,7 @@ static void test_a_timeout_names_who_joined(void **unused) {
     assert_true(world->now.mono_ms < NOW_MS + 70000);
   }
   assert_int_equal(world->update.why, ENGINE_WHY_TIMEOUT);
-  assert_non_null(strstr(world->update.error.message, "the time to join is over: 0 of at least 2 nodes joined"));
+  assert_non_null(strstr(world->update.error.message, "the time to join is over: 1 of at least 2 nodes joined"));
   assert_string_equal(text_of(&world->cell).text, "");
   end(world);
 }
@@ -289,7 +289,7 @@ static void test_a_member_hears_of_changes(void **unused) {
   gone(world, "z");
   answer(world, ENGINE_STATE_READ);
   assert_int_equal(world->update.happened, ENGINE_MEMBER_LEFT);
-  assert_string_equal(world->update.who.text, "z_1_0");
+  assert_string_equal(world->update.left.text, "z_1_0");
   other(world, "x", STATE_WAITING);
   answer(world, ENGINE_STATE_READ);
   assert_int_equal(world->update.happened, ENGINE_SOMEONE_WAITS);
@@ -326,7 +326,7 @@ static void test_a_member_hears_of_a_death(void **unused) {
   }
   assert_int_equal(happened, ENGINE_MEMBER_DIED);
   assert_true(world->now.mono_ms > NOW_MS + 15000);
-  assert_string_equal(world->update.who.text, "z_1_0");
+  assert_string_equal(world->update.dead.text, "z_1_0");
   assert_string_equal(text_of(&world->cell).text, "p:a0m1");
   end(world);
 }
