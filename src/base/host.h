@@ -17,7 +17,7 @@ void host_name(char out[HOST_NAME_SIZE]);
 struct host_match {
   bool ours;
   bool loopback; /* nobody else can mean us by it */
-  char why[400];
+  char why[2 * HOST_NAME_SIZE + 128];
 };
 struct host_match host_match(const struct endpoint *endpoint, deadline until, const struct cancel *cancel);
 
