@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "cli/rendezvous.h"
+#include "cli/signals.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
-#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,23 +14,18 @@
 
 /* ---- signals -------------------------------------------------------------------------------------------------- */
 
-static volatile sig_atomic_t caught, child;
+static atomic_int caught, child;
 static int signal_pipe[2] = {-1, -1};
 
 /* A second one ends the process in the usual way, unless there is a child to decide. What a terminal sends, it sends to
  * the child by itself. */
-static void on_signal(int number, siginfo_t *info, void *context) {
-  (void)context;
-  const int saved = errno;
-  if (caught && child <= 0) {
-    signal(number, SIG_DFL);
-    raise(number);
-  }
-  caught = number;
-  if (child > 0 && info->si_code != SI_KERNEL) kill(child, number);
+static void on_signal(void *unused, int number, bool by_terminal) {
+  (void)unused;
+  const pid_t pid = atomic_load(&child);
+  if (atomic_exchange(&caught, number) && pid <= 0) signals_default(number);
+  if (pid > 0 && !by_terminal) kill(pid, number);
   if (write(signal_pipe[1], "x", 1) < 0) { /* it is full, which is as good */
   }
-  errno = saved;
 }
 
 /* Where stdin is closed, a descriptor can be 0, which means none to the library. */
@@ -42,21 +38,19 @@ static bool move_up(int *fd) {
 }
 
 int rendezvous_catch_signals(const char *command) {
-  const struct sigaction action = {.sa_sigaction = on_signal, .sa_flags = SA_RESTART | SA_SIGINFO};
   if (pipe2(signal_pipe, O_CLOEXEC | O_NONBLOCK) < 0 || !move_up(&signal_pipe[0]) || !move_up(&signal_pipe[1])) {
     complain(command, "cannot make a pipe: %s", strerror(errno));
     return EXIT_IO;
   }
-  sigaction(SIGTERM, &action, NULL);
-  sigaction(SIGINT, &action, NULL);
-  return EXIT_YES;
+  return signals_begin(command, on_signal, NULL) ? EXIT_YES : EXIT_IO;
 }
 
-int rendezvous_signal(void) { return caught; }
+int rendezvous_signal(void) { return atomic_load(&caught); }
 
 void rendezvous_forward_to(int pid) {
-  child = pid;
-  if (pid > 0 && caught) kill(pid, caught); /* it came between */
+  atomic_store(&child, pid);
+  const int number = atomic_load(&caught);
+  if (pid > 0 && number) kill(pid, number); /* it came between */
 }
 
 /* ---- the event log -------------------------------------------------------------------------------------------- */
@@ -126,7 +120,7 @@ static int open_handler(struct rendezvous *rendezvous, const rdzv_params *params
   rdzv_error error;
   const int result = rdzv_open(params, &rendezvous->handler, &error);
   if (result == 0) return EXIT_YES;
-  if (result == RDZV_E_CANCELED && caught) return EXIT_YES; /* told to end before anything began */
+  if (result == RDZV_E_CANCELED && rendezvous_signal()) return EXIT_YES; /* told to end before anything began */
   complain(rendezvous->command, "%s", error.message);
   return result == RDZV_E_TIMEOUT ? EXIT_CONNECT : exit_code_of(result);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Rounds and rendezvous as they are printed, and a command run in one. */
 #include "cli/rendezvous.h"
+#include "cli/signals.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -147,7 +148,12 @@ int run_command(const char *command, const rdzv_result *result, char **argv) {
     complain(command, "out of memory");
     return EXIT_IO;
   }
-  const int errnum = posix_spawnp(&pid, argv[0], NULL, NULL, argv, environment);
+  posix_spawnattr_t attributes; /* our signals are blocked, the child's are not */
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setsigmask(&attributes, signals_before());
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+  const int errnum = posix_spawnp(&pid, argv[0], NULL, &attributes, argv, environment);
+  posix_spawnattr_destroy(&attributes);
   free(environment);
   if (errnum) {
     complain(command, "cannot run '%s': %s", argv[0], strerror(errnum));

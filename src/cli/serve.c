@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "cli/cli.h"
+#include "cli/signals.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <rdzv/server.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,17 +86,9 @@ static int write_port_file(const char *path, int port) {
   return -1;
 }
 
-static rdzv_server *running; /* for the signal handler */
-
-static void on_signal(int signal) {
-  (void)signal;
-  rdzv_server_stop(running);
-}
-
-static void on_signals_do(void (*handler)(int)) {
-  const struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
-  sigaction(SIGTERM, &action, NULL);
-  sigaction(SIGINT, &action, NULL);
+static void stop(void *server, int number, bool by_terminal) {
+  (void)number, (void)by_terminal;
+  rdzv_server_stop(server);
 }
 
 /* A descriptor for each client. */
@@ -109,16 +101,15 @@ static void raise_descriptor_limit(void) {
 
 static int serve(rdzv_server *server, const struct settings *settings) {
   rdzv_error error;
-  running = server;
-  on_signals_do(on_signal);
+  if (!signals_begin(me, stop, server)) return EXIT_IO;
   if (settings->port_file && write_port_file(settings->port_file, rdzv_server_port(server)) < 0) {
-    on_signals_do(SIG_IGN);
+    signals_end();
     return EXIT_IO;
   }
   printf("rdzv: serving on %s\n", rdzv_server_address(server));
   fflush(stdout);
   const int result = rdzv_server_run(server, &error);
-  on_signals_do(SIG_IGN); /* it ends, and there is nothing left to stop */
+  signals_end();
   if (result < 0) complain(me, "%s", error.message);
   if (settings->port_file) unlink(settings->port_file);
   return exit_code_of(result);

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "cli/signals.h"
+
+#include "cli/cli.h"
+
+#include <pthread.h>
+#include <string.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the next two */
+static void (*on_signal)(void *user, int number, bool by_terminal);
+static void *on_signal_user;
+static sigset_t awaited, before;
+
+static void *await(void *unused) {
+  (void)unused;
+  for (;;) {
+    siginfo_t info;
+    const int number = sigwaitinfo(&awaited, &info);
+    if (number < 0) continue; /* interrupted by a debugger */
+    pthread_mutex_lock(&lock);
+    if (on_signal) on_signal(on_signal_user, number, info.si_code == SI_KERNEL);
+    pthread_mutex_unlock(&lock);
+  }
+  return NULL;
+}
+
+bool signals_begin(const char *command, void (*act)(void *user, int number, bool by_terminal), void *user) {
+  pthread_t thread;
+  sigemptyset(&awaited);
+  sigaddset(&awaited, SIGTERM);
+  sigaddset(&awaited, SIGINT);
+  on_signal = act;
+  on_signal_user = user;
+  pthread_sigmask(SIG_BLOCK, &awaited, &before);
+  const int errnum = pthread_create(&thread, NULL, await, NULL);
+  if (errnum == 0) {
+    pthread_detach(thread);
+    return true;
+  }
+  complain(command, "cannot start a thread for signals: %s", strerror(errnum));
+  return false;
+}
+
+void signals_end(void) {
+  pthread_mutex_lock(&lock);
+  on_signal = NULL;
+  pthread_mutex_unlock(&lock);
+}
+
+const sigset_t *signals_before(void) { return &before; }
+
+void signals_default(int number) {
+  sigset_t only;
+  signal(number, SIG_DFL);
+  sigemptyset(&only);
+  sigaddset(&only, number);
+  pthread_sigmask(SIG_UNBLOCK, &only, NULL);
+  raise(number);
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* SIGTERM and SIGINT, taken by a thread that waits for them: no code runs in a signal handler. */
+#ifndef RDZV_CLI_SIGNALS_H
+#define RDZV_CLI_SIGNALS_H
+
+#include <signal.h>
+#include <stdbool.h>
+
+/* From here on both are blocked in all threads, and `act` is called with each that comes; by_terminal: the processes of
+ * the same group got it, too. Before other threads are started. Gives false when it has said what is wrong. */
+bool signals_begin(const char *command, void (*act)(void *user, int number, bool by_terminal), void *user);
+
+/* When this returns, `act` is not called any more; what comes then is ignored. */
+void signals_end(void);
+
+/* The signals that were blocked before, for processes that are started. */
+const sigset_t *signals_before(void);
+
+/* Ends this process by the signal, as if nobody had asked for it. */
+void signals_default(int number);
+
+#endif
