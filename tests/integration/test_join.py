@@ -261,7 +261,6 @@ class Command(Rendezvous):
         node.send_signal(number)
         return node
 
-    @unittest.skipIf("thread" in rdzvtest.SANITIZED, "this sanitizer holds signals back as long as waitpid waits")
     def test_signals_are_forwarded(self):
         waits = ("both = {signal.SIGTERM, signal.SIGINT}\nsignal.pthread_sigmask(signal.SIG_BLOCK, both)\n"
                  "print('ready', flush=True)\nsys.exit(100 + signal.sigtimedwait(both, 60).si_signo)\n")
