@@ -23,6 +23,7 @@ enum {
 
 struct c10d {
   rdzv_backend base;
+  rdzv_backend_ops ops;
   rdzv_store *store;
   rdzv_server *server;
   rdzv_log log;
@@ -380,27 +381,13 @@ static void c10d_close(rdzv_backend *backend) {
   free(cell);
 }
 
-static const rdzv_backend_ops plain_ops = {
+static const rdzv_backend_ops c10d_ops = {
     .size = sizeof(rdzv_backend_ops),
     .name = "c10d",
     .describe = c10d_describe,
     .get = c10d_get,
     .set = c10d_set,
     .await_change = c10d_await_change,
-    .wake = c10d_wake,
-    .cancel = c10d_cancel,
-    .close = c10d_close,
-};
-
-static const rdzv_backend_ops version_ops = {
-    .size = sizeof(rdzv_backend_ops),
-    .name = "c10d",
-    .describe = c10d_describe,
-    .get = c10d_get,
-    .set = c10d_set,
-    .await_change = c10d_await_change,
-    .take_turn = c10d_take_turn,
-    .end_turn = c10d_end_turn,
     .wake = c10d_wake,
     .cancel = c10d_cancel,
     .close = c10d_close,
@@ -431,7 +418,12 @@ int c10d_open(rdzv_store *store, rdzv_server *server, const char *run_id, const 
   }
   const unsigned needed = RDZV_STORE_VERSIONS | RDZV_STORE_QUEUES;
   cell->versions = (rdzv_store_features(store) & needed) == needed;
-  cell->base.ops = cell->versions ? &version_ops : &plain_ops;
+  cell->ops = c10d_ops;
+  if (cell->versions) {
+    cell->ops.take_turn = c10d_take_turn;
+    cell->ops.end_turn = c10d_end_turn;
+  }
+  cell->base.ops = &cell->ops;
   cell->store = store;
   cell->server = server;
   cell->log = *log;

@@ -6,13 +6,9 @@
 #include "base/log.h"
 
 #include <inttypes.h>
-#include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
-#include <unistd.h>
 
 enum {
   GRACE_MS = RENDEZVOUS_ROLLBACK_MS + 2000, /* beyond its own deadline, for the thread to say that it has passed */
@@ -29,14 +25,14 @@ static const struct rendezvous_settings *settings_of(const struct dynamic *handl
 
 /* ---- asking the thread ---------------------------------------------------------------------------------------- */
 
-static void drop_joined(struct dynamic *handler) {
+void dynamic_drop_joined(struct dynamic *handler) {
   if (handler->joined) rdzv_result_free(&handler->joined->base);
   handler->joined = NULL;
 }
 
 static void begin_ask(struct dynamic *handler, unsigned what) {
   pthread_mutex_lock(&handler->lock);
-  drop_joined(handler);
+  dynamic_drop_joined(handler);
   cancel_lower(&handler->done);
   handler->answering = what;
   if (what == DYNAMIC_JOIN || what == DYNAMIC_LEAVE) {
@@ -106,7 +102,7 @@ static void give_up(struct dynamic *handler) {
   pthread_mutex_lock(&handler->lock);
   handler->asks &= ~(unsigned)DYNAMIC_JOIN;
   handler->member = false;
-  drop_joined(handler);
+  dynamic_drop_joined(handler);
   dynamic_ask(handler, DYNAMIC_LEAVE);
   pthread_mutex_unlock(&handler->lock);
 }
@@ -377,41 +373,7 @@ static const char *dynamic_describe(rdzv_handler *base) {
 
 static int dynamic_change_fd(const rdzv_handler *base) { return ((const struct dynamic *)base)->changed.fd; }
 
-/* ---- opening and closing -------------------------------------------------------------------------------------- */
-
-static void stop_thread(struct dynamic *handler) {
-  if (!handler->started) return;
-  pthread_mutex_lock(&handler->lock);
-  handler->stopping = true;
-  pthread_cond_signal(&handler->asked);
-  pthread_mutex_unlock(&handler->lock);
-  handler->backend->ops->cancel(handler->backend);
-  pthread_join(handler->thread, NULL);
-}
-
-static void dynamic_close(rdzv_handler *base) {
-  struct dynamic *handler = self(base);
-  stop_thread(handler);
-  drop_joined(handler);
-  dynamic_forget_master(handler);
-  engine_free(&handler->engine);
-  state_free(&handler->view);
-  rdzv_store_close(handler->store);
-  handler->backend->ops->close(handler->backend);
-  cancel_close(&handler->done);
-  cancel_close(&handler->changed);
-  cancel_close(&handler->ended);
-  cancel_close(&handler->looked);
-  pthread_mutex_destroy(&handler->call);
-  pthread_mutex_destroy(&handler->look);
-  pthread_mutex_destroy(&handler->lock);
-  pthread_cond_destroy(&handler->asked);
-  events_free(&handler->events);
-  handler_deinit(base);
-  free(handler);
-}
-
-static const struct handler_ops dynamic_ops = {
+const struct handler_ops dynamic_ops = {
     .next = dynamic_next,
     .wait_event = dynamic_wait_event,
     .is_closed = dynamic_is_closed,
@@ -424,122 +386,3 @@ static const struct handler_ops dynamic_ops = {
     .change_fd = dynamic_change_fd,
     .close = dynamic_close,
 };
-
-static int64_t next_local_id(void) {
-  static atomic_int_fast64_t last = -1;
-  return atomic_fetch_add(&last, 1) + 1;
-}
-
-static void trace(void *argument, const char *line) {
-  log_line(&((struct dynamic *)argument)->base.log, RDZV_LOG_DEBUG, "%s", line);
-}
-
-static void init_engine(struct dynamic *handler, const rdzv_params *params, const struct conf *conf) {
-  struct engine_config config = {.node = handler->node,
-                                 .settings = RENDEZVOUS_SETTINGS_DEFAULT,
-                                 .trace = log_on(&params->log, RDZV_LOG_DEBUG) ? trace : NULL,
-                                 .argument = handler};
-  config.settings.min_nodes = params->min_nodes;
-  config.settings.max_nodes = params->max_nodes;
-  config.settings.join_timeout = conf->join_timeout;
-  config.settings.last_call_timeout = conf->last_call_timeout;
-  config.settings.close_timeout = conf->close_timeout;
-  config.settings.heartbeat_timeout = conf->heartbeat_timeout;
-  config.settings.keep_alive_interval = conf->keep_alive_interval;
-  config.settings.keep_alive_max_attempt = conf->keep_alive_max_attempt;
-  config.settings.rank_order = (enum rank_order)conf->rank_order;
-  handler->preferred = TORCH_NEWEST;
-  if (conf->torch_version) torch_layout_parse(conf->torch_version, &handler->preferred, NULL);
-  handler->layout = handler->preferred;
-  config.settings.has_redundancy_list = torch_traits(handler->layout)->redundancy_list;
-  if (getrandom(&config.seed, sizeof config.seed, GRND_NONBLOCK) < 0)
-    config.seed = (uint64_t)clock_wall_us() ^ (uint64_t)getpid() << 32 ^ (uint64_t)handler->node.local_id;
-  engine_init(&handler->engine, &config);
-}
-
-static void init_plain(struct dynamic *handler, const rdzv_params *params, rdzv_backend *backend, rdzv_store *store) {
-  pthread_condattr_t monotonic;
-  pthread_condattr_init(&monotonic);
-  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-  pthread_cond_init(&handler->asked, &monotonic);
-  pthread_condattr_destroy(&monotonic);
-  pthread_mutex_init(&handler->call, NULL);
-  pthread_mutex_init(&handler->look, NULL);
-  pthread_mutex_init(&handler->lock, NULL);
-  handler->base.cancel = handler->done = handler->changed = handler->ended = handler->looked = (struct cancel){-1, -1};
-  handler->backend = backend;
-  handler->store = store;
-  handler->view = STATE_EMPTY;
-  handler->master.port_fd = -1;
-  handler->answered_ms = clock_now_ms();
-  if (params->local_addr)
-    snprintf(handler->addr, sizeof handler->addr, "%s", params->local_addr);
-  else
-    host_name(handler->addr);
-  handler->node = (struct node_desc){handler->addr, getpid(), next_local_id()};
-}
-
-/* Signals are for the threads that the program knows of. */
-static int start_thread(struct dynamic *handler, rdzv_error *error) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  const int errnum = pthread_create(&handler->thread, NULL, dynamic_run, handler);
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
-  if (errnum) return error_errno(error, RDZV_E_IO, errnum, "cannot start the thread of the rendezvous");
-  handler->started = true;
-  return 0;
-}
-
-static int open_parts(struct dynamic *handler, const rdzv_params *params, rdzv_error *error) {
-  int result = handler_init(&handler->base, &dynamic_ops, params, node_text(&handler->node).text, error);
-  rdzv_params own = *params;
-  own.run_id = handler->base.run_id;
-  events_init(&handler->events, &own, handler->base.node ? handler->base.node : "", handler->node.local_id);
-  if (result == 0) result = cancel_open(&handler->done, error);
-  if (result == 0) result = cancel_open(&handler->changed, error);
-  if (result == 0) result = cancel_open(&handler->ended, error);
-  if (result == 0) result = cancel_open(&handler->looked, error);
-  return result == 0 ? start_thread(handler, error) : result;
-}
-
-static void close_both(rdzv_backend *backend, rdzv_store *store) {
-  rdzv_store_close(store);
-  backend->ops->close(backend);
-}
-
-int dynamic_open(const rdzv_params *given, unsigned options, rdzv_backend *backend, rdzv_store *store,
-                 rdzv_handler **out, rdzv_error *error) {
-  rdzv_params params = {0};
-  struct conf conf = {0};
-  int result = params_check(given, &params, error);
-  if (result == 0) result = conf_parse(params.conf, options, &conf, error);
-  if (result < 0) {
-    close_both(backend, store);
-    return result;
-  }
-  struct dynamic *handler = calloc(1, sizeof *handler);
-  if (!handler) {
-    conf_free(&conf);
-    close_both(backend, store);
-    return error_no_memory(error);
-  }
-  init_plain(handler, &params, backend, store);
-  init_engine(handler, &params, &conf);
-  conf_free(&conf);
-  result = open_parts(handler, &params, error);
-  if (result < 0) {
-    dynamic_close(&handler->base);
-    return result;
-  }
-  events_note(&handler->events, RDZV_NODE_INIT, -1, -1, "opened rendezvous '%s' at %s", params.run_id,
-              backend->ops->describe(backend));
-  events_flush(&handler->events);
-  *out = &handler->base;
-  return 0;
-}
-
-int rdzv_open_dynamic(const rdzv_params *params, rdzv_backend *backend, rdzv_store *store, rdzv_handler **out,
-                      rdzv_error *error) {
-  return dynamic_open(params, CONF_DYNAMIC, backend, store, out, error);
-}

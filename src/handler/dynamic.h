@@ -3,7 +3,8 @@
  * The dynamic rendezvous: state/engine.h decides, a thread of the handler carries it out on a backend, and the calls of
  * the user ask that thread and wait for its answer.
  *
- *   dynamic.c         open, close and the user's calls
+ *   dynamic_open.c    open and close
+ *   dynamic.c         the user's calls
  *   dynamic_loop.c    the thread
  *   dynamic_cell.c    the state in the backend, to and from the engine's form
  *   dynamic_master.c  where rank 0 can be reached
@@ -92,6 +93,15 @@ struct dynamic {
   struct rendezvous_state view;
   uint64_t view_token;
 };
+
+/* ---- dynamic.c ---- */
+extern const struct handler_ops dynamic_ops;
+
+/* Frees a round that nobody has asked for, with the lock held, or when nobody else is there. */
+void dynamic_drop_joined(struct dynamic *handler);
+
+/* ---- dynamic_open.c ---- */
+void dynamic_close(rdzv_handler *base);
 
 /* As rdzv_open_dynamic, with the options of those kinds: CONF_… */
 int dynamic_open(const rdzv_params *params, unsigned options, rdzv_backend *backend, rdzv_store *store,

@@ -56,11 +56,11 @@ static int make_result(struct fixed *handler, rdzv_result **out, rdzv_error *err
   int outcome = connect_store(handler, error);
   if (outcome < 0) return error_prefix(error, outcome, "cannot join as rank %" PRId64, handler->rank);
   struct result *result = result_new(handler->base.run_id, "static", handler->base.node);
-  if (!result || !result_set_master(result, handler->endpoint.host, handler->endpoint.port))
-    outcome = error_no_memory(error);
+  if (!result) return error_no_memory(error);
+  if (!result_set_master(result, handler->endpoint.host, handler->endpoint.port)) outcome = error_no_memory(error);
   if (outcome == 0) outcome = result_open_store(result, handler->store, handler->base.run_id, error);
   if (outcome < 0) {
-    rdzv_result_free(result ? &result->base : NULL);
+    rdzv_result_free(&result->base);
     return outcome;
   }
   result->base.rank = handler->rank;

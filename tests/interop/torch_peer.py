@@ -5,23 +5,18 @@ torch_peer.py SOCKET    prints "ready", runs until stdin closes
 
 A connection's process obeys: it receives (name, arguments, keywords), says "began" and then what came of it, either
 ("result", value) or ("error", type, text). The names are the methods of Peer, and those of its store. This file runs
-under 1.13's Python and under 2.6's; nothing of the tests is imported here.
+under 1.13's Python and under 2.6's; nothing of the tests but fork_server is imported here.
 """
-import ctypes
 import functools
 import os
-import select
-import signal
-import socket
 import sys
 from datetime import timedelta
-from multiprocessing.connection import Connection
 
+import fork_server
 import torch
 import torch.distributed as dist
 
 IS_2 = not torch.__version__.startswith("1.")
-PR_SET_PDEATHSIG = 1
 
 
 def seconds(number):
@@ -115,48 +110,4 @@ def answer(peer, name, arguments, keywords):
         return ("error", type(error).__name__, str(error))
 
 
-def obey(connection):
-    peer = Peer()
-    try:
-        while True:
-            request = connection.recv()
-            connection.send("began")
-            connection.send(answer(peer, *request))
-    except (EOFError, ConnectionError):
-        os._exit(0)  # the test is over: stores are not to be closed, a FileStore would write once more
-
-
-def fork_peer(accepted):
-    """The process ends with its connection, and in any case with its parent."""
-    parent = os.getpid()
-    pid = os.fork()
-    if pid != 0:
-        return pid
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
-    return obey(Connection(accepted.detach()))
-
-
-def reap(pids):
-    return {pid for pid in pids if os.waitpid(pid, os.WNOHANG)[0] == 0}
-
-
-def main():
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(sys.argv[1])
-    listener.listen()
-    print("ready", flush=True)
-    pids = set()
-    while 0 not in (ready := select.select([0, listener], [], [])[0]):
-        pids = reap(pids)
-        if listener in ready:
-            accepted, _ = listener.accept()
-            pids.add(fork_peer(accepted))
-            accepted.close()
-    for pid in reap(pids):
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-
-
-main()
+fork_server.serve(Peer, answer)
