@@ -69,8 +69,10 @@ class Hostile(rdzvtest.Case):
             worker.start()
             self.addCleanup(worker.join)
             self.addCleanup(worker.terminate)
-        with Client(self.port, "v2") as client:  # they have begun
-            rdzvtest.wait_until(lambda: client.num_keys() >= 6, "the well-behaved clients begin")
+        with Client(self.port, "v2") as client:
+            for dialect in NUMBERS:  # until each has begun
+                client.begin_wait(b"/count/" + dialect.encode())
+                client.end_wait()
 
     def tearDown(self):
         if self.server.poll() is not None:
