@@ -10,10 +10,9 @@
 #include "base/resolve.h"
 
 #include "base/error.h"
+#include "base/thread.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,14 +51,9 @@ static void *look_up_thread(void *arg) {
   return NULL;
 }
 
-/* The thread takes no signals: they are for the threads the program knows of. */
 static int start_thread(struct lookup *lookup) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
   pthread_t thread;
-  const int failed = pthread_create(&thread, NULL, look_up_thread, lookup);
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  const int failed = thread_start(&thread, look_up_thread, lookup);
   if (!failed) pthread_detach(thread);
   return failed;
 }

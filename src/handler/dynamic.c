@@ -60,8 +60,9 @@ static int silent(struct dynamic *handler, const char *what, rdzv_error *error) 
 static bool store_answers(struct dynamic *handler) {
   pthread_mutex_lock(&handler->lock);
   const int64_t silence = clock_now_ms() - handler->answered_ms;
+  const int64_t usual = pace_keep_alive(settings_of(handler), &handler->engine.state);
   pthread_mutex_unlock(&handler->lock);
-  return silence < settings_of(handler)->keep_alive_interval + ANSWER_MS;
+  return silence < usual + ANSWER_MS;
 }
 
 /* Waits for the answer; `cancel` may be NULL. On failure what was asked is not waited for any more. */
@@ -115,11 +116,15 @@ static struct result *take_joined(struct dynamic *handler) {
   return result;
 }
 
-static int complete_result(struct dynamic *handler, struct result *result, rdzv_error *error) {
+char *dynamic_round_prefix(const struct dynamic *handler, int64_t round) {
   char *prefix;
+  return asprintf(&prefix, "torch.rendezvous.%s.%" PRId64, handler->base.run_id, round) < 0 ? NULL : prefix;
+}
+
+static int complete_result(struct dynamic *handler, struct result *result, rdzv_error *error) {
   if (!handler->store) return 0;
-  if (asprintf(&prefix, "torch.rendezvous.%s.%" PRId64, handler->base.run_id, result->base.round) < 0)
-    return error_no_memory(error);
+  char *prefix = dynamic_round_prefix(handler, result->base.round);
+  if (!prefix) return error_no_memory(error);
   int outcome = result_open_store(result, handler->store, prefix, error);
   free(prefix);
   if (outcome == 0) outcome = dynamic_find_master(handler, result, error);

@@ -97,6 +97,9 @@ struct dynamic {
 /* ---- dynamic.c ---- */
 extern const struct handler_ops dynamic_ops;
 
+/* What the keys of a round begin with, in its store: to be freed. NULL: no memory. */
+char *dynamic_round_prefix(const struct dynamic *handler, int64_t round);
+
 /* Frees a round that nobody has asked for, with the lock held, or when nobody else is there. */
 void dynamic_drop_joined(struct dynamic *handler);
 

@@ -13,7 +13,6 @@
 #include "handler/dynamic.h"
 #include "store/store.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -140,10 +139,10 @@ static int take_from(struct dynamic *handler, struct result *result, rdzv_store 
 /* A round before this one. RDZV_E_TIMEOUT: it says nothing of that rank 0. */
 static int look_into(struct dynamic *handler, struct result *result, int64_t round, rdzv_error *error) {
   const rdzv_bytes keys[] = {MASTER_ADDR, MASTER_PORT};
-  char *prefix;
+  char *prefix = dynamic_round_prefix(handler, round);
   rdzv_store *store;
   bool there = false;
-  if (asprintf(&prefix, "torch.rendezvous.%s.%" PRId64, handler->base.run_id, round) < 0) return error_no_memory(error);
+  if (!prefix) return error_no_memory(error);
   int outcome = rdzv_store_open_prefix(result->store, rdzv_str(prefix), &store, error);
   free(prefix);
   if (outcome < 0) return outcome;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "base/error.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "handler/dynamic.h"
 
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,11 +76,7 @@ static void init_engine(struct dynamic *handler, const rdzv_params *params, cons
 }
 
 static void init_plain(struct dynamic *handler, const rdzv_params *params, rdzv_backend *backend, rdzv_store *store) {
-  pthread_condattr_t monotonic;
-  pthread_condattr_init(&monotonic);
-  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-  pthread_cond_init(&handler->asked, &monotonic);
-  pthread_condattr_destroy(&monotonic);
+  thread_cond_init(&handler->asked);
   pthread_mutex_init(&handler->call, NULL);
   pthread_mutex_init(&handler->look, NULL);
   pthread_mutex_init(&handler->lock, NULL);
@@ -97,13 +93,8 @@ static void init_plain(struct dynamic *handler, const rdzv_params *params, rdzv_
   handler->node = (struct node_desc){handler->addr, getpid(), next_local_id()};
 }
 
-/* Signals are for the threads that the program knows of. */
 static int start_thread(struct dynamic *handler, rdzv_error *error) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  const int errnum = pthread_create(&handler->thread, NULL, dynamic_run, handler);
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  const int errnum = thread_start(&handler->thread, dynamic_run, handler);
   if (errnum) return error_errno(error, RDZV_E_IO, errnum, "cannot start the thread of the rendezvous");
   handler->started = true;
   return 0;

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/options.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -197,15 +198,10 @@ static void *serve_thread(void *arg) {
   return NULL;
 }
 
-/* The thread takes no signals: they are for the threads the program knows of. */
 int rdzv_server_start(rdzv_server *server, rdzv_error *error) {
   if (server->threaded || server->stopping)
     return error_set(error, RDZV_E_INVALID, "the server on %s has been started already", server->address);
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  const int failed = pthread_create(&server->thread, NULL, serve_thread, server);
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  const int failed = thread_start(&server->thread, serve_thread, server);
   if (failed) return error_errno(error, RDZV_E_NO_MEMORY, failed, "cannot start a thread for the server");
   server->threaded = true;
   return 0;

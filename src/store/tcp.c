@@ -3,6 +3,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/options.h"
+#include "base/thread.h"
 #include "store/tcp_try.h"
 
 #include <rdzv/server.h>
@@ -260,11 +261,7 @@ static const struct store_ops tcp_ops = {
 
 /* The turn is waited for by the monotonic clock. */
 static void init_turn(struct tcp_store *tcp) {
-  pthread_condattr_t monotonic;
-  pthread_condattr_init(&monotonic);
-  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-  pthread_cond_init(&tcp->turn_is_over, &monotonic);
-  pthread_condattr_destroy(&monotonic);
+  thread_cond_init(&tcp->turn_is_over);
   pthread_mutex_init(&tcp->lock, NULL);
 }
 
