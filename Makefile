@@ -3,7 +3,7 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 JOBS ?= $(shell nproc)
 
-.PHONY: all run test install clean format check lint fuzz bench-store bench-rdzv asan tsan clang coverage help
+.PHONY: all run test install clean format check lint fuzz bench-store bench-rdzv bench-etcd asan tsan clang coverage help
 
 all: ## build the library and the command (build/rdzv)
 	@scripts/setup build
@@ -47,6 +47,12 @@ bench-rdzv: ## time N nodes that join at once, side by side with PyTorch's; draw
 	@cmake --preset release -DRDZV_TESTS=ON -DRDZV_BENCH=ON >/dev/null
 	@cmake --build build -j $(JOBS)
 	@bench/rendezvous build $(BENCH_FLAGS)
+
+bench-etcd: ## time N nodes that join at once through an etcd, side by side with PyTorch's
+	@scripts/setup test
+	@cmake --preset release -DRDZV_TESTS=ON -DRDZV_BENCH=ON >/dev/null
+	@cmake --build build -j $(JOBS)
+	@bench/etcd build $(BENCH_FLAGS)
 
 install: all ## install to PREFIX (/usr/local), below DESTDIR
 	@cmake --preset release -DCMAKE_INSTALL_PREFIX=$(PREFIX) >/dev/null

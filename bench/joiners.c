@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* N nodes that join one rendezvous at once: the measuring half of bench/rendezvous.
+/* N nodes that join one rendezvous at once: the measuring half of bench/rendezvous and bench/etcd.
  *
  * Each node is a thread with a handler of its own, opened and joined by the public API at a common start. The time is
  * from that start until the last rdzv_next has returned, opening included. It is a figure only if all is right: every
  * rank once, one round, a world of N.
  *
- * What the nodes say to the store is counted where it is said. The linker puts the functions below in the place of
- * three of the library's (--wrap, see bench/CMakeLists.txt), so that the figures are exact: the requests that were
- * written, by operation, and the bytes that went either way. */
+ * What the nodes say to a TCPStore is counted where it is said (etcd counts for itself). The linker puts the functions
+ * below in the place of three of the library's (--wrap, see bench/CMakeLists.txt), so that the figures are exact: the
+ * requests that were written, by operation, and the bytes that went either way. */
 #include "base/net.h"
 #include "wire/writer.h"
 
@@ -34,12 +34,15 @@ enum {
 };
 
 struct options {
+  const char *backend;
   const char *endpoint;
   const char *run_id;
   const char *conf;
   unsigned nodes;
+  unsigned max_nodes;
   unsigned limit; /* seconds */
   bool list;      /* when each node was there */
+  bool hold;      /* the nodes stay until stdin ends, so that somebody can look at what they left */
 };
 
 struct counts {
@@ -149,10 +152,11 @@ static void *run_node(void *argument) {
   struct node *node = argument;
   const struct options *o = node->options;
   const rdzv_params params = {.size = sizeof params,
+                              .backend = o->backend,
                               .endpoint = o->endpoint,
                               .run_id = o->run_id,
                               .min_nodes = o->nodes,
-                              .max_nodes = o->nodes,
+                              .max_nodes = o->max_nodes,
                               .conf = o->conf,
                               .local_addr = "127.0.0.1"};
   rdzv_handler *handler;
@@ -209,6 +213,12 @@ static unsigned run_all(const struct options *o) {
   const unsigned joined = all.joined;
   pthread_mutex_unlock(&all.lock);
   return joined;
+}
+
+static void await_stdin_end(void) {
+  char byte[64];
+  while (read(STDIN_FILENO, byte, sizeof byte) > 0) {
+  }
 }
 
 static void end_all(struct node *nodes, unsigned count) {
@@ -292,23 +302,22 @@ static void report(const struct node *nodes, const struct options *o, unsigned j
 /* ---- the command line ----------------------------------------------------------------------------------------- */
 
 static const char usage_text[] =
-    "usage: joiners --endpoint HOST:PORT [--nodes N] [--run-id NAME] [--conf NAME=VALUE,…] [--limit SECONDS]\n"
-    "               [--delay-us D] [--list]\n"
+    "usage: joiners --endpoint HOST:PORT [--backend NAME] [--nodes N] [--max-nodes M] [--run-id NAME]\n"
+    "               [--conf NAME=VALUE,…] [--limit SECONDS] [--delay-us D] [--hold] [--list]\n"
     "\n"
-    "Joins a rendezvous with N nodes at once and prints, as JSON, how long it took from the common start to the last,\n"
-    "and what the nodes said to the store. Each request is held back by the delay, as if the store was so far away.\n"
+    "Joins a rendezvous of N to M (N) nodes with N at once and prints, as JSON, how long it took from the common "
+    "start\n"
+    "to the last, and what the nodes said to a TCPStore. Each request to that is held back by the delay, as if it was\n"
+    "so far away. With --hold the nodes leave when stdin ends.\n"
     "Code 0: all joined; 2: not within the limit; 1: something failed.\n";
 
 static const struct option long_options[] = {
-    {"endpoint", required_argument, NULL, 'e'},
-    {"nodes", required_argument, NULL, 'n'},
-    {"run-id", required_argument, NULL, 'r'},
-    {"conf", required_argument, NULL, 'c'},
-    {"delay-us", required_argument, NULL, 'd'},
-    {"limit", required_argument, NULL, 'l'},
-    {"list", no_argument, NULL, 'L'},
-    {"help", no_argument, NULL, 'h'},
-    {NULL, 0, NULL, 0},
+    {"backend", required_argument, NULL, 'b'},  {"endpoint", required_argument, NULL, 'e'},
+    {"nodes", required_argument, NULL, 'n'},    {"max-nodes", required_argument, NULL, 'm'},
+    {"run-id", required_argument, NULL, 'r'},   {"conf", required_argument, NULL, 'c'},
+    {"delay-us", required_argument, NULL, 'd'}, {"limit", required_argument, NULL, 'l'},
+    {"hold", no_argument, NULL, 'H'},           {"list", no_argument, NULL, 'L'},
+    {"help", no_argument, NULL, 'h'},           {NULL, 0, NULL, 0},
 };
 
 static unsigned whole(const char *what, const char *text, unsigned most) {
@@ -322,12 +331,15 @@ static unsigned whole(const char *what, const char *text, unsigned most) {
 
 static void take_option(struct options *o, int option) {
   switch (option) {
+    case 'b': o->backend = optarg; break;
     case 'e': o->endpoint = optarg; break;
     case 'n': o->nodes = whole("--nodes", optarg, MOST_NODES); break;
+    case 'm': o->max_nodes = whole("--max-nodes", optarg, MOST_NODES); break;
     case 'r': o->run_id = optarg; break;
     case 'c': o->conf = optarg; break;
     case 'l': o->limit = whole("--limit", optarg, 3600); break;
     case 'd': delay_us = whole("--delay-us", optarg, 999999); break;
+    case 'H': o->hold = true; break;
     case 'L': o->list = true; break;
     case 'h': fputs(usage_text, stdout); exit(0);
     default: fputs(usage_text, stderr); exit(1);
@@ -335,13 +347,15 @@ static void take_option(struct options *o, int option) {
 }
 
 int main(int argc, char **argv) {
-  struct options o = {.run_id = "bench", .conf = "is_host=false", .nodes = 2, .limit = 60};
+  struct options o = {.backend = "c10d", .run_id = "bench", .nodes = 2, .limit = 60};
   int option;
   while ((option = getopt_long(argc, argv, "h", long_options, NULL)) != -1) take_option(&o, option);
   if (optind < argc || !o.endpoint) {
     fputs(usage_text, stderr);
     return 1;
   }
+  if (!o.conf && strcmp(o.backend, "c10d") == 0) o.conf = "is_host=false"; /* somebody else serves it */
+  if (o.max_nodes < o.nodes) o.max_nodes = o.nodes;
   struct node *nodes = calloc(o.nodes, sizeof *nodes);
   if (!nodes) die("out of memory");
   raise_file_limit();
@@ -351,6 +365,7 @@ int main(int argc, char **argv) {
   if (joined == o.nodes) check(nodes, o.nodes);
   report(nodes, &o, joined);
   if (joined < o.nodes) _exit(2); /* with threads that still try */
+  if (o.hold) await_stdin_end();
   end_all(nodes, o.nodes);
   free(nodes);
   return 0;

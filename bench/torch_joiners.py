@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Stock PyTorch nodes that join one rendezvous at once, for measurements beside ours: each node is a process.
 
-torch_joiners.py    prints "ready <version>", obeys lines "HOST:PORT N RUN_ID LIMIT", runs until stdin closes
+torch_joiners.py    prints "ready <version>", obeys lines of JSON, runs until stdin closes
 
-The answer to a line is one of JSON: the seconds from the common start until the last next_rendezvous has returned
-(opening the store included), or how many had joined when the limit, in seconds, had passed. PyTorch is imported once
-and the nodes are forked from that, so that no import is measured. It is a figure only if all is right: every rank once,
-one round, a world of N.
+A line is an object with `endpoint`, `nodes`, `run_id`, `limit` (seconds) and, where they are others than c10d, `nodes`
+and none, `backend`, `max_nodes` and `conf`. The answer is another: the seconds from the common start until the last
+next_rendezvous has returned (opening included), or how many had joined when the limit had passed. PyTorch is imported
+once and the nodes are forked from that, so that no import is measured. It is a figure only if all is right: every rank
+once, one round, a world of N.
 """
 import ctypes
 import json
@@ -35,34 +36,44 @@ START_S = 120  # for all processes to be forked
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-def open_store(endpoint):
+def open_c10d(params):
     """As PyTorch's create_backend does, but for libuv, which 2.6 asks for on the client's side, too."""
-    host, port = endpoint.split(":")
+    host, port = params.endpoint.split(":")
     own = {"use_libuv": False} if IS_2 else {}
-    return TCPStore(host, int(port), is_master=False, multi_tenant=True, timeout=timedelta(seconds=60), **own)
+    store = TCPStore(host, int(port), is_master=False, multi_tenant=True, timeout=timedelta(seconds=60), **own)
+    return create_handler(store, C10dRendezvousBackend(store, params.run_id), params)
 
 
-def open_handler(endpoint, nodes, run_id):
-    own = {"local_addr": "127.0.0.1"} if IS_2 else {}
-    params = RendezvousParameters("c10d", endpoint, run_id, nodes, nodes, **own)
-    store = open_store(endpoint)
-    return create_handler(store, C10dRendezvousBackend(store, run_id), params)
+def opener(backend):
+    """What makes a handler of parameters; etcd's need python-etcd."""
+    if backend == "etcd":
+        from torch.distributed.elastic.rendezvous.etcd_rendezvous import create_rdzv_handler
+        return create_rdzv_handler
+    if backend == "etcd-v2":
+        from torch.distributed.elastic.rendezvous.etcd_rendezvous_backend import create_backend
+
+        def open_etcd_v2(params):
+            cell, store = create_backend(params)
+            return create_handler(store, cell, params)
+        return open_etcd_v2
+    return open_c10d
 
 
-def next_rendezvous(handler):
+def next_rendezvous(handler, backend):
+    """Rank, world size, and what only the nodes of one round have in common."""
     info = handler.next_rendezvous()
-    rank, world_size = (info.rank, info.world_size) if IS_2 else info[1:3]
-    return rank, world_size, handler._state_holder.state.round
+    store, rank, world_size = (info.store, info.rank, info.world_size) if IS_2 else info
+    return rank, world_size, store.prefix if backend == "etcd" else handler._state_holder.state.round
 
 
-def node(endpoint, nodes, run_id, ready, go, results):
+def node(open_handler, params, ready, go, results):
     """A process: ready, go, and what came of it; then it stays, with its heartbeats, until it is killed."""
     os.write(ready, b".")
     os.read(go, 1)  # ends when the other end is closed
     try:
-        handler = open_handler(endpoint, nodes, run_id)
+        handler = open_handler(params)
         opened = time.monotonic()
-        rank, world_size, number = next_rendezvous(handler)
+        rank, world_size, number = next_rendezvous(handler, params.backend)
         answer = {"opened": opened, "joined": time.monotonic(), "rank": rank, "world": world_size, "round": number}
     except Exception as error:  # whatever it is, it is the result
         answer = {"error": f"{type(error).__name__}: {error} ({error.__cause__})"[:1000]}
@@ -120,12 +131,19 @@ def end_all(pids):
         os.waitpid(pid, 0)
 
 
-def measure(endpoint, nodes, run_id, limit):
+def parameters(endpoint, nodes, run_id, backend="c10d", max_nodes=None, conf=None):
+    own = {"local_addr": "127.0.0.1"} if IS_2 else {}
+    return RendezvousParameters(backend, endpoint, run_id, nodes, max_nodes or nodes, **own, **(conf or {}))
+
+
+def measure(limit, **what):
+    params, nodes = parameters(**what), what["nodes"]
+    open_handler = opener(params.backend)  # before the start: imports are not measured
     (ready, ready_in), (go_out, go), (results, results_in) = [os.pipe() for _ in range(3)]
     to_close, pids = [ready, ready_in, go_out, go, results, results_in], []
     try:
         for _ in range(nodes):
-            pids.append(fork_node(go, (endpoint, nodes, run_id, ready_in, go_out, results_in)))
+            pids.append(fork_node(go, (open_handler, params, ready_in, go_out, results_in)))
         if len(read_count(ready, b".", nodes, time.monotonic() + START_S)) < nodes:
             return {"nodes": nodes, "error": f"the processes did not start within {START_S} s"}
         start = time.monotonic()
@@ -144,8 +162,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     print("ready", torch.__version__, flush=True)
     for line in iter(sys.stdin.readline, ""):
-        endpoint, nodes, run_id, limit = line.split()
-        print(json.dumps(measure(endpoint, int(nodes), run_id, float(limit))), flush=True)
+        print(json.dumps(measure(**json.loads(line))), flush=True)
     os._exit(0)
 
 

@@ -4,30 +4,35 @@ _rdzv() {
   local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
   local words='' rendezvous='--rdzv-backend --rdzv-endpoint --rdzv-id --rdzv-conf --event-log --log-level'
   if [ "$COMP_CWORD" -eq 1 ]; then
-    words="join status close serve store --help --version"
+    words="join status close etcd serve store --help --version"
   elif [ "$command" = join ] && [[ " ${COMP_WORDS[*]:2:COMP_CWORD-2} " == *" -- "* ]]; then
     mapfile -t COMPREPLY < <(compgen -c -f -- "$cur")
     return
   else
     case "$prev" in
-      --port-file | --file | --event-log)
+      --port-file | --file | --event-log | --log | --binary | --cacert | --cert | --key)
         mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+        return
+        ;;
+      --data-dir)
+        mapfile -t COMPREPLY < <(compgen -d -- "$cur")
         return
         ;;
       --log-level) words="off error warning info debug" ;;
       --dialect) words="auto v1 v2 rdzv" ;;
-      --rdzv-backend) words="c10d static" ;;
+      --rdzv-backend) words="c10d etcd etcd-v1 etcd-v2 static" ;;
       *)
         case "$command" in
           join) words="$rendezvous --nnodes --local-addr --once --help --" ;;
           status) words="$rendezvous --json --watch --help" ;;
           close) words="$rendezvous --reason --help" ;;
+          etcd) words="--data-dir --port --port-file --log --binary --timeout --help start" ;;
           serve)
             words="--bind --port --port-file --max-connections --max-key-bytes --max-value-bytes --max-keys --max-memory
               --request-timeout --idle-timeout --log-level --help"
             ;;
           store)
-            words="--endpoint --file --prefix --timeout --dialect --json --raw --help
+            words="--endpoint --file --etcd --cacert --cert --key --prefix --timeout --dialect --json --raw --help
               set get add cas check wait delete append keys num-keys mget mset"
             ;;
         esac

@@ -55,6 +55,19 @@ RDZV_BEGIN
 RDZV_API int rdzv_open(const rdzv_params *params, rdzv_handler **out, rdzv_error *error);
 
 /*
+ * The same by a URL, as PyTorch's first generation is opened:
+ *
+ *   etcd://localhost:2379/job7?min_workers=1&max_workers=3&timeout=60
+ *   BACKEND://[USER[:PASSWORD]@]HOST:PORT[,HOST:PORT]/RUN_ID[?NAME=VALUE&...]
+ *
+ * min_nodes and max_nodes are those of the params, every other name is one of the backend's options (rdzv/params.h),
+ * and each is given once. Special characters are written %XX; no value can have a comma. Where there is no HOST the
+ * default holds. `params` has what the URL does not say, and may be NULL; its backend, endpoint and run id are not
+ * looked at, its conf comes before the URL's options. RDZV_E_INVALID: the URL; the rest as rdzv_open.
+ */
+RDZV_API int rdzv_open_url(const char *url, const rdzv_params *params, rdzv_handler **out, rdzv_error *error);
+
+/*
  * Joins the next round, leaving the one that we are in, and waits until it is complete; *out is to be freed with
  * rdzv_result_free. RDZV_E_TIMEOUT: no round within join_timeout; the sentence tells who was there, who was heard when,
  * how many were needed. RDZV_E_CLOSED; RDZV_E_GRACEFUL_EXIT: closed while this node was a spare, which is
@@ -120,6 +133,16 @@ RDZV_API const char *rdzv_node(const rdzv_handler *handler);
 /* Where the rendezvous is: "c10d tcp localhost:29400 (127.0.0.1:29400, rdzv), served by this process". Owned by the
  * handler. */
 RDZV_API const char *rdzv_describe(rdzv_handler *handler);
+
+/* ---- extra data: backend etcd only --------------------------------------------------------------------------- */
+
+/* A text that all members of this version can read under that name. RDZV_E_INVALID: we are in no round;
+ * RDZV_E_UNSUPPORTED: another backend, which has the round's store for that. */
+RDZV_API int rdzv_extra_set(rdzv_handler *handler, const char *key, const char *value, rdzv_error *error);
+
+/* Waits until somebody has set it. RDZV_E_TIMEOUT. To be freed with rdzv_value_free. */
+RDZV_API int rdzv_extra_get(rdzv_handler *handler, const char *key, int64_t timeout_ms, rdzv_value *out,
+                            rdzv_error *error);
 
 /* ---- looking at it from outside ------------------------------------------------------------------------------ */
 

@@ -19,7 +19,7 @@ typedef struct rdzv_registry rdzv_registry;
  * `conf` is "name=value,name=value", as torchrun's --rdzv-conf. A name that is not known is refused with the nearest
  * one that is. Times are in seconds and may have a fraction.
  *
- *   backend c10d, and what others open with rdzv_open_dynamic:
+ *   backends c10d and etcd-v2, and what others open with rdzv_open_dynamic:
  *     join_timeout            600   for a round to come about; then RDZV_E_TIMEOUT, and the node is taken out
  *     last_call_timeout        30   how long a round waits for more once it has min_nodes
  *     close_timeout            30   for closing, and for leaving
@@ -36,6 +36,20 @@ typedef struct rdzv_registry rdzv_registry;
  *     read_timeout             60   for one request to the store
  *     dialect                auto   v1, v2, rdzv: what the server speaks, where it does not show (PyTorch 2.2 to 2.4)
  *     use_libuv                     taken for torchrun's sake, and without effect
+ *   backends etcd-v2 and etcd, for reaching etcd:
+ *     protocol               http   http, https
+ *     ca_cert, cacert (system's)    a file in PEM: whom to believe that they are etcd
+ *     ssl_cert, cert                a file in PEM: our certificate
+ *     ssl_cert_key, key             a file in PEM: its key
+ *     user, password                who we are
+ *     read_timeout             60   for one request to etcd, with all its tries
+ *   backend etcd, or etcd-v1, PyTorch's first generation:
+ *     timeout                 600   for a round to come about; then RDZV_E_TIMEOUT
+ *     last_call_timeout        30   how long a round waits for more once it has enough
+ *     close_timeout            30   for closing
+ *     min_workers                   in place of min_nodes
+ *     max_workers                   in place of max_nodes; default min_workers where that is given
+ *     etcd_prefix                   the path that everything is below; default /torchelastic/p2p
  *   backend static:
  *     rank                          of this node; must be given
  *     timeout                 600   for reaching the store
@@ -43,7 +57,8 @@ typedef struct rdzv_registry rdzv_registry;
 typedef struct rdzv_params {
   size_t size;
   const char *backend;    /* default "c10d"; see rdzv_registry_add */
-  const char *endpoint;   /* "host:port", of the store; default "localhost:29400" */
+  const char *endpoint;   /* "host:port", of the store; default "localhost:29400". Of etcd: "host:port,host:port",
+                             default "localhost:2379" */
   const char *run_id;     /* must be given, and be the same on all nodes of the job */
   int64_t min_nodes;      /* default 1 */
   int64_t max_nodes;      /* default min_nodes */
@@ -63,7 +78,7 @@ typedef int rdzv_creator(void *user, const rdzv_params *params, rdzv_handler **o
 
 RDZV_BEGIN
 
-/* Names of backends beyond our own (c10d, static). Not thread-safe while names are added. */
+/* Names of backends beyond our own (c10d, etcd, etcd-v1, etcd-v2, static). Not thread-safe while names are added. */
 RDZV_API int rdzv_registry_open(rdzv_registry **out, rdzv_error *error);
 
 /* RDZV_E_INVALID: it has that name already, or it is one of our own. */

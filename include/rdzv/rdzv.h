@@ -5,6 +5,7 @@
 #include <rdzv/backend.h>
 #include <rdzv/bytes.h>
 #include <rdzv/error.h>
+#include <rdzv/etcd.h>
 #include <rdzv/event.h>
 #include <rdzv/handler.h>
 #include <rdzv/log.h>

@@ -58,8 +58,12 @@ void complain(const char *command, const char *format, ...) __attribute__((__for
 /* A log that writes to stderr. */
 rdzv_log stderr_log(int level);
 
+/* Writes the port there, in one step. Gives -1 when it has said what was wrong. */
+int write_port_file(const char *command, const char *path, int port);
+
 /* ---- the subcommands: argv[0] is their name ---- */
 int cmd_close(int argc, char **argv);
+int cmd_etcd(int argc, char **argv);
 int cmd_join(int argc, char **argv);
 int cmd_serve(int argc, char **argv);
 int cmd_status(int argc, char **argv);

@@ -45,6 +45,7 @@ int rendezvous_catch_signals(const char *command) {
   return signals_begin(command, on_signal, NULL) ? EXIT_YES : EXIT_IO;
 }
 
+int rendezvous_signal_fd(void) { return signal_pipe[0]; }
 int rendezvous_signal(void) { return atomic_load(&caught); }
 
 void rendezvous_forward_to(int pid) {
@@ -111,8 +112,10 @@ static bool parse_nnodes(const char *text, int64_t *min, int64_t *max) {
 static char *guest_conf(const struct rendezvous_flags *flags) {
   char *conf;
   const bool c10d = !flags->backend || strcmp(flags->backend, "c10d") == 0;
-  const int printed = c10d ? asprintf(&conf, "read_timeout=5,%s%sis_host=false", flags->conf, *flags->conf ? "," : "")
-                           : asprintf(&conf, "%s", flags->conf);
+  const bool etcd = flags->backend && strncmp(flags->backend, "etcd", 4) == 0;
+  if (!c10d && !etcd) return strdup(flags->conf); /* nothing is read */
+  const int printed =
+      asprintf(&conf, "read_timeout=5%s%s%s", *flags->conf ? "," : "", flags->conf, c10d ? ",is_host=false" : "");
   return printed < 0 ? NULL : conf;
 }
 

@@ -16,8 +16,9 @@ struct rendezvous_flags {
 
 /* Rows for a command's table of options. */
 #define RENDEZVOUS_OPTIONS(to)                                                                                       \
-  {"rdzv-backend", OPTION_TEXT, &(to)->backend, "NAME", "c10d or static (c10d)"},                                    \
-      {"rdzv-endpoint", OPTION_TEXT, &(to)->endpoint, "HOST:PORT", "where the store is (localhost:29400)"},          \
+  {"rdzv-backend", OPTION_TEXT, &(to)->backend, "NAME", "c10d, etcd, etcd-v1 (the same), etcd-v2 or static (c10d)"}, \
+      {"rdzv-endpoint", OPTION_TEXT, &(to)->endpoint, "HOST:PORT",                                                   \
+       "where the store or etcd is (localhost:29400, of etcd localhost:2379)"},                                      \
       {"rdzv-id", OPTION_TEXT, &(to)->run_id, "ID", "the job's name, the same on all nodes"},                        \
       {"rdzv-conf", OPTION_TEXT, &(to)->conf, "K=V,...", "options of the rendezvous; see rdzv-join(1)"},             \
       {"event-log", OPTION_TEXT, &(to)->event_log, "PATH", "append what happens to PATH, one JSON object a line"}, { \
@@ -33,6 +34,9 @@ struct rendezvous {
 
 /* From here on SIGTERM and SIGINT cancel what waits, instead of ending the process. */
 int rendezvous_catch_signals(const char *command);
+
+/* Readable once one came. */
+int rendezvous_signal_fd(void);
 
 /* The signal that came, or 0. */
 int rendezvous_signal(void);

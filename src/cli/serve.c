@@ -70,22 +70,6 @@ static int inherited_socket(int *fd) {
   return 0;
 }
 
-/* By another name first, so that nobody reads half of it. */
-static int write_port_file(const char *path, int port) {
-  char other[4096];
-  if (snprintf(other, sizeof other, "%s.%ld", path, (long)getpid()) >= (int)sizeof other) {
-    complain(me, "cannot write '%s': the path is too long", path);
-    return -1;
-  }
-  FILE *file = fopen(other, "w");
-  bool written = file && fprintf(file, "%d\n", port) > 0;
-  if (file && fclose(file) != 0) written = false;
-  if (written && rename(other, path) == 0) return 0;
-  complain(me, "cannot write '%s': %s", path, strerror(errno));
-  unlink(other);
-  return -1;
-}
-
 static void stop(void *server, int number, bool by_terminal) {
   (void)number, (void)by_terminal;
   rdzv_server_stop(server);
@@ -102,7 +86,7 @@ static void raise_descriptor_limit(void) {
 static int serve(rdzv_server *server, const struct settings *settings) {
   rdzv_error error;
   if (!signals_begin(me, stop, server)) return EXIT_IO;
-  if (settings->port_file && write_port_file(settings->port_file, rdzv_server_port(server)) < 0) {
+  if (settings->port_file && write_port_file(me, settings->port_file, rdzv_server_port(server)) < 0) {
     signals_end();
     return EXIT_IO;
   }

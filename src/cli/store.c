@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "cli/cli.h"
 
+#include "cli/etcd_url.h"
 #include "cli/output.h"
 
 #include <errno.h>
+#include <rdzv/etcd.h>
 #include <rdzv/store.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +19,9 @@ enum { DEFAULT_TIMEOUT_MS = 30000, AT_ONCE_MS = 2000 /* for the server, where ke
 struct settings {
   const char *endpoint;
   const char *file;
+  const char *etcd;
+  struct etcd_url etcd_url; /* the same, taken apart */
+  const char *ca_cert, *cert, *key;
   const char *prefix;
   int64_t timeout;
   int dialect;
@@ -241,7 +246,12 @@ static int parse(int argc, char **argv, struct settings *to) {
   const struct option options[] = {
       {"endpoint", OPTION_TEXT, &to->endpoint, "HOST:PORT", "server ($RDZV_ENDPOINT, else 127.0.0.1:29400)"},
       {"file", OPTION_TEXT, &to->file, "PATH", "a store in a file instead of a server"},
-      {"prefix", OPTION_TEXT, &to->prefix, "P", "use the keys P/K"},
+      {"etcd", OPTION_TEXT, &to->etcd, "URL",
+       "a store in etcd, [http[s]://][USER:PASSWORD@]HOST[:PORT],..., below --prefix"},
+      {"cacert", OPTION_TEXT, &to->ca_cert, "FILE", "whom to believe that they are etcd (the system's authorities)"},
+      {"cert", OPTION_TEXT, &to->cert, "FILE", "our certificate for etcd"},
+      {"key", OPTION_TEXT, &to->key, "FILE", "its key"},
+      {"prefix", OPTION_TEXT, &to->prefix, "P", "use the keys P/K; in etcd, what is below the path P"},
       {"timeout", OPTION_SECONDS, &to->timeout, "S", "for connecting and for waiting (30); 0 does not wait"},
       {"dialect", OPTION_CHOICE, &to->dialect, "auto|v1|v2|rdzv", "the server's protocol (auto)"},
       {"json", OPTION_FLAG, &to->json, NULL, "print JSON"},
@@ -273,6 +283,24 @@ static const struct operation *find_operation(const char *name) {
   return NULL;
 }
 
+static int open_etcd(const struct settings *settings, int64_t timeout, const rdzv_log *log, rdzv_store **out,
+                     rdzv_error *error) {
+  const struct etcd_url *url = &settings->etcd_url;
+  const rdzv_etcd_store_options options = {.size = sizeof options,
+                                           .timeout_ms = timeout,
+                                           .log = *log,
+                                           .etcd = {.size = sizeof options.etcd,
+                                                    .endpoints = url->hosts,
+                                                    .https = url->https,
+                                                    .user = url->user,
+                                                    .password = url->password,
+                                                    .ca_cert = settings->ca_cert,
+                                                    .cert = settings->cert,
+                                                    .key = settings->key,
+                                                    .read_timeout_ms = timeout}};
+  return rdzv_store_open_etcd(settings->prefix ? settings->prefix : "", &options, out, error);
+}
+
 /* The first lines about a server that is not there yet are worth seeing: without them a wait looks like a hang. */
 static int open_store(const struct settings *settings, rdzv_store **out, rdzv_error *error) {
   const rdzv_log log = stderr_log(RDZV_LOG_INFO);
@@ -281,6 +309,7 @@ static int open_store(const struct settings *settings, rdzv_store **out, rdzv_er
     const rdzv_file_options options = {.size = sizeof options, .timeout_ms = timeout, .log = log};
     return rdzv_store_open_file(settings->file, &options, out, error);
   }
+  if (settings->etcd) return open_etcd(settings, timeout, &log, out, error);
   const char *endpoint = settings->endpoint ? settings->endpoint : getenv("RDZV_ENDPOINT");
   const rdzv_tcp_options options = {
       .size = sizeof options, .timeout_ms = timeout, .log = log, .dialect = (rdzv_dialect)settings->dialect};
@@ -296,7 +325,8 @@ static int run(const struct operation *operation, struct job *job) {
     return exit_code_of(result);
   }
   rdzv_store *view = NULL;
-  if (settings->prefix) result = rdzv_store_open_prefix(base, rdzv_str(settings->prefix), &view, &job->error);
+  if (settings->prefix && !settings->etcd)
+    result = rdzv_store_open_prefix(base, rdzv_str(settings->prefix), &view, &job->error);
   job->store = view ? view : base;
   if (result == 0) result = rdzv_store_set_timeout(job->store, settings->timeout, &job->error);
   const int code = result < 0 ? failed(job, result) : operation->run(job);
@@ -305,22 +335,35 @@ static int run(const struct operation *operation, struct job *job) {
   return code;
 }
 
+/* Which store is meant? Complains where that is not clear. */
+static bool check_settings(struct settings *settings) {
+  const bool secured = settings->ca_cert || settings->cert || settings->key;
+  const char *why = settings->etcd ? etcd_url_parse(settings->etcd, &settings->etcd_url) : NULL;
+  if (!!settings->file + !!settings->endpoint + !!settings->etcd > 1)
+    complain(me, "--file, --endpoint and --etcd exclude each other");
+  else if (why)
+    complain(me, "--etcd: %s; it takes [http[s]://][USER:PASSWORD@]HOST[:PORT],...", why);
+  else if (secured && !settings->etcd_url.https)
+    complain(me, "--cacert, --cert and --key are for --etcd https://...");
+  else
+    return true;
+  return false;
+}
+
 int cmd_store(int argc, char **argv) {
   struct settings settings = {.timeout = DEFAULT_TIMEOUT_MS};
+  int code = EXIT_USAGE;
   const int rest = parse(argc, argv, &settings);
   if (rest < 0) return rest == -2 ? EXIT_YES : EXIT_USAGE;
   const struct operation *operation = rest < argc ? find_operation(argv[rest]) : NULL;
   struct job job = {.settings = &settings, .argc = argc - rest - 1, .argv = argv + rest + 1};
-  if (rest >= argc) {
+  if (rest >= argc)
     complain(me, "the operation is missing; see 'rdzv store --help'");
-  } else if (!operation) {
+  else if (!operation)
     complain(me, "there is no operation '%s'; see 'rdzv store --help'", argv[rest]);
-  } else if (settings.file && settings.endpoint) {
-    complain(me, "--file and --endpoint exclude each other");
-  } else if (check_arguments(operation, job.argc, job.argv)) {
-    const int code = run(operation, &job);
-    rdzv_value_free(&job.input);
-    return code;
-  }
-  return EXIT_USAGE;
+  else if (check_settings(&settings) && check_arguments(operation, job.argc, job.argv))
+    code = run(operation, &job);
+  rdzv_value_free(&job.input);
+  etcd_url_free(&settings.etcd_url);
+  return code;
 }

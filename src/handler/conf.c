@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum conf_type { CONF_SECONDS, CONF_COUNT, CONF_RANK, CONF_CHOICE, CONF_FLAG, CONF_VERSION };
+enum conf_type { CONF_SECONDS, CONF_COUNT, CONF_RANK, CONF_CHOICE, CONF_FLAG, CONF_VERSION, CONF_TEXT };
 
 #define MAX_SECONDS 1e9 /* thirty years */
 
@@ -25,8 +25,8 @@ struct conf_option {
 
 static const struct conf_option options[] = {
     {"join_timeout", CONF_SECONDS, CONF_DYNAMIC, offsetof(struct conf, join_timeout), NULL},
-    {"last_call_timeout", CONF_SECONDS, CONF_DYNAMIC, offsetof(struct conf, last_call_timeout), NULL},
-    {"close_timeout", CONF_SECONDS, CONF_DYNAMIC, offsetof(struct conf, close_timeout), NULL},
+    {"last_call_timeout", CONF_SECONDS, CONF_DYNAMIC | CONF_ETCD_V1, offsetof(struct conf, last_call_timeout), NULL},
+    {"close_timeout", CONF_SECONDS, CONF_DYNAMIC | CONF_ETCD_V1, offsetof(struct conf, close_timeout), NULL},
     {"heartbeat_timeout", CONF_SECONDS, CONF_DYNAMIC, offsetof(struct conf, heartbeat_timeout), NULL},
     {"keep_alive_interval", CONF_SECONDS, CONF_DYNAMIC, offsetof(struct conf, keep_alive_interval), NULL},
     {"keep_alive_max_attempt", CONF_COUNT, CONF_DYNAMIC, offsetof(struct conf, keep_alive_max_attempt), NULL},
@@ -34,11 +34,23 @@ static const struct conf_option options[] = {
     {"torch_version", CONF_VERSION, CONF_DYNAMIC, offsetof(struct conf, torch_version), NULL},
     {"store_type", CONF_CHOICE, CONF_C10D, offsetof(struct conf, store_type), "tcp|file"},
     {"is_host", CONF_FLAG, CONF_C10D, offsetof(struct conf, is_host), NULL},
-    {"read_timeout", CONF_SECONDS, CONF_C10D, offsetof(struct conf, read_timeout), NULL},
+    {"read_timeout", CONF_SECONDS, CONF_C10D | CONF_ETCD, offsetof(struct conf, read_timeout), NULL},
     {"dialect", CONF_CHOICE, CONF_C10D, offsetof(struct conf, dialect), "auto|v1|v2|rdzv"},
     {"use_libuv", CONF_FLAG, CONF_C10D, offsetof(struct conf, use_libuv), NULL},
     {"rank", CONF_RANK, CONF_STATIC, offsetof(struct conf, rank), NULL},
-    {"timeout", CONF_SECONDS, CONF_STATIC, offsetof(struct conf, timeout), NULL},
+    {"timeout", CONF_SECONDS, CONF_STATIC | CONF_ETCD_V1, offsetof(struct conf, timeout), NULL},
+    {"protocol", CONF_CHOICE, CONF_ETCD, offsetof(struct conf, protocol), "http|https"},
+    {"ca_cert", CONF_TEXT, CONF_ETCD, offsetof(struct conf, ca_cert), NULL},
+    {"cacert", CONF_TEXT, CONF_ETCD, offsetof(struct conf, ca_cert), NULL},
+    {"ssl_cert", CONF_TEXT, CONF_ETCD, offsetof(struct conf, cert), NULL},
+    {"cert", CONF_TEXT, CONF_ETCD, offsetof(struct conf, cert), NULL},
+    {"ssl_cert_key", CONF_TEXT, CONF_ETCD, offsetof(struct conf, key), NULL},
+    {"key", CONF_TEXT, CONF_ETCD, offsetof(struct conf, key), NULL},
+    {"user", CONF_TEXT, CONF_ETCD, offsetof(struct conf, user), NULL},
+    {"password", CONF_TEXT, CONF_ETCD, offsetof(struct conf, password), NULL},
+    {"min_workers", CONF_COUNT, CONF_ETCD_V1, offsetof(struct conf, min_workers), NULL},
+    {"max_workers", CONF_COUNT, CONF_ETCD_V1, offsetof(struct conf, max_workers), NULL},
+    {"etcd_prefix", CONF_TEXT, CONF_ETCD_V1, offsetof(struct conf, etcd_prefix), NULL},
 };
 
 enum { MOST_ATTEMPTS = 1000000 };
@@ -109,6 +121,7 @@ static bool parse_value(const struct conf_option *option, const char *value, str
     case CONF_RANK: return parse_number(value, 0, INT64_MAX, field);
     case CONF_CHOICE: return parse_choice(option->choices, value, field);
     case CONF_FLAG: return parse_flag(value, field);
+    case CONF_TEXT: *(const char **)field = value; return true;
     case CONF_VERSION: *(const char **)field = value; return torch_layout_parse(value, &layout, NULL) == 0;
   }
   return false;
@@ -121,8 +134,10 @@ static const char *what_it_takes(const struct conf_option *option) {
     case CONF_RANK: return "a whole number that is not negative";
     case CONF_FLAG: return "true or false";
     case CONF_VERSION: return "a version of PyTorch, such as 1.13 or 2.6";
-    default: return option->choices;
+    case CONF_TEXT: return "a text";
+    case CONF_CHOICE: break;
   }
+  return option->choices;
 }
 
 /* ---- options -------------------------------------------------------------------------------------------------- */

@@ -12,6 +12,8 @@ enum {
   CONF_DYNAMIC = 1 << 0,
   CONF_C10D = 1 << 1,
   CONF_STATIC = 1 << 2,
+  CONF_ETCD = 1 << 3, /* how to reach etcd */
+  CONF_ETCD_V1 = 1 << 4,
 };
 
 /* Times in milliseconds. */
@@ -27,8 +29,12 @@ struct conf {
   int use_libuv;
   int64_t rank; /* -1: not given */
   int64_t timeout;
+  int protocol; /* 1: https */
+  const char *ca_cert, *cert, *key, *user, *password;
+  int64_t min_workers, max_workers; /* 0: not given */
+  const char *etcd_prefix;
 
-  char *text; /* private: what torch_version points into */
+  char *text; /* private: what the texts point into */
 };
 
 /* Takes `text`, which may be NULL, over the defaults. RDZV_E_INVALID: the sentence names the option and its value. */

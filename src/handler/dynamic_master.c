@@ -6,11 +6,10 @@
  * not to share its store; what is older says so above the rendezvous, in each round. So a node of ours keeps one port
  * for its life, and where this round says nothing, takes what the node that is rank 0 has said before.
  */
-#include "base/buf.h"
-#include "base/endpoint.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "handler/dynamic.h"
+#include "handler/master.h"
 #include "store/store.h"
 
 #include <stdio.h>
@@ -19,14 +18,10 @@
 #include <unistd.h>
 
 enum {
-  RESOLVE_MS = 5000,
   OWN_MS = 5000,    /* our own nodes say so at once, an agent of PyTorch 1.13 when it has seen the round */
   TORCH_MS = 30000, /* a PyTorch of which we have not heard before */
   EARLIER_ROUNDS = 16,
 };
-
-#define MASTER_ADDR rdzv_str("MASTER_ADDR")
-#define MASTER_PORT rdzv_str("MASTER_PORT")
 
 /* ---- remembering ---------------------------------------------------------------------------------------------- */
 
@@ -57,17 +52,6 @@ static bool is_remembered(const struct dynamic *handler, const struct result *re
 
 /* ---- as rank 0 ------------------------------------------------------------------------------------------------ */
 
-/* By which address the others reach us. */
-static void own_address(struct dynamic *handler, char out[HOST_NAME_SIZE]) {
-  struct endpoint endpoint;
-  const bool known = handler->base.endpoint[0] != '/' &&
-                     endpoint_parse(handler->base.endpoint, RDZV_DEFAULT_PORT, &endpoint, NULL) == 0;
-  if (handler->base.local_addr)
-    snprintf(out, HOST_NAME_SIZE, "%s", handler->base.local_addr);
-  else
-    host_own_address(known ? &endpoint : NULL, deadline_after(RESOLVE_MS), &handler->base.cancel, out);
-}
-
 /* Our address and port. The port is ours from the first time on, also while others are rank 0. */
 static int own_master(struct dynamic *handler, struct result *result, rdzv_error *error) {
   char addr[HOST_NAME_SIZE];
@@ -77,34 +61,17 @@ static int own_master(struct dynamic *handler, struct result *result, rdzv_error
     const int outcome = host_reserve_port(&handler->master.port_fd, &handler->master.own_port, error);
     if (outcome < 0) return outcome;
   }
-  own_address(handler, addr);
+  master_own_address(&handler->base, RDZV_DEFAULT_PORT, addr);
   const bool done = result_set_master(result, addr, handler->master.own_port) && remember(handler, result);
   return done ? 0 : error_no_memory(error);
 }
 
 static int publish(struct dynamic *handler, struct result *result, rdzv_error *error) {
-  char port[16];
-  int outcome = own_master(handler, result, error);
-  if (outcome < 0) return outcome;
-  snprintf(port, sizeof port, "%d", result->base.master_port);
-  const rdzv_bytes keys[] = {MASTER_ADDR, MASTER_PORT};
-  const rdzv_bytes values[] = {rdzv_str(result->base.master_addr), rdzv_str(port)};
-  outcome = rdzv_store_multi_set(result->base.store, keys, values, 2, error);
-  return outcome < 0 ? error_prefix(error, outcome, "cannot publish the address of rank 0") : 0;
+  const int outcome = own_master(handler, result, error);
+  return outcome < 0 ? outcome : master_publish(result, handler->master.addr, handler->master.port, error);
 }
 
 /* ---- as another ----------------------------------------------------------------------------------------------- */
-
-static int take(struct dynamic *handler, struct result *result, const rdzv_value *addr, const rdzv_value *port,
-                rdzv_error *error) {
-  char *end;
-  const long number = strtol(port->data, &end, 10);
-  if (*end || number < 1 || number > 65535)
-    return error_set(error, RDZV_E_CORRUPT, "rank 0 has published '%s' as its port",
-                     bytes_quote(rdzv_value_bytes(port)).text);
-  const bool done = result_set_master(result, addr->data, (int)number) && remember(handler, result);
-  return done ? 0 : error_no_memory(error);
-}
 
 /* Waits for it, unless the round ends before: rank 0 may be the one that is gone. */
 static int await(struct dynamic *handler, rdzv_store *store, int64_t timeout_ms, rdzv_error *error) {
@@ -123,17 +90,10 @@ static int await(struct dynamic *handler, rdzv_store *store, int64_t timeout_ms,
   return outcome;
 }
 
-/* Takes what rank 0 has said in this store; RDZV_E_TIMEOUT where the address is not `addr` (NULL: any). */
 static int take_from(struct dynamic *handler, struct result *result, rdzv_store *store, const char *addr,
                      rdzv_error *error) {
-  const rdzv_bytes keys[] = {MASTER_ADDR, MASTER_PORT};
-  rdzv_value *values = NULL;
-  int outcome = rdzv_store_multi_get(store, keys, 2, &values, error);
-  if (outcome < 0) return outcome;
-  const bool other = addr && strcmp(values[0].data, addr) != 0;
-  outcome = other ? RDZV_E_TIMEOUT : take(handler, result, &values[0], &values[1], error);
-  rdzv_values_free(values, 2);
-  return outcome;
+  const int outcome = master_take(result, store, addr, error);
+  return outcome < 0 || remember(handler, result) ? outcome : error_no_memory(error);
 }
 
 /* A round before this one. RDZV_E_TIMEOUT: it says nothing of that rank 0. */

@@ -52,11 +52,14 @@ static void trace(void *argument, const char *line) {
   log_line(&((struct dynamic *)argument)->base.log, RDZV_LOG_DEBUG, "%s", line);
 }
 
-static void init_engine(struct dynamic *handler, const rdzv_params *params, const struct conf *conf) {
+enum { ETCD_SWAP_MS = 4 };
+
+static void init_engine(struct dynamic *handler, const rdzv_params *params, unsigned options, const struct conf *conf) {
   struct engine_config config = {.node = handler->node,
                                  .settings = RENDEZVOUS_SETTINGS_DEFAULT,
                                  .trace = log_on(&params->log, RDZV_LOG_DEBUG) ? trace : NULL,
                                  .argument = handler};
+  if (options & CONF_ETCD) config.swap_ms = ETCD_SWAP_MS;
   config.settings.min_nodes = params->min_nodes;
   config.settings.max_nodes = params->max_nodes;
   config.settings.join_timeout = conf->join_timeout;
@@ -134,7 +137,7 @@ int dynamic_open(const rdzv_params *given, unsigned options, rdzv_backend *backe
     return error_no_memory(error);
   }
   init_plain(handler, &params, backend, store);
-  init_engine(handler, &params, &conf);
+  init_engine(handler, &params, options, &conf);
   conf_free(&conf);
   result = open_parts(handler, &params, error);
   if (result < 0) {

@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "handler/dynamic.h"
+#include "handler/status.h"
 #include "state/invariants.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-struct status {
-  rdzv_status base;
-  rdzv_node_status *nodes;
-};
 
 static rdzv_role role_of(const struct state_member *member) {
   if (member->kinds & STATE_PARTICIPANT) return RDZV_ROLE_PARTICIPANT;

@@ -67,6 +67,18 @@ int rdzv_change_fd(const rdzv_handler *handler) {
   return handler->ops->change_fd ? handler->ops->change_fd(handler) : -1;
 }
 
+static int no_extra(rdzv_error *error) {
+  return error_set(error, RDZV_E_UNSUPPORTED, "this kind of rendezvous has no extra data");
+}
+
+int rdzv_extra_set(rdzv_handler *handler, const char *key, const char *value, rdzv_error *error) {
+  return handler->ops->extra_set ? handler->ops->extra_set(handler, key, value, error) : no_extra(error);
+}
+
+int rdzv_extra_get(rdzv_handler *handler, const char *key, int64_t timeout_ms, rdzv_value *out, rdzv_error *error) {
+  return handler->ops->extra_get ? handler->ops->extra_get(handler, key, timeout_ms, out, error) : no_extra(error);
+}
+
 const char *rdzv_node(const rdzv_handler *handler) { return handler->node; }
 const char *rdzv_describe(rdzv_handler *handler) { return handler->ops->describe(handler); }
 

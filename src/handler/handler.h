@@ -16,6 +16,8 @@ struct handler_ops {
   int (*leave)(rdzv_handler *handler, rdzv_error *error);
   int (*shutdown)(rdzv_handler *handler, rdzv_error *error);
   int (*status_read)(rdzv_handler *handler, int64_t wait_ms, rdzv_status **out, rdzv_error *error);
+  int (*extra_set)(rdzv_handler *handler, const char *key, const char *value, rdzv_error *error); /* may be NULL */
+  int (*extra_get)(rdzv_handler *handler, const char *key, int64_t timeout_ms, rdzv_value *out, rdzv_error *error);
   const char *(*describe)(rdzv_handler *handler);
   int (*change_fd)(const rdzv_handler *handler); /* NULL: nothing ever changes */
   void (*close)(rdzv_handler *handler);
@@ -43,8 +45,13 @@ void handler_deinit(rdzv_handler *handler);
 /* Copies params, fills in defaults, and checks what all backends need. */
 int params_check(const rdzv_params *from, rdzv_params *to, rdzv_error *error);
 
+/* Can a rendezvous be of so many? */
+int params_check_nodes(int64_t min, int64_t max, rdzv_error *error);
+
 /* ---- the creators of our own backends ---- */
 int c10d_create(void *user, const rdzv_params *params, rdzv_handler **out, rdzv_error *error);
+int etcd_v1_create(void *user, const rdzv_params *params, rdzv_handler **out, rdzv_error *error);
+int etcd_v2_create(void *user, const rdzv_params *params, rdzv_handler **out, rdzv_error *error);
 int static_create(void *user, const rdzv_params *params, rdzv_handler **out, rdzv_error *error);
 
 #endif

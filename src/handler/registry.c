@@ -19,7 +19,11 @@ struct entry {
   void *user;
 };
 
-static const struct entry own[] = {{"c10d", c10d_create, NULL}, {"static", static_create, NULL}};
+static const struct entry own[] = {{"c10d", c10d_create, NULL},
+                                   {"etcd", etcd_v1_create, NULL},
+                                   {"etcd-v1", etcd_v1_create, NULL},
+                                   {"etcd-v2", etcd_v2_create, NULL},
+                                   {"static", static_create, NULL}};
 enum { OWN = sizeof own / sizeof own[0] };
 
 struct rdzv_registry {
@@ -67,18 +71,18 @@ static int unknown(const rdzv_params *params, rdzv_error *error) {
     names[count++] = params->registry->entries[i].name;
   const char *near = nearest_name(params->backend, names, count);
   if (near) return error_set(error, RDZV_E_INVALID, "unknown backend '%s'; did you mean '%s'?", params->backend, near);
-  return error_set(error, RDZV_E_INVALID, "unknown backend '%s'; there are c10d and static", params->backend);
+  return error_set(error, RDZV_E_INVALID, "unknown backend '%s'; there are c10d, etcd, etcd-v2 and static",
+                   params->backend);
 }
 
-static int check_nodes(const rdzv_params *params, rdzv_error *error) {
-  if (params->min_nodes < 1)
-    return error_set(error, RDZV_E_INVALID, "min_nodes is %" PRId64 ": it must be at least 1", params->min_nodes);
-  if (params->max_nodes < params->min_nodes)
-    return error_set(error, RDZV_E_INVALID, "max_nodes is %" PRId64 ": it must be at least min_nodes, %" PRId64,
-                     params->max_nodes, params->min_nodes);
-  if (params->max_nodes > MAX_NODES)
-    return error_set(error, RDZV_E_INVALID, "max_nodes is %" PRId64 ": at most %d nodes can be in a rendezvous",
-                     params->max_nodes, MAX_NODES);
+int params_check_nodes(int64_t min, int64_t max, rdzv_error *error) {
+  if (min < 1) return error_set(error, RDZV_E_INVALID, "min_nodes is %" PRId64 ": it must be at least 1", min);
+  if (max < min)
+    return error_set(error, RDZV_E_INVALID, "max_nodes is %" PRId64 ": it must be at least min_nodes, %" PRId64, max,
+                     min);
+  if (max > MAX_NODES)
+    return error_set(error, RDZV_E_INVALID, "max_nodes is %" PRId64 ": at most %d nodes can be in a rendezvous", max,
+                     MAX_NODES);
   return 0;
 }
 
@@ -99,7 +103,7 @@ int params_check(const rdzv_params *from, rdzv_params *to, rdzv_error *error) {
                      MAX_ADDR);
   if (!utf8_is_valid(rdzv_str(to->run_id)) || (to->local_addr && !utf8_is_valid(rdzv_str(to->local_addr))))
     return error_set(error, RDZV_E_INVALID, "the run id or local_addr is not UTF-8");
-  return check_nodes(to, error);
+  return params_check_nodes(to->min_nodes, to->max_nodes, error);
 }
 
 int rdzv_open(const rdzv_params *params, rdzv_handler **out, rdzv_error *error) {

@@ -99,6 +99,7 @@ struct engine_config {
   struct node_desc node; /* the address must outlive the engine */
   struct rendezvous_settings settings;
   uint64_t seed;                                   /* for jitter; another one for each node */
+  int64_t swap_ms;                                 /* about what a swap takes, where all race for it; 0: they do not */
   void (*trace)(void *argument, const char *line); /* or NULL; a line for each decision: "condition -> decision" */
   void *argument;
 };

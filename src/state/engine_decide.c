@@ -215,7 +215,8 @@ static void wait_for_change(const struct engine *engine, const struct rendezvous
   update->request = ENGINE_WAIT;
   update->token = engine->token;
   update->until_ms = until > context->now.mono_ms ? until : context->now.mono_ms + 1;
-  update->from_ms = earlier(update->until_ms, context->now.mono_ms + pace_rest(settings, &engine->state));
+  update->from_ms =
+      earlier(update->until_ms, context->now.mono_ms + pace_rest(settings, &engine->state, engine->config.swap_ms));
 }
 
 /* One decision. *again: something was finished, and there may be more to do. */

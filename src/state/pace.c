@@ -67,7 +67,8 @@ int64_t pace_keep_alive(const struct rendezvous_settings *settings, const struct
   return state->count <= CROWD || wanted < interval ? interval : most(interval, least(wanted, slowest));
 }
 
-int64_t pace_rest(const struct rendezvous_settings *settings, const struct rendezvous_state *state) {
-  const int64_t count = (int64_t)state->count;
-  return least(state->complete ? count * 2 : count / 4, settings->keep_alive_interval / 2);
+int64_t pace_rest(const struct rendezvous_settings *settings, const struct rendezvous_state *state, int64_t swap_ms) {
+  const int64_t count = (int64_t)state->count, missing = settings->min_nodes - (int64_t)state->num_participants;
+  const int64_t gathering = swap_ms > 0 && missing > 0 ? missing * swap_ms : count / 4;
+  return least(state->complete ? count * 2 : gathering, settings->keep_alive_interval / 2);
 }

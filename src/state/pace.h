@@ -46,7 +46,8 @@ int64_t pace_after_error(struct pace *pace);
 int64_t pace_keep_alive(const struct rendezvous_settings *settings, const struct rendezvous_state *state);
 
 /* How long not to listen for changes: each heartbeat of each of n nodes is one, and to tell all n of each would cost
- * n * n. Who gathers wants to know soon. */
-int64_t pace_rest(const struct rendezvous_settings *settings, const struct rendezvous_state *state);
+ * n * n. Who gathers wants to know soon; where all race for one swap after the other, when those who are missing can
+ * all have had theirs. */
+int64_t pace_rest(const struct rendezvous_settings *settings, const struct rendezvous_state *state, int64_t swap_ms);
 
 #endif

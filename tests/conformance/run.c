@@ -2,7 +2,7 @@
 /*
  * Plays cases.txt on a store of rdzv, through the public API only. run.py does the same on PyTorch's stores.
  *
- *   conformance [OPTION]... CASES hash | file:PATH | tcp:HOST:PORT
+ *   conformance [OPTION]... CASES hash | file:PATH | tcp:HOST:PORT | etcd:HOST:PORT
  *     --tags T,...     what this run is, for the results that differ; the kind of store is a tag by itself
  *     --can F,...      features to test although the store does not promise them
  *     --dialect D      of a tcp store: v1, v2 or rdzv; without it the client finds out
@@ -16,6 +16,7 @@
 #include <getopt.h>
 #include <poll.h>
 #include <pthread.h>
+#include <rdzv/etcd.h>
 #include <stdatomic.h>
 
 enum {
@@ -298,9 +299,14 @@ static int open_base(const struct options *options, rdzv_store **out, rdzv_error
   const rdzv_hash_options hash = {.size = sizeof hash, .timeout_ms = TIMEOUT_MS};
   const rdzv_file_options file = {.size = sizeof file, .timeout_ms = TIMEOUT_MS};
   const rdzv_tcp_options tcp = {.size = sizeof tcp, .timeout_ms = TIMEOUT_MS, .dialect = dialect_of(options->dialect)};
+  const rdzv_etcd_store_options etcd = {
+      .size = sizeof etcd,
+      .timeout_ms = TIMEOUT_MS,
+      .etcd = {.size = sizeof etcd.etcd, .endpoints = strncmp(where, "etcd:", 5) == 0 ? where + 5 : NULL}};
   if (strcmp(where, "hash") == 0) return rdzv_store_open_hash(&hash, out, error);
   if (strncmp(where, "file:", 5) == 0) return rdzv_store_open_file(where + 5, &file, out, error);
   if (strncmp(where, "tcp:", 4) == 0) return rdzv_store_open_tcp(where + 4, &tcp, out, error);
+  if (strncmp(where, "etcd:", 5) == 0) return rdzv_store_open_etcd("/conformance", &etcd, out, error);
   give_up(0, "unknown kind of store");
 }
 

@@ -2,11 +2,13 @@
 """cases.txt on every store of ours, and on our client of PyTorch's servers. test_torch_stores.py has PyTorch's own."""
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
 import unittest
 
+import etcd
 import rdzvtest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -108,6 +110,19 @@ class Ours(Conformance):
 
     def test_tcp_v1_in_a_view(self):
         self.ours(self.our_server(), "--dialect", "v1", "--tags", "v1", *VIEWS)
+
+
+class OursOnEtcd(Conformance):
+    def member(self):
+        if not shutil.which("etcd"):
+            missing("there is no etcd: scripts/setup installs it")
+        return f"etcd:{etcd.shared().endpoint}"
+
+    def test_etcd(self):
+        self.ours(self.member())
+
+    def test_etcd_in_a_view(self):
+        self.ours(self.member(), *VIEWS)
 
 
 class OursOnTorch(Conformance):

@@ -72,7 +72,7 @@ class Examples(rdzvtest.Case):
 
 
 class Options(unittest.TestCase):
-    COMMANDS = ("join", "status", "close", "serve", "store")
+    COMMANDS = ("join", "status", "close", "etcd", "serve", "store")
 
     @staticmethod
     def of_help(command):

@@ -16,6 +16,7 @@ int main(void) {
   if (rdzv_store_add(store, rdzv_str("k"), 41, NULL, NULL) < 0) return 1;
   if (rdzv_store_add(store, rdzv_str("k"), 1, &sum, NULL) < 0) return 1;
   rdzv_store_close(store);
+  if (rdzv_store_open_etcd("", NULL, &store, NULL) != RDZV_E_INVALID) return 1; /* it needs a prefix */
   printf("%s %lld\\n", rdzv_version(), (long long)sum);
   return 0;
 }
@@ -58,6 +59,7 @@ class Install(rdzvtest.Case):
                  for folder, _, names in os.walk(self.prefix) for name in names}
         for name in ("bin/rdzv", "include/rdzv/rdzv.h", "include/rdzv/store.h", "include/rdzv/server.h",
                      "include/rdzv/handler.h", "include/rdzv/params.h", "include/rdzv/backend.h", "include/rdzv/event.h",
+                     "include/rdzv/etcd.h", "share/man/man1/rdzv-etcd.1",
                      "share/man/man1/rdzv-join.1", "share/man/man1/rdzv-status.1", "share/man/man1/rdzv-close.1",
                      "share/man/man1/rdzv.1", "share/man/man1/rdzv-serve.1", "share/man/man1/rdzv-store.1",
                      "share/man/man3/librdzv.3", "share/bash-completion/completions/rdzv",
@@ -73,6 +75,14 @@ class Install(rdzvtest.Case):
         run("cc", *FLAGS.split(), self.path("user.c"), *flags, "-o", self.path("user"))
         done = run(self.path("user"), env={**os.environ, "LD_LIBRARY_PATH": self.library_folder()})
         self.assertEqual(done, f"{self.version} 42\n")
+
+    def test_pkg_config_knows_what_the_static_library_needs(self):
+        environment = {**os.environ, "PKG_CONFIG_PATH": os.path.join(self.library_folder(), "pkgconfig")}
+        needs = run("pkg-config", "--print-requires-private", "rdzv", env=environment).splitlines()
+        flags = run("pkg-config", "--libs", ", ".join(needs)).split()
+        run("cc", *FLAGS.split(), self.path("user.c"), "-I", os.path.join(self.prefix, "include"),
+            os.path.join(self.library_folder(), "librdzv.a"), *flags, "-pthread", "-lm", "-o", self.path("user"))
+        self.assertEqual(run(self.path("user")), f"{self.version} 42\n")
 
     def test_a_program_finds_it_by_cmake(self):
         with open(self.path("CMakeLists.txt"), "w", encoding="ascii") as file:

@@ -8,7 +8,7 @@ enum { ALL = CONF_DYNAMIC | CONF_C10D | CONF_STATIC };
 static struct conf parse(const char *text, unsigned handlers) {
   struct conf conf;
   rdzv_error error;
-  if (conf_parse(text, handlers, &conf, &error) < 0) fail_msg("'%s': %s", text, error.message);
+  if (conf_parse(text, handlers, &conf, &error) < 0) fail_msg("'%s': %s", text ? text : "(none)", error.message);
   return conf;
 }
 
@@ -39,6 +39,15 @@ static void assert_defaults(const struct conf *conf) {
   assert_int_equal(conf->dialect, RDZV_DIALECT_AUTO);
   assert_int_equal(conf->rank, -1);
   assert_int_equal(conf->timeout, 600000);
+  assert_int_equal(conf->protocol, 0);
+  assert_null(conf->ca_cert);
+  assert_null(conf->cert);
+  assert_null(conf->key);
+  assert_null(conf->user);
+  assert_null(conf->password);
+  assert_int_equal(conf->min_workers, 0);
+  assert_int_equal(conf->max_workers, 0);
+  assert_null(conf->etcd_prefix);
 }
 
 /* Nothing, and nothing but blanks, is all defaults: those of PyTorch. */
@@ -218,6 +227,53 @@ static void test_versions_are_those_of_pytorch(void **state) {
   }
 }
 
+/* ---- etcd ----------------------------------------------------------------------------------------------------- */
+
+static const struct {
+  const char *name;
+  size_t offset;
+} texts[] = {{"ca_cert", offsetof(struct conf, ca_cert)},
+             {"cacert", offsetof(struct conf, ca_cert)},
+             {"ssl_cert", offsetof(struct conf, cert)},
+             {"cert", offsetof(struct conf, cert)},
+             {"ssl_cert_key", offsetof(struct conf, key)},
+             {"key", offsetof(struct conf, key)},
+             {"user", offsetof(struct conf, user)},
+             {"password", offsetof(struct conf, password)},
+             {"etcd_prefix", offsetof(struct conf, etcd_prefix)}};
+
+/* Whatever is no comma is taken as it stands; only nothing is refused, in words. Both spellings are one option. */
+static void test_texts_are_taken_as_they_are(void **state) {
+  (void)state;
+  static const char *const values[] = {"/etc/ssl/ca.pem", "a=b", "two words", "100%", "(null)"};
+  for (size_t t = 0; t < COUNT_OF(texts); t++) {
+    char text[80], sentence[160];
+    for (size_t v = 0; v < COUNT_OF(values); v++) {
+      snprintf(text, sizeof text, "protocol=https, %s = %s ", texts[t].name, values[v]);
+      struct conf conf = parse(text, CONF_ETCD | CONF_ETCD_V1);
+      assert_string_equal(*(const char **)(void *)((char *)&conf + texts[t].offset), values[v]);
+      conf_free(&conf);
+    }
+    snprintf(text, sizeof text, "%s=", texts[t].name);
+    snprintf(sentence, sizeof sentence, "option '%s' has no value", texts[t].name);
+    assert_refused(text, CONF_ETCD | CONF_ETCD_V1, sentence);
+    snprintf(sentence, sizeof sentence, "option '%s' is none of this backend", texts[t].name);
+    assert_refused(text, ALL, sentence);
+  }
+}
+
+static void test_the_protocol_and_the_workers_of_etcd(void **state) {
+  (void)state;
+  struct conf conf = parse("protocol=HTTPS,min_workers=2,max_workers=1000000", CONF_ETCD | CONF_ETCD_V1);
+  assert_int_equal(conf.protocol, 1);
+  assert_int_equal(conf.min_workers, 2);
+  assert_int_equal(conf.max_workers, 1000000);
+  conf_free(&conf);
+  assert_refused("protocol=ftp", CONF_ETCD, "option 'protocol' is 'ftp': it takes http|https");
+  assert_refused("min_workers=0", CONF_ETCD_V1,
+                 "option 'min_workers' is '0': it takes a positive whole number, at most 1000000");
+}
+
 /* ---- the text ------------------------------------------------------------------------------------------------- */
 
 /* Blanks around names and values do not matter, the order neither; the last of two counts. */
@@ -236,7 +292,6 @@ static void test_an_unknown_option_is_refused_with_the_nearest(void **state) {
   assert_refused("join_timeot=1", ALL, "unknown option 'join_timeot'; did you mean 'join_timeout'?");
   assert_refused("Join_Timeout=1", ALL, "unknown option 'Join_Timeout'; did you mean 'join_timeout'?");
   assert_refused("ishost=1", ALL, "unknown option 'ishost'; did you mean 'is_host'?");
-  assert_refused("protocol=https", ALL, "unknown option 'protocol'");
   assert_refused("join_timeout=1,frobnicate=2", ALL, "unknown option 'frobnicate'");
   assert_refused("ranc=1", CONF_STATIC, "unknown option 'ranc'; did you mean 'rank'?");
   assert_refused("ranc=1", CONF_DYNAMIC, "unknown option 'ranc'"); /* not what this backend has not */
@@ -249,6 +304,10 @@ static void test_an_option_of_another_backend_is_told_apart(void **state) {
   assert_refused("join_timeout=1", CONF_STATIC, "option 'join_timeout' is none of this backend");
   assert_refused("is_host=1", CONF_STATIC, "option 'is_host' is none of this backend");
   assert_refused("is_host=1", CONF_DYNAMIC, "option 'is_host' is none of this backend");
+  assert_refused("protocol=https", ALL, "option 'protocol' is none of this backend");
+  assert_refused("is_host=1", CONF_ETCD | CONF_ETCD_V1, "option 'is_host' is none of this backend");
+  assert_refused("join_timeout=1", CONF_ETCD | CONF_ETCD_V1, "option 'join_timeout' is none of this backend");
+  assert_refused("min_workers=1", CONF_DYNAMIC | CONF_ETCD, "option 'min_workers' is none of this backend");
 }
 
 static void test_a_missing_value_or_name_is_told(void **state) {
@@ -287,6 +346,8 @@ int main(void) {
       cmocka_unit_test(test_choices_are_taken_in_any_case),
       cmocka_unit_test(test_flags_are_what_pytorch_takes_for_a_bool),
       cmocka_unit_test(test_versions_are_those_of_pytorch),
+      cmocka_unit_test(test_texts_are_taken_as_they_are),
+      cmocka_unit_test(test_the_protocol_and_the_workers_of_etcd),
       cmocka_unit_test(test_many_options_in_one_text),
       cmocka_unit_test(test_an_unknown_option_is_refused_with_the_nearest),
       cmocka_unit_test(test_an_option_of_another_backend_is_told_apart),

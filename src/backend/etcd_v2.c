@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "backend/etcd_v2.h"
+
+#include "base/base64.h"
+#include "base/error.h"
+#include "etcd/v2.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { TTL_S = 7200 };
+
+struct cell {
+  rdzv_backend base;
+  struct etcd_client *client;
+  struct cancel wake; /* what waits */
+  struct cancel stop; /* everything */
+  char *key;
+  char text[640];
+  uint64_t index; /* of etcd, at the last look */
+};
+
+static struct cell *self(rdzv_backend *backend) { return (struct cell *)backend; }
+
+static struct etcd_call quick(struct cell *cell, rdzv_error *error) {
+  return (struct etcd_call){deadline_after(etcd_read_timeout(cell->client)), &cell->stop, error};
+}
+
+static int fail(struct cell *cell, int code, rdzv_error *error) {
+  const int result = code > 0 ? etcd_v2_unexpected(code) : code;
+  if (error) error->code = result;
+  return error_prefix(error, result, "the state of the rendezvous at %s", cell->text);
+}
+
+static int decode(struct cell *cell, const struct etcd_node *node, rdzv_value *out, rdzv_error *error) {
+  struct buf state = {0};
+  bool valid = true;
+  if (!base64_decode(rdzv_str(node->value), &state, &valid)) return error_no_memory(error);
+  if (!valid) return error_set(error, RDZV_E_CORRUPT, "the state under '%s' in etcd is corrupt: not base64", cell->key);
+  const bool copied = value_copy(out, state.data, state.len);
+  buf_free(&state);
+  return copied ? 0 : error_no_memory(error);
+}
+
+static int cell_get(rdzv_backend *backend, rdzv_value *out, uint64_t *token, rdzv_error *error) {
+  struct cell *cell = self(backend);
+  const struct etcd_call call = quick(cell, error);
+  struct etcd_result result;
+  int outcome = etcd_v2_get(cell->client, cell->key, ETCD_QUORUM, &call, &result);
+  if (outcome >= 0) cell->index = result.index;
+  if (outcome == ETCD_NOT_FOUND) {
+    *token = 0;
+    return value_copy(out, NULL, 0) ? 0 : error_no_memory(error);
+  }
+  if (outcome != 0) return fail(cell, outcome, error);
+  outcome = decode(cell, &result.node, out, error);
+  if (outcome == 0) *token = result.node.modified;
+  etcd_result_free(&result);
+  return outcome;
+}
+
+static int cell_set(rdzv_backend *backend, rdzv_bytes state, unsigned flags, uint64_t *token, bool *written,
+                    rdzv_value *out, rdzv_error *error) {
+  struct cell *cell = self(backend);
+  const struct etcd_call call = quick(cell, error);
+  struct etcd_result result;
+  struct buf text = {0};
+  (void)flags;
+  if (!base64_encode(state, &text) || !buf_append(&text, "", 1)) {
+    buf_free(&text);
+    return error_no_memory(error);
+  }
+  const struct etcd_put put = {.value = (const char *)text.data,
+                               .ttl = TTL_S,
+                               .prev_index = *token,
+                               .exist = *token == 0 ? ETCD_ABSENT : ETCD_ANY,
+                               .unique = true};
+  const int outcome = etcd_v2_put(cell->client, cell->key, &put, &call, &result);
+  buf_free(&text);
+  *written = outcome == 0;
+  if (*written) {
+    *token = result.node.modified;
+    etcd_result_free(&result);
+    return value_copy(out, NULL, 0) ? 0 : error_no_memory(error);
+  }
+  if (outcome == ETCD_COMPARE_FAILED || outcome == ETCD_EXISTS || outcome == ETCD_NOT_FOUND)
+    return cell_get(backend, out, token, error);
+  return fail(cell, outcome, error);
+}
+
+/* Waits for an event of the key, or for a reason to look again. */
+static int watch(struct cell *cell, uint64_t from, deadline until, rdzv_error *error) {
+  const struct etcd_call call = {until, &cell->wake, error};
+  struct etcd_result result;
+  const int outcome = etcd_v2_watch(cell->client, cell->key, false, from, &call, &result);
+  if (outcome == 0) etcd_result_free(&result);
+  if (outcome == ETCD_INDEX_CLEARED || outcome == ETCD_WATCHER_CLEARED) return 0;
+  return outcome == RDZV_E_TIMEOUT && deadline_left(until) > 0 ? 0 : outcome;
+}
+
+static int cell_await_change(rdzv_backend *backend, int64_t timeout_ms, uint64_t *token, rdzv_value *out,
+                             rdzv_error *error) {
+  struct cell *cell = self(backend);
+  const deadline until = deadline_after(timeout_ms);
+  const uint64_t known = *token;
+  if (cancel_raised(&cell->stop)) return error_set(error, RDZV_E_CANCELED, "waiting for a change: canceled");
+  for (;;) {
+    int outcome = watch(cell, (known > cell->index ? known : cell->index) + 1, until, error);
+    if (outcome == RDZV_E_CANCELED) cancel_lower(&cell->wake);
+    if (outcome == 0) outcome = cell_get(backend, out, token, error);
+    if (outcome != 0) return outcome > 0 ? fail(cell, outcome, error) : outcome;
+    if (*token != known) return 0;
+    rdzv_value_free(out);
+  }
+}
+
+static void cell_wake(rdzv_backend *backend) { cancel_raise(&self(backend)->wake); }
+
+static void cell_cancel(rdzv_backend *backend) {
+  cancel_raise(&self(backend)->stop);
+  cell_wake(backend);
+}
+
+static const char *cell_describe(rdzv_backend *backend) { return self(backend)->text; }
+
+static void cell_close(rdzv_backend *backend) {
+  struct cell *cell = self(backend);
+  etcd_close(cell->client);
+  cancel_close(&cell->wake);
+  cancel_close(&cell->stop);
+  free(cell->key);
+  free(cell);
+}
+
+static const rdzv_backend_ops cell_ops = {
+    .size = sizeof(rdzv_backend_ops),
+    .name = "etcd-v2",
+    .describe = cell_describe,
+    .get = cell_get,
+    .set = cell_set,
+    .await_change = cell_await_change,
+    .wake = cell_wake,
+    .cancel = cell_cancel,
+    .close = cell_close,
+};
+
+int etcd_v2_cell_open(struct etcd_client *client, const char *run_id, rdzv_backend **out, rdzv_error *error) {
+  struct cell *cell = calloc(1, sizeof *cell);
+  if (!cell) {
+    etcd_close(client);
+    return error_no_memory(error);
+  }
+  cell->base.ops = &cell_ops;
+  cell->client = client;
+  cell->wake = cell->stop = (struct cancel){-1, -1};
+  int result = *run_id ? 0 : error_set(error, RDZV_E_INVALID, "the run id is empty");
+  if (result == 0 && asprintf(&cell->key, "/torch/elastic/rendezvous/%s", run_id) < 0) result = error_no_memory(error);
+  if (result == 0) result = cancel_open(&cell->wake, error);
+  if (result == 0) result = cancel_open(&cell->stop, error);
+  snprintf(cell->text, sizeof cell->text, "etcd-v2 %s", etcd_describe(client));
+  if (result < 0)
+    cell_close(&cell->base);
+  else
+    *out = &cell->base;
+  return result;
+}

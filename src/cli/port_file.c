@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* By another name first, so that nobody reads half of it. */
+int write_port_file(const char *command, const char *path, int port) {
+  char other[4096];
+  if (snprintf(other, sizeof other, "%s.%ld", path, (long)getpid()) >= (int)sizeof other) {
+    complain(command, "cannot write '%s': the path is too long", path);
+    return -1;
+  }
+  FILE *file = fopen(other, "w");
+  bool written = file && fprintf(file, "%d\n", port) > 0;
+  if (file && fclose(file) != 0) written = false;
+  if (written && rename(other, path) == 0) return 0;
+  complain(command, "cannot write '%s': %s", path, strerror(errno));
+  unlink(other);
+  return -1;
+}

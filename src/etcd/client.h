@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A client of an etcd cluster, below the call sets: which member to ask, what to do when it does not answer, and when
+ * to give up. Members are those of the endpoints given and those that they name, where these are of the same cluster;
+ * the next one is asked when one is gone, or says that there is no leader, until the deadline of the call. Any thread
+ * may call at any time.
+ */
+#ifndef RDZV_ETCD_CLIENT_H
+#define RDZV_ETCD_CLIENT_H
+
+#include "etcd/http.h"
+
+#include <rdzv/etcd.h>
+
+struct etcd_client;
+
+/* A call, with what comes with it. */
+struct etcd_call {
+  deadline until;
+  const struct cancel *cancel; /* may be NULL */
+  rdzv_error *error;           /* may be NULL */
+};
+
+struct etcd_request {
+  const char *method;
+  const char *path;  /* "/v2/keys/a?recursive=true" */
+  const char *form;  /* the body; NULL: none */
+  bool once;         /* doing it twice is not as good as once: RDZV_E_OUTCOME_UNKNOWN where it may have been done */
+  bool resolvable;   /* `once`, but then the caller finds out: so no member need be waited for for long */
+  unsigned tried;    /* how often the caller has, before: each time members are given longer */
+  rdzv_error *cause; /* what the last member said, from one try of the caller's to the next; may be NULL */
+  bool blocks;       /* the answer may take until the deadline; RDZV_E_TIMEOUT also where it was cut off before */
+};
+
+int etcd_open(const rdzv_etcd_options *options, struct etcd_client **out, rdzv_error *error);
+/* One more hold on it; each is let go by etcd_close. */
+struct etcd_client *etcd_share(struct etcd_client *client);
+void etcd_close(struct etcd_client *client);
+
+/* The endpoints that it was given. Owned by the client. */
+const char *etcd_describe(const struct etcd_client *client);
+
+/* The time for a request that does not block. */
+int64_t etcd_read_timeout(const struct etcd_client *client);
+
+/* Any answer of a member that has a leader, errors included. RDZV_E_CONNECTION, RDZV_E_TIMEOUT,
+ * RDZV_E_OUTCOME_UNKNOWN, RDZV_E_CANCELED, and what http_exchange says of certificates of the endpoints given. */
+int etcd_exchange(struct etcd_client *client, const struct etcd_request *request, const struct etcd_call *call,
+                  struct http_response *response);
+
+#endif

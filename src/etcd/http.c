@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "etcd/http.h"
+
+#include "base/error.h"
+#include "base/net.h"
+
+#include <curl/curl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { CONNECT_MS = 3000 };
+
+struct http_line {
+  CURL *easy;
+  CURLM *multi;
+  char reason[CURL_ERROR_SIZE];
+  struct http_identity identity; /* borrowed */
+  bool over_limit;
+};
+
+static void init_curl(void) { curl_global_init(CURL_GLOBAL_DEFAULT); }
+
+int http_line_open(const struct http_identity *identity, struct http_line **out, rdzv_error *error) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, init_curl);
+  struct http_line *line = calloc(1, sizeof *line);
+  if (!line) return error_no_memory(error);
+  line->identity = *identity;
+  line->easy = curl_easy_init();
+  line->multi = curl_multi_init();
+  if (line->easy && line->multi) {
+    *out = line;
+    return 0;
+  }
+  http_line_close(line);
+  return error_no_memory(error);
+}
+
+void http_line_close(struct http_line *line) {
+  if (!line) return;
+  if (line->easy) curl_easy_cleanup(line->easy);
+  if (line->multi) curl_multi_cleanup(line->multi);
+  free(line);
+}
+
+char *http_escape(rdzv_bytes bytes) {
+  static const char digits[] = "0123456789ABCDEF";
+  char *out = malloc(3 * bytes.len + 1), *to = out;
+  const unsigned char *from = bytes.data;
+  for (size_t i = 0; out && i < bytes.len; i++) {
+    const unsigned char byte = from[i];
+    const bool plain = (byte >= '0' && byte <= '9') || (byte >= 'A' && byte <= 'Z') || (byte >= 'a' && byte <= 'z') ||
+                       byte == '-' || byte == '_' || byte == '.' || byte == '~' || byte == '/';
+    if (plain) {
+      *to++ = (char)byte;
+      continue;
+    }
+    *to++ = '%';
+    *to++ = digits[byte >> 4];
+    *to++ = digits[byte & 15];
+  }
+  if (out) *to = '\0';
+  return out;
+}
+
+/* ---- what comes in -------------------------------------------------------------------------------------------- */
+
+struct exchange {
+  struct http_line *line;
+  struct http_response *response;
+  bool once;
+  int begun; /* how often the request was about to be sent */
+};
+
+static size_t on_body(char *data, size_t one, size_t count, void *user) {
+  struct exchange *exchange = user;
+  const size_t len = one * count;
+  struct buf *body = &exchange->response->body;
+  exchange->line->over_limit = len > HTTP_MAX_BODY || body->len > HTTP_MAX_BODY - len;
+  if (exchange->line->over_limit || !buf_append(body, data, len)) return 0;
+  return len;
+}
+
+static void take_number(const char *line, size_t len, const char *name, int base, uint64_t *out) {
+  const size_t skip = strlen(name);
+  char number[32] = "";
+  if (len <= skip || strncasecmp(line, name, skip) != 0) return;
+  memcpy(number, line + skip, len - skip < sizeof number - 1 ? len - skip : sizeof number - 1);
+  *out = strtoull(number, NULL, base);
+}
+
+static size_t on_header(char *data, size_t one, size_t count, void *user) {
+  struct exchange *exchange = user;
+  take_number(data, one * count, "x-etcd-index:", 10, &exchange->response->etcd_index);
+  take_number(data, one * count, "x-etcd-cluster-id:", 16, &exchange->response->cluster);
+  return one * count;
+}
+
+/* ---- one exchange --------------------------------------------------------------------------------------------- */
+
+static void set_identity(CURL *easy, const struct http_identity *identity) {
+  if (identity->ca_cert) curl_easy_setopt(easy, CURLOPT_CAINFO, identity->ca_cert);
+  if (identity->cert) curl_easy_setopt(easy, CURLOPT_SSLCERT, identity->cert);
+  if (identity->key) curl_easy_setopt(easy, CURLOPT_SSLKEY, identity->key);
+  if (!identity->user) return;
+  curl_easy_setopt(easy, CURLOPT_HTTPAUTH, CURLAUTH_BASIC);
+  curl_easy_setopt(easy, CURLOPT_USERNAME, identity->user);
+  curl_easy_setopt(easy, CURLOPT_PASSWORD, identity->password ? identity->password : "");
+}
+
+/* curl sends a request again, unasked, where a connection that it had kept is closed without an answer. */
+static int on_begin(void *user, char *their_address, char *our_address, int their_port, int our_port) {
+  struct exchange *exchange = user;
+  (void)their_address, (void)our_address, (void)their_port, (void)our_port;
+  exchange->begun++;
+  return exchange->once && exchange->begun > 1 ? CURL_PREREQFUNC_ABORT : CURL_PREREQFUNC_OK;
+}
+
+/* Not for the processes that we start. */
+static curl_socket_t open_socket(void *unused, curlsocktype why, struct curl_sockaddr *to) {
+  (void)unused, (void)why;
+  const int fd = socket(to->family, to->socktype | SOCK_CLOEXEC, to->protocol);
+  if (fd >= 0) net_tune(fd);
+  return fd;
+}
+
+static void set_up(struct http_line *line, const struct http_request *request, struct exchange *exchange) {
+  CURL *easy = line->easy;
+  curl_easy_reset(easy);
+  line->reason[0] = '\0';
+  line->over_limit = false;
+  curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, line->reason);
+  curl_easy_setopt(easy, CURLOPT_URL, request->url);
+  curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, request->method);
+  curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+  curl_easy_setopt(easy, CURLOPT_PROXY, ""); /* nor one of the environment's, which are for the web */
+  curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+  curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+  curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_MS);
+  curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_body);
+  curl_easy_setopt(easy, CURLOPT_WRITEDATA, exchange);
+  curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, on_header);
+  curl_easy_setopt(easy, CURLOPT_HEADERDATA, exchange);
+  curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, on_begin);
+  curl_easy_setopt(easy, CURLOPT_PREREQDATA, exchange);
+  if (request->form) curl_easy_setopt(easy, CURLOPT_POSTFIELDS, request->form);
+  curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L); /* a name look-up that hangs is left behind */
+  curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket);
+  set_identity(easy, &line->identity);
+}
+
+/* Runs the transfer to its end. Gives curl's code, or a code of ours that is negative. */
+static int transfer(struct http_line *line, const struct http_request *request) {
+  struct curl_waitfd fds[1] = {{.fd = request->cancel ? request->cancel->fd : -1, .events = CURL_WAIT_POLLIN}};
+  int running = 1;
+  while (running > 0) {
+    if (curl_multi_perform(line->multi, &running) != CURLM_OK) return RDZV_E_NO_MEMORY;
+    if (running == 0) break;
+    const int left = deadline_poll(request->until);
+    if (left == 0) return RDZV_E_TIMEOUT;
+    if (curl_multi_poll(line->multi, fds, request->cancel ? 1 : 0, left, NULL) != CURLM_OK) return RDZV_E_NO_MEMORY;
+    if (request->cancel && cancel_raised(request->cancel)) return RDZV_E_CANCELED;
+  }
+  int left = 0;
+  const CURLMsg *message = curl_multi_info_read(line->multi, &left);
+  return message && message->msg == CURLMSG_DONE ? (int)message->data.result : RDZV_E_NO_MEMORY;
+}
+
+static bool is_about_certificates(int code) {
+  switch (code) {
+    case CURLE_SSL_CERTPROBLEM:
+    case CURLE_SSL_CACERT_BADFILE:
+    case CURLE_PEER_FAILED_VERIFICATION:
+    case CURLE_SSL_ISSUER_ERROR:
+    case CURLE_SSL_CIPHER:
+    case CURLE_USE_SSL_FAILED: return true;
+    default: return false;
+  }
+}
+
+/* curl's sentence on a certificate does not always say which file or name it is about. */
+static int certificate_failed(struct http_line *line, const struct http_request *request, int code, rdzv_error *error) {
+  const struct http_identity *identity = &line->identity;
+  const char *reason = line->reason[0] ? line->reason : curl_easy_strerror((CURLcode)code);
+  if (code == CURLE_PEER_FAILED_VERIFICATION)
+    return error_set(error, RDZV_E_INVALID, "the certificate of %s does not verify%s%s: %s", request->url,
+                     identity->ca_cert ? " with " : "", identity->ca_cert ? identity->ca_cert : "", reason);
+  if (code == CURLE_SSL_CACERT_BADFILE)
+    return error_set(error, RDZV_E_INVALID, "the file of authorities '%s' cannot be used: %s",
+                     identity->ca_cert ? identity->ca_cert : "", reason);
+  return error_set(error, RDZV_E_INVALID, "our certificate '%s' with key '%s' cannot be used: %s",
+                   identity->cert ? identity->cert : "", identity->key ? identity->key : "", reason);
+}
+
+static int failed(struct http_line *line, const struct http_request *request, int code, rdzv_error *error) {
+  if (code == RDZV_E_CANCELED) return error_set(error, code, "%s %s: canceled", request->method, request->url);
+  if (code == RDZV_E_TIMEOUT) return error_set(error, code, "%s: no answer in time", request->url);
+  if (code == RDZV_E_NO_MEMORY || code == CURLE_OUT_OF_MEMORY) return error_no_memory(error);
+  if (line->over_limit)
+    return error_set(error, RDZV_E_LIMIT, "%s: the answer is longer than %d bytes", request->url, HTTP_MAX_BODY);
+  if (code == CURLE_WRITE_ERROR) return error_no_memory(error);
+  if (is_about_certificates(code)) return certificate_failed(line, request, code, error);
+  if (code == CURLE_ABORTED_BY_CALLBACK)
+    return error_set(error, RDZV_E_CONNECTION, "%s: the connection was closed before the answer", request->url);
+  if ((code == CURLE_RECV_ERROR || code == CURLE_SSL_CONNECT_ERROR) && strstr(line->reason, "alert"))
+    return error_set(error, RDZV_E_INVALID, "%s refuses our certificate '%s': %s", request->url,
+                     line->identity.cert ? line->identity.cert : "(none)", line->reason);
+  return error_set(error, RDZV_E_CONNECTION, "%s: %s", request->url,
+                   line->reason[0] ? line->reason : curl_easy_strerror((CURLcode)code));
+}
+
+int http_exchange(struct http_line *line, const struct http_request *request, struct http_response *response,
+                  bool *sent, rdzv_error *error) {
+  struct exchange exchange = {line, response, request->once, 0};
+  *response = (struct http_response){0};
+  *sent = false;
+  set_up(line, request, &exchange);
+  if (curl_multi_add_handle(line->multi, line->easy) != CURLM_OK) return error_no_memory(error);
+  const int code = transfer(line, request);
+  *sent = exchange.begun > 0;
+  curl_easy_getinfo(line->easy, CURLINFO_RESPONSE_CODE, &response->status);
+  curl_multi_remove_handle(line->multi, line->easy);
+  if (code == CURLE_OK) return 0;
+  buf_free(&response->body);
+  *response = (struct http_response){0};
+  return failed(line, request, code, error);
+}

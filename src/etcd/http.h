@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* One HTTP exchange at a time on a connection that is kept, with a deadline and a cancel flag; libcurl does the work.
+ */
+#ifndef RDZV_ETCD_HTTP_H
+#define RDZV_ETCD_HTTP_H
+
+#include "base/buf.h"
+#include "base/cancel.h"
+
+#include <rdzv/log.h>
+
+enum { HTTP_MAX_BODY = 32 << 20 };
+
+/* Files of certificates and keys, and who we are; each may be NULL. */
+struct http_identity {
+  const char *ca_cert, *cert, *key;
+  const char *user, *password;
+};
+
+struct http_request {
+  const char *method;
+  const char *url;
+  const char *form; /* the body, application/x-www-form-urlencoded; NULL: none */
+  bool once;        /* never sent a second time, not even where the first was to a connection that was dead already */
+  deadline until;
+  const struct cancel *cancel; /* may be NULL */
+};
+
+struct http_response {
+  long status;
+  uint64_t etcd_index; /* the header X-Etcd-Index; 0: there was none */
+  uint64_t cluster;    /* X-Etcd-Cluster-Id, the same */
+  struct buf body;
+};
+
+/* A line to some server; it keeps the connections that it made. */
+struct http_line;
+int http_line_open(const struct http_identity *identity, struct http_line **out, rdzv_error *error);
+void http_line_close(struct http_line *line);
+
+/*
+ * Any status is an answer. RDZV_E_CONNECTION: no answer; *sent tells whether the server may have got the request.
+ * RDZV_E_TIMEOUT: the same, by the deadline. RDZV_E_CANCELED. RDZV_E_INVALID: the certificate or key of ours cannot be
+ * used, or theirs does not verify; the sentence says which. RDZV_E_LIMIT: the answer is too long. On failure *response
+ * is empty.
+ */
+int http_exchange(struct http_line *line, const struct http_request *request, struct http_response *response,
+                  bool *sent, rdzv_error *error);
+
+/* `bytes` as they are written in a query or form. To be freed; NULL: no memory. */
+char *http_escape(rdzv_bytes bytes);
+
+#endif

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "etcd/v2.h"
+
+#include "base/error.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CUT_OFF_MS = 20 }; /* before the next try, where one was cut off */
+
+int etcd_v2_unexpected(int code) {
+  switch (code) {
+    case ETCD_COMPARE_FAILED:
+    case ETCD_EXISTS:
+    case ETCD_NOT_FOUND: return RDZV_E_STALE;
+    default: return code > 0 ? RDZV_E_PROTOCOL : code;
+  }
+}
+
+/* ---- requests ------------------------------------------------------------------------------------------------- */
+
+/* A form or a query that grows; once memory is out it stays so. */
+struct form {
+  struct buf text;
+  bool failed;
+};
+
+static void add_text(struct form *form, const char *text) {
+  form->failed = form->failed || !buf_append(&form->text, text, strlen(text));
+}
+
+static void add(struct form *form, const char *name, const char *value) {
+  char *escaped = http_escape(rdzv_str(value));
+  if (form->text.len > 0) add_text(form, "&");
+  add_text(form, name);
+  add_text(form, "=");
+  if (escaped)
+    add_text(form, escaped);
+  else
+    form->failed = true;
+  free(escaped);
+}
+
+static void add_number(struct form *form, const char *name, uint64_t number) {
+  char text[24];
+  snprintf(text, sizeof text, "%" PRIu64, number);
+  add(form, name, text);
+}
+
+/* "/v2/keys/a/b?query". NULL: no memory. */
+static char *path_of(const char *key, struct form *query) {
+  char *escaped = http_escape(rdzv_str(key)), *path = NULL;
+  add_text(query, "");
+  if (!escaped || query->failed || !buf_append(&query->text, "", 1) ||
+      asprintf(&path, "/v2/keys%s%s%s%s", *key == '/' ? "" : "/", escaped, query->text.len > 1 ? "?" : "",
+               (const char *)query->text.data) < 0)
+    path = NULL;
+  free(escaped);
+  buf_free(&query->text);
+  return path;
+}
+
+/* ---- answers -------------------------------------------------------------------------------------------------- */
+
+static int refused(const struct http_response *response, const char *key, const struct etcd_call *call) {
+  int code = 0;
+  uint64_t index;
+  const rdzv_bytes body = {response->body.data, response->body.len};
+  const int read = etcd_v2_read_error(body, &code, &index, call->error);
+  if (response->status == 401)
+    return error_set(call->error, RDZV_E_INVALID, "etcd does not let us: user or password are wrong (401) for '%s'",
+                     key);
+  if (response->status == 403 && read < 0)
+    return error_set(call->error, RDZV_E_INVALID, "etcd does not let us (403): '%s'", key);
+  if (response->status >= 300 && response->status < 400)
+    return error_set(call->error, RDZV_E_PROTOCOL, "etcd sends us elsewhere (%ld), which no etcd does: '%s'",
+                     response->status, key);
+  if (response->status == 404 && read < 0)
+    return error_set(call->error, RDZV_E_UNSUPPORTED,
+                     "there is no v2 API at that address (404): is it etcd, started with --enable-v2?");
+  if (read < 0) return error_prefix(call->error, read, "status %ld for '%s'", response->status, key);
+  return code;
+}
+
+static int perform(struct etcd_client *client, const struct etcd_request *request, const char *key,
+                   const struct etcd_call *call, struct etcd_result *result) {
+  struct http_response response;
+  int outcome = etcd_exchange(client, request, call, &response);
+  if (outcome < 0) return outcome;
+  const rdzv_bytes body = {response.body.data, response.body.len};
+  if (response.status != 200 && response.status != 201)
+    outcome = refused(&response, key, call);
+  else if (request->blocks && body.len == 0) /* a watch that the server ended by its own clock */
+    outcome = error_set(call->error, RDZV_E_TIMEOUT, "the watch of '%s' ended without an event", key);
+  else
+    outcome = etcd_v2_read(body, result, call->error);
+  if (outcome > 0) *result = (struct etcd_result){0};
+  if (outcome >= 0) result->index = response.etcd_index;
+  buf_free(&response.body);
+  return outcome;
+}
+
+static int no_memory_if(const char *path, const struct etcd_call *call) {
+  return path ? 0 : error_no_memory(call->error);
+}
+
+/* ---- calls ---------------------------------------------------------------------------------------------------- */
+
+int etcd_v2_get(struct etcd_client *client, const char *key, unsigned flags, const struct etcd_call *call,
+                struct etcd_result *result) {
+  struct form query = {0};
+  if (flags & ETCD_RECURSIVE) add(&query, "recursive", "true");
+  if (flags & ETCD_SORTED) add(&query, "sorted", "true");
+  if (flags & ETCD_QUORUM) add(&query, "quorum", "true");
+  char *path = path_of(key, &query);
+  int outcome = no_memory_if(path, call);
+  if (outcome == 0) outcome = perform(client, &(struct etcd_request){.method = "GET", .path = path}, key, call, result);
+  free(path);
+  return outcome;
+}
+
+static void fill_put(struct form *form, const struct etcd_put *put) {
+  if (put->value) add(form, "value", put->value);
+  if (put->ttl > 0) add_number(form, "ttl", (uint64_t)put->ttl);
+  if (put->dir) add(form, "dir", "true");
+  if (put->refresh) add(form, "refresh", "true");
+  if (put->exist != ETCD_ANY) add(form, "prevExist", put->exist == ETCD_PRESENT ? "true" : "false");
+  if (put->prev_value) add(form, "prevValue", put->prev_value);
+  if (put->prev_index > 0) add_number(form, "prevIndex", put->prev_index);
+}
+
+static bool is_conditional(const struct etcd_put *put) {
+  return put->prev_value || put->prev_index > 0 || put->exist == ETCD_ABSENT;
+}
+
+static int put_once(struct etcd_client *client, const char *key, const struct etcd_put *put, unsigned tried,
+                    rdzv_error *cause, const struct etcd_call *call, struct etcd_result *result) {
+  struct form query = {0}, form = {0};
+  fill_put(&form, put);
+  char *path = path_of(key, &query);
+  const bool ready = path && !form.failed && buf_append(&form.text, "", 1);
+  int outcome = ready ? 0 : error_no_memory(call->error);
+  if (outcome == 0)
+    outcome = perform(client,
+                      &(struct etcd_request){.method = "PUT",
+                                             .path = path,
+                                             .form = (const char *)form.text.data,
+                                             .once = is_conditional(put),
+                                             .resolvable = put->unique,
+                                             .tried = tried,
+                                             .cause = cause},
+                      key, call, result);
+  buf_free(&form.text);
+  free(path);
+  return outcome;
+}
+
+/* Was our write, whose answer got lost, done? 0: yes, and *result is what is there. */
+static int look_after(struct etcd_client *client, const char *key, const struct etcd_put *put,
+                      const struct etcd_call *call, struct etcd_result *result) {
+  const int outcome = etcd_v2_get(client, key, ETCD_QUORUM, call, result);
+  if (outcome != 0) return outcome == ETCD_NOT_FOUND ? ETCD_COMPARE_FAILED : outcome;
+  if (!result->node.dir && put->value && strcmp(result->node.value, put->value) == 0) return 0;
+  etcd_result_free(result);
+  return ETCD_COMPARE_FAILED;
+}
+
+/* A write that may have been done is not undone by what comes of the next try. */
+static int still_unsure(int outcome, const struct etcd_call *call) {
+  if (outcome != RDZV_E_CONNECTION && outcome != RDZV_E_CANCELED) return outcome;
+  if (outcome == RDZV_E_CONNECTION && call->error) call->error->code = RDZV_E_OUTCOME_UNKNOWN;
+  return outcome == RDZV_E_CONNECTION ? RDZV_E_OUTCOME_UNKNOWN : outcome;
+}
+
+int etcd_v2_put(struct etcd_client *client, const char *key, const struct etcd_put *put, const struct etcd_call *call,
+                struct etcd_result *result) {
+  rdzv_error cause = {0};
+  for (unsigned unsure = 0;; unsure++) {
+    const int outcome = put_once(client, key, put, unsure, &cause, call, result);
+    const bool again = outcome == RDZV_E_OUTCOME_UNKNOWN && put->unique && deadline_left(call->until) > 0;
+    if (again && cancel_pause(call->cancel, deadline_after(jitter(CUT_OFF_MS))) == 0)
+      continue; /* done once more it can only fail, if the first was done */
+    if (unsure == 0) return outcome;
+    const bool refused_now = outcome == ETCD_COMPARE_FAILED || outcome == ETCD_EXISTS || outcome == ETCD_NOT_FOUND;
+    return still_unsure(refused_now ? look_after(client, key, put, call, result) : outcome, call);
+  }
+}
+
+int etcd_v2_delete(struct etcd_client *client, const char *key, const struct etcd_delete *what,
+                   const struct etcd_call *call, struct etcd_result *result) {
+  struct form query = {0};
+  if (what->dir) add(&query, "dir", "true");
+  if (what->recursive) add(&query, "recursive", "true");
+  if (what->prev_value) add(&query, "prevValue", what->prev_value);
+  if (what->prev_index > 0) add_number(&query, "prevIndex", what->prev_index);
+  char *path = path_of(key, &query);
+  int outcome = no_memory_if(path, call);
+  if (outcome == 0)
+    outcome =
+        perform(client, &(struct etcd_request){.method = "DELETE", .path = path, .once = true}, key, call, result);
+  free(path);
+  return outcome;
+}
+
+/* Whoever is told to watch anew does so at once; not for ever as fast as it can. */
+static int pause_before_next(int outcome, const struct etcd_call *call) {
+  if (outcome != RDZV_E_TIMEOUT && outcome != ETCD_INDEX_CLEARED && outcome != ETCD_WATCHER_CLEARED) return outcome;
+  const int64_t pause = jitter(CUT_OFF_MS), left = deadline_left(call->until);
+  if (cancel_pause(call->cancel, deadline_after(pause < left ? pause : left)) == 0) return outcome;
+  return error_set(call->error, RDZV_E_CANCELED, "the watch was canceled");
+}
+
+int etcd_v2_watch(struct etcd_client *client, const char *key, bool recursive, uint64_t from_index,
+                  const struct etcd_call *call, struct etcd_result *result) {
+  struct form query = {0};
+  add(&query, "wait", "true");
+  if (recursive) add(&query, "recursive", "true");
+  if (from_index > 0) add_number(&query, "waitIndex", from_index);
+  char *path = path_of(key, &query);
+  int outcome = no_memory_if(path, call);
+  if (outcome == 0)
+    outcome = perform(client, &(struct etcd_request){.method = "GET", .path = path, .blocks = true}, key, call, result);
+  free(path);
+  return pause_before_next(outcome, call);
+}
+
+int etcd_version(struct etcd_client *client, const struct etcd_call *call, rdzv_value *out) {
+  struct http_response response;
+  const int outcome =
+      etcd_exchange(client, &(struct etcd_request){.method = "GET", .path = "/version"}, call, &response);
+  if (outcome < 0) return outcome;
+  const bool copied = value_copy(out, response.body.data, response.body.len);
+  buf_free(&response.body);
+  return copied ? 0 : error_no_memory(call->error);
+}

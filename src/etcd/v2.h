@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * etcd's v2 API. Keys are paths, "/a/b". Every call gives 0; a code of etcd's, which is above 0, where etcd answered
+ * no, with its sentence in the call's error; or a negative code of ours. *result is to be freed after 0 only; its index
+ * is there after a code of etcd's, too.
+ */
+#ifndef RDZV_ETCD_V2_H
+#define RDZV_ETCD_V2_H
+
+#include "etcd/client.h"
+#include "etcd/v2_read.h"
+
+enum {
+  ETCD_NOT_FOUND = 100,
+  ETCD_COMPARE_FAILED = 101,
+  ETCD_NOT_A_FILE = 102,
+  ETCD_NOT_A_DIR = 104,
+  ETCD_EXISTS = 105,
+  ETCD_DIR_NOT_EMPTY = 108,
+  ETCD_WATCHER_CLEARED = 400,
+  ETCD_INDEX_CLEARED = 401,
+};
+
+/* The sentence of a code of etcd's that the caller did not expect, as a negative code of ours. */
+int etcd_v2_unexpected(int code);
+
+enum { ETCD_RECURSIVE = 1 << 0, ETCD_SORTED = 1 << 1, ETCD_QUORUM = 1 << 2 };
+
+int etcd_v2_get(struct etcd_client *client, const char *key, unsigned flags, const struct etcd_call *call,
+                struct etcd_result *result);
+
+enum etcd_exist { ETCD_ANY, ETCD_ABSENT, ETCD_PRESENT };
+
+struct etcd_put {
+  const char *value; /* NULL: none */
+  int64_t ttl;       /* seconds; 0: it does not expire */
+  bool dir;
+  bool refresh;           /* a new ttl, and else nothing; wakes no watcher */
+  enum etcd_exist exist;  /* what there must be */
+  const char *prev_value; /* NULL: any */
+  uint64_t prev_index;    /* 0: any */
+  bool unique;            /* nobody else writes that value, or it does not matter who: it is done when it is there */
+};
+
+/* A write on a condition whose answer got lost is looked after where the value is unique; RDZV_E_OUTCOME_UNKNOWN where
+ * it is not. */
+int etcd_v2_put(struct etcd_client *client, const char *key, const struct etcd_put *put, const struct etcd_call *call,
+                struct etcd_result *result);
+
+struct etcd_delete {
+  bool dir, recursive;
+  const char *prev_value; /* NULL: any */
+  uint64_t prev_index;    /* 0: any */
+};
+int etcd_v2_delete(struct etcd_client *client, const char *key, const struct etcd_delete *what,
+                   const struct etcd_call *call, struct etcd_result *result);
+
+/* Waits for the first change of the key, or of what is below it, at that index or after. Where the answer is another,
+ * read, and watch anew from there: RDZV_E_TIMEOUT, also before the deadline, where etcd ended it, was lost, or said
+ * nothing for about 8 s; ETCD_INDEX_CLEARED and ETCD_WATCHER_CLEARED. None of these comes without a pause. */
+int etcd_v2_watch(struct etcd_client *client, const char *key, bool recursive, uint64_t from_index,
+                  const struct etcd_call *call, struct etcd_result *result);
+
+/* What etcd says of its version, a JSON object; to be freed with rdzv_value_free. */
+int etcd_version(struct etcd_client *client, const struct etcd_call *call, rdzv_value *out);
+
+#endif

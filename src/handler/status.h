@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef RDZV_HANDLER_STATUS_H
+#define RDZV_HANDLER_STATUS_H
+
+#include <rdzv/handler.h>
+
+/* What rdzv_status_read gives, with its private part. */
+struct status {
+  rdzv_status base;
+  rdzv_node_status *nodes;
+};
+
+#endif

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""etcd behind TLS, with authorities of our own making: what goes, and a sentence of its own for each thing that does
+not."""
+import functools
+import os
+import pwd
+import shutil
+import ssl
+import subprocess
+import tempfile
+import unittest
+
+import etcd
+import etcd_wire
+import rdzvtest
+
+NOBODY = "nobody"
+
+
+def openssl(*arguments):
+    subprocess.run(["openssl", *arguments], check=True, capture_output=True, timeout=60)
+
+
+class Authority:
+    """Makes certificates, all in one folder."""
+
+    def __init__(self, folder, name):
+        self.folder, self.name = folder, name
+        self.cert, self.key = self.path(".crt"), self.path(".key")
+        openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj",
+                f"/CN={name}", "-keyout", self.key, "-out", self.cert)
+
+    def path(self, end):
+        return os.path.join(self.folder, self.name + end)
+
+    def issue(self, name, names, days=2):
+        """The files of a certificate for these names, and its key."""
+        cert, key, request, more = (self.path(f"-{name}{end}") for end in (".crt", ".key", ".csr", ".ext"))
+        with open(more, "w", encoding="ascii") as file:
+            file.write(f"subjectAltName={names}\nextendedKeyUsage=serverAuth,clientAuth\n")
+        openssl("req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", f"/CN={name}",
+                "-keyout", key, "-out", request)
+        openssl("x509", "-req", "-in", request, "-CA", self.cert, "-CAkey", self.key, "-CAcreateserial", "-days",
+                str(days), "-extfile", more, "-out", cert)
+        os.chmod(key, 0o644)
+        return cert, key
+
+
+@functools.lru_cache(maxsize=None)
+def folder():
+    made = tempfile.mkdtemp(prefix="rdzv-tls-")
+    os.chmod(made, 0o755)
+    unittest.addModuleCleanup(shutil.rmtree, made)
+    return made
+
+
+@functools.lru_cache(maxsize=None)
+def made_authority(name):
+    return Authority(folder(), name)
+
+
+def authority(name="right"):
+    return made_authority(name)
+
+
+@functools.lru_cache(maxsize=None)
+def issued(by, name, names, days=2):
+    return authority(by).issue(name, names, days)
+
+
+def client():
+    return issued("right", "client", "DNS:client")
+
+
+@functools.lru_cache(maxsize=None)
+def server(name="server", names="IP:127.0.0.1", days=2, mutual=True):
+    """An etcd with such a certificate, which wants one of ours if `mutual`."""
+    cert, key = issued("right", name, names, days)
+    options = ["--cert-file", cert, "--key-file", key]
+    if mutual:
+        options += ["--client-cert-auth", "--trusted-ca-file", authority().cert]
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.load_cert_chain(*client())
+    return etcd.start(unittest.addModuleCleanup, options, scheme="https", context=context)
+
+
+class Tls(rdzvtest.Case):
+    def store(self, member, *operation, ca=None, cert=None, key=None, seconds="10", **options):
+        files = [("--cacert", ca or authority().cert), ("--cert", cert), ("--key", key)]
+        return self.rdzv("store", "--etcd", member.url, "--prefix", f"/{self.id()}", "--timeout", seconds,
+                         *(text for pair in files if pair[1] for text in pair), *operation, **options)
+
+    def status(self, member, conf):
+        return self.rdzv("status", "--rdzv-backend", "etcd-v2", "--rdzv-endpoint", member.endpoint, "--rdzv-id", "r",
+                         "--rdzv-conf", f"protocol=https,read_timeout=3,{conf}")
+
+    def assert_refused(self, finished, *sentences):
+        self.assertNotIn(finished.returncode, (0, 1), finished.stdout)
+        for sentence in sentences:
+            self.assertRegex(finished.stderr, sentence)
+        self.assertEqual(len(finished.stderr.splitlines()), 1, finished.stderr)
+
+    def test_server_only(self):
+        member = server("plain", mutual=False)
+        self.assertEqual(self.store(member, "set", "k", "v").stderr, "")
+        self.assertEqual(self.store(member, "get", "k").stdout, "v\n")
+
+    def test_mutual(self):
+        cert, key = client()
+        self.assertEqual(self.store(server(), "set", "k", "v", cert=cert, key=key).stderr, "")
+        self.assertEqual(self.store(server(), "get", "k", cert=cert, key=key).stdout, "v\n")
+
+    def test_mutual_for_a_rendezvous(self):
+        """Both spellings of each option."""
+        cert, key = client()
+        for conf in (f"cacert={authority().cert},cert={cert},key={key}",
+                     f"ca_cert={authority().cert},ssl_cert={cert},ssl_cert_key={key}"):
+            finished = self.status(server(), conf)
+            self.assertEqual((finished.returncode, finished.stderr), (1, ""))
+        self.assert_refused(self.status(server(), f"cacert={authority('wrong').cert},cert={cert},key={key}"),
+                            "does not verify", authority("wrong").cert)
+
+    def test_wrong_authority(self):
+        cert, key = client()
+        self.assert_refused(self.store(server(), "get", "k", ca=authority("wrong").cert, cert=cert, key=key),
+                            f"certificate of {server().url}.* does not verify with {authority('wrong').cert}",
+                            "unable to get local issuer|self.signed|unknown ca")
+
+    def test_no_authority_of_ours(self):
+        """The system's do not know it."""
+        finished = self.rdzv("store", "--etcd", server().url, "--prefix", "/p", "--timeout", "3", "get", "k")
+        self.assert_refused(finished, f"certificate of {server().url}.* does not verify")
+
+    def test_expired(self):
+        cert, key = client()
+        member = server("old", days=-1)
+        self.assert_refused(self.store(member, "get", "k", cert=cert, key=key), member.url, "does not verify",
+                            "expired")
+
+    def test_wrong_name(self):
+        cert, key = client()
+        member = server("elsewhere", "DNS:elsewhere.example")
+        self.assert_refused(self.store(member, "get", "k", cert=cert, key=key), "does not verify", "127.0.0.1")
+
+    def fake(self, cert, answer):
+        """One that speaks TLS with that certificate and is no etcd."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*cert)
+        server = etcd_wire.Broken(answer, context)
+        self.addCleanup(server.close)
+        return server
+
+    def test_a_member_that_was_named_and_has_a_wrong_certificate(self):
+        """It is passed over: the one that we know may be there again."""
+        other = self.fake(issued("wrong", "named", "IP:127.0.0.1"), etcd_wire.message("200 OK"))
+        answers = iter((True, False, True))  # the first write, the second, and the second once more
+
+        def answer(server, connection, path):
+            if path == "/v2/machines":
+                connection.sendall(etcd_wire.message("200 OK", other.url.encode()))
+                return True
+            if next(answers):
+                connection.sendall(etcd_wire.message("200 OK", b'{"action":"set","node":{"key":"/p","value":""}}'))
+                return True
+            return False
+
+        given = self.fake(issued("right", "server", "IP:127.0.0.1"), answer)
+        finished = self.store(given, "mset", "a", "1", "b", "2")
+        self.assertEqual((finished.returncode, finished.stderr), (0, ""))
+        self.assertEqual(sum(request[0] == "PUT" for request in given.requests), 3)
+        self.assertEqual((len(other.connections), other.requests), (1, []))
+
+    def test_no_certificate_of_ours(self):
+        self.assert_refused(self.store(server(), "get", "k", seconds="1"), server().endpoint, "certificate")
+
+    def test_a_certificate_of_ours_that_they_do_not_know(self):
+        cert, key = issued("wrong", "stranger", "DNS:client")
+        self.assert_refused(self.store(server(), "get", "k", cert=cert, key=key, seconds="1"), server().endpoint,
+                            "bad certificate|unknown ca|certificate")
+
+    def test_a_key_without_permission(self):
+        cert, key = client()
+        hidden = self.path("hidden.key")
+        shutil.copy(key, hidden)
+        os.chmod(self.folder, 0o755)
+        os.chmod(hidden, 0)
+        options = {}
+        if os.geteuid() == 0:  # who may read everything
+            options = {"user": pwd.getpwnam(NOBODY).pw_uid, "cwd": "/"}
+        self.assert_refused(self.store(server(), "get", "k", cert=cert, key=hidden, **options), hidden)
+
+    def test_files_that_are_not_there(self):
+        cert, key = client()
+        absent = self.path("absent")
+        self.assert_refused(self.store(server(), "get", "k", ca=absent), "authorities", absent)
+        self.assert_refused(self.store(server(), "get", "k", cert=absent, key=key), "our certificate", absent)
+        self.assert_refused(self.store(server(), "get", "k", cert=cert, key=absent), "our certificate", absent)
+
+    def test_files_that_are_something_else(self):
+        cert, key = client()
+        other = self.path("other")
+        with open(other, "w", encoding="ascii") as file:
+            file.write("hello\n")
+        self.assert_refused(self.store(server(), "get", "k", ca=other), other)
+        self.assert_refused(self.store(server(), "get", "k", cert=cert, key=other), "our certificate", other)
+        self.assert_refused(self.store(server(), "get", "k", cert=cert, key=authority("wrong").key), "our certificate",
+                            authority("wrong").key)
+        self.assert_refused(self.store(server(), "get", "k", cert=other, key=key), "our certificate", other)
+
+    def test_plain_words_to_a_server_with_tls(self):
+        finished = self.rdzv("store", "--etcd", f"http://{server().endpoint}", "--prefix", "/p", "--timeout", "1",
+                             "get", "k")
+        self.assert_refused(finished, server().endpoint, "Empty reply")
+
+    def test_tls_to_a_server_without(self):
+        member = etcd.shared()
+        finished = self.rdzv("store", "--etcd", f"https://{member.endpoint}", "--prefix", "/p", "--timeout", "1", "get",
+                             "k")
+        self.assert_refused(finished, member.endpoint, "SSL|TLS")
+
+
+if __name__ == "__main__":
+    etcd.need()
+    if not shutil.which("openssl"):
+        rdzvtest.skip("there is no openssl")
+    rdzvtest.main()

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Real etcd for the tests: one member, or a cluster of three, on free loopback ports, with data folders of their own.
+
+They end with the test, and in any case with the process that started them.
+"""
+import ctypes
+import functools
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import unittest
+import urllib.error
+import urllib.parse
+import urllib.request
+
+import rdzvtest
+
+PR_SET_PDEATHSIG = 1
+PRCTL = ctypes.CDLL(None).prctl
+NO_PROXY = urllib.request.ProxyHandler({})
+
+
+def need():
+    """Ends the test file as skipped, which in CI is a failure, where there is no etcd."""
+    if not shutil.which("etcd"):
+        rdzvtest.skip("there is no etcd (Debian's etcd-server)")
+
+
+def free_port():
+    """One that nobody is given by chance: it is outside the range for outgoing connections."""
+    while True:
+        port = random.randrange(10000, 32000)
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+            return port
+        except OSError:
+            pass
+
+
+def die_with_parent():
+    PRCTL(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Member:
+    """One etcd. Its ports stay the same when it is started again, and so does its data, unless it is wiped."""
+
+    def __init__(self, folder, name="one", options=(), scheme="http", context=None):
+        self.name, self.options, self.scheme, self.context = name, list(options), scheme, context
+        self.data, self.log = os.path.join(folder, name), os.path.join(folder, f"{name}.log")
+        self.port, self.peer_port = free_port(), free_port()
+        self.endpoint = f"127.0.0.1:{self.port}"
+        self.url, self.peer_url = f"{scheme}://{self.endpoint}", f"http://127.0.0.1:{self.peer_port}"
+        self.cluster = f"{name}={self.peer_url}"
+        self.process = None
+
+    def start(self):
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                ["etcd", "--enable-v2", "--name", self.name, "--data-dir", self.data,
+                 "--listen-client-urls", self.url, "--advertise-client-urls", self.url,
+                 "--listen-peer-urls", self.peer_url, "--initial-advertise-peer-urls", self.peer_url,
+                 "--initial-cluster", self.cluster, *self.options],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=die_with_parent)
+        return self
+
+    def await_ready(self):
+        def ready():
+            if self.process.poll() is not None:
+                with open(self.log, encoding="utf-8", errors="replace") as log:
+                    raise RuntimeError(f"etcd ended with {self.process.returncode}: {log.read()[-2000:]}")
+            try:
+                return self.get("/health")["health"] == "true"
+            except (OSError, ValueError):
+                return False
+
+        rdzvtest.wait_until(ready, f"etcd {self.name} answers")
+        return self
+
+    def open(self, method, path, form=None, timeout=10):
+        handlers = [NO_PROXY] + ([urllib.request.HTTPSHandler(context=self.context)] if self.context else [])
+        data = None if form is None else urllib.parse.urlencode(form).encode()
+        request = urllib.request.Request(self.url + path, data, method=method)
+        with urllib.request.build_opener(*handlers).open(request, timeout=timeout) as answer:
+            return answer.read()
+
+    def get(self, path):
+        return json.loads(self.open("GET", path))
+
+    def node(self, key):
+        """The node at that key, or None."""
+        try:
+            return self.get(f"/v2/keys{urllib.parse.quote(key)}?quorum=true&recursive=true")["node"]
+        except urllib.error.HTTPError as error:
+            if error.code == 404:
+                return None
+            raise
+
+    def put(self, key, value, **form):
+        return json.loads(self.open("PUT", f"/v2/keys{urllib.parse.quote(key)}", dict(form, value=value)))
+
+    def fill_history(self, count=1100):
+        """More events than etcd remembers (1000), on one connection."""
+        with socket.create_connection(("127.0.0.1", self.port)) as wire:
+            for i in range(count):
+                body = f"value={i}"
+                wire.sendall(f"PUT /v2/keys/noise HTTP/1.1\r\nHost: e\r\nContent-Length: {len(body)}\r\n"
+                             f"Content-Type: application/x-www-form-urlencoded\r\n\r\n{body}".encode())
+                if i % 100 == 99:  # what is answered is thrown away; it must not fill the pipe
+                    wire.recv(1 << 20)
+            wire.shutdown(socket.SHUT_WR)
+            while wire.recv(1 << 20):
+                pass
+
+    def is_leader(self):
+        return self.get("/v2/stats/self")["state"] == "StateLeader"
+
+    def kill(self):
+        """As a crash does."""
+        if self.process and self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.kill()
+        if self.process:
+            self.process.wait()
+
+    def pause(self):
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self):
+        self.process.send_signal(signal.SIGCONT)
+
+    def wipe(self):
+        shutil.rmtree(self.data, True)
+
+
+class Cluster:
+    """Three members."""
+
+    def __init__(self, folder):
+        self.members = [Member(folder, name) for name in ("a", "b", "c")]
+        everybody = ",".join(member.cluster for member in self.members)
+        for member in self.members:
+            member.cluster = everybody
+        self.endpoints = ",".join(member.endpoint for member in self.members)
+        self.url = f"http://{self.endpoints}"
+
+    def start(self):
+        for member in self.members:
+            member.start()
+        for member in self.members:
+            member.await_ready()
+        return self
+
+    def alive(self):
+        return [member for member in self.members if member.process.poll() is None]
+
+    def leader(self):
+        def find():
+            for member in self.alive():
+                try:
+                    if member.is_leader():
+                        return member
+                except (OSError, ValueError):  # it is in an election, and may answer with nothing
+                    pass
+            return None
+
+        return rdzvtest.wait_until(find, "the cluster has a leader")
+
+    def follower(self):
+        leader = self.leader()
+        return next(member for member in self.alive() if member is not leader)
+
+    def kill_leader(self):
+        leader = self.leader()
+        leader.kill()
+        return leader
+
+    def heal(self):
+        """Starts again who was killed."""
+        for member in self.members:
+            if member.process.poll() is not None:
+                member.start()
+        for member in self.members:
+            member.await_ready()
+
+    def kill(self):
+        for member in self.members:
+            member.kill()
+
+
+def folder_for(add_cleanup):
+    folder = tempfile.mkdtemp(prefix="rdzv-etcd-")
+    add_cleanup(shutil.rmtree, folder, True)
+    return folder
+
+
+def start(add_cleanup, options=(), **keywords):
+    """A member that ends with the test or module whose cleanups these are."""
+    member = Member(folder_for(add_cleanup), options=options, **keywords).start()
+    add_cleanup(member.kill)
+    return member.await_ready()
+
+
+def start_cluster(add_cleanup):
+    cluster = Cluster(folder_for(add_cleanup))
+    add_cleanup(cluster.kill)
+    return cluster.start()
+
+
+@functools.lru_cache(maxsize=None)
+def shared():
+    """One member for all tests of a file; they take prefixes of their own."""
+    return start(unittest.addModuleCleanup)
+
+
+@functools.lru_cache(maxsize=None)
+def shared_cluster():
+    return start_cluster(unittest.addModuleCleanup)

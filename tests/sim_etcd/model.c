@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "model.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void model_key(void *unused, const char *version, int64_t rank, char out[512]) {
+  (void)unused;
+  snprintf(out, 512, "v_%s/rank_%" PRId64, version, rank);
+}
+
+void model_free(struct model *model) { free(model->active); }
+
+static void set_active(struct model *model, const char *text, int64_t ttl) {
+  char *copy = text ? strdup(text) : NULL;
+  if (text && !copy) abort();
+  free(model->active);
+  model->active = copy;
+  model->active_expires = text && ttl > 0 ? model->now + ttl * 1000 : 0;
+  model->active_index = ++model->index;
+}
+
+static void set_lease(struct model *model, int64_t version, int64_t rank, int64_t expires) {
+  int64_t *lease = &model->leases[version][rank];
+  model->alive[version] += (expires != 0) - (*lease != 0);
+  *lease = expires;
+}
+
+bool model_advance(struct model *model, int64_t now) {
+  bool any = false;
+  model->now = now;
+  if (model->active && model->active_expires && model->active_expires <= now) {
+    set_active(model, NULL, 0);
+    any = true;
+  }
+  for (int64_t v = 0; v <= model->counter && v < MODEL_VERSIONS; v++)
+    for (int r = 0; model->alive[v] > 0 && r < MODEL_RANKS; r++)
+      if (model->leases[v][r] && model->leases[v][r] <= now) {
+        set_lease(model, v, r, 0);
+        model->index++;
+        any = true;
+      }
+  return any;
+}
+
+int64_t model_next_expiry(const struct model *model) {
+  int64_t next = model->active && model->active_expires ? model->active_expires : INT64_MAX;
+  for (int64_t v = 0; v <= model->counter && v < MODEL_VERSIONS; v++)
+    for (int r = 0; model->alive[v] > 0 && r < MODEL_RANKS; r++)
+      if (model->leases[v][r] && model->leases[v][r] < next) next = model->leases[v][r];
+  return next;
+}
+
+static void list(struct model *model, const char *version, struct answer *answer) {
+  const int64_t v = strtoll(version, NULL, 10);
+  answer->event.kind = BARRIER_LISTED;
+  answer->event.keys = answer->keys;
+  for (int r = 0; r < MODEL_RANKS; r++) {
+    if (!model->leases[v][r]) continue;
+    snprintf(answer->names[r], MODEL_KEY, "v_%s/rank_%d", version, r);
+    answer->keys[answer->event.key_count++] = answer->names[r];
+  }
+}
+
+static bool holds(const struct model *model, const char *expected) {
+  return model->active && strcmp(model->active, expected) == 0;
+}
+
+void model_answer(struct model *model, const struct barrier_update *update, struct answer *answer) {
+  struct barrier_event *event = &answer->event;
+  *event = (struct barrier_event){.kind = BARRIER_DONE};
+  switch (update->request) {
+    case BARRIER_READ:
+      event->kind = BARRIER_STATE;
+      event->text = model->active;
+      break;
+    case BARRIER_CREATE:
+      if (model->active)
+        event->kind = BARRIER_REFUSED;
+      else
+        set_active(model, update->text, update->ttl);
+      break;
+    case BARRIER_COUNT:
+      snprintf(answer->version, sizeof answer->version, "%" PRId64, ++model->counter);
+      event->version = answer->version;
+      model->index++;
+      break;
+    case BARRIER_MAKE_DIR:
+      model->dirs[strtoll(update->version, NULL, 10)] = true;
+      model->index++;
+      break;
+    case BARRIER_SWAP:
+      if (holds(model, update->expected))
+        set_active(model, update->text, update->ttl);
+      else
+        event->kind = BARRIER_REFUSED;
+      break;
+    case BARRIER_LEASE:
+      set_lease(model, strtoll(update->version, NULL, 10), update->rank, model->now + update->ttl * 1000);
+      model->index++;
+      break;
+    case BARRIER_LIST: list(model, update->version, answer); break;
+    case BARRIER_DROP:
+      if (holds(model, update->expected))
+        set_active(model, NULL, 0);
+      else
+        event->kind = BARRIER_REFUSED;
+      break;
+    default: event->kind = BARRIER_TIMER; break;
+  }
+  event->index = model->index;
+}
+
+bool model_renew(struct model *model, const char *version, int64_t rank) {
+  const int64_t number = strtoll(version, NULL, 10);
+  if (!model->leases[number][rank]) return false;
+  set_lease(model, number, rank, model->now + ACTIVE_KEEP_ALIVE_TTL * 1000);
+  return true;
+}
+
+void model_drop_lease(struct model *model, const char *version, int64_t rank) {
+  const int64_t number = strtoll(version, NULL, 10);
+  if (model->leases[number][rank]) model->index++;
+  set_lease(model, number, rank, 0);
+}
