@@ -3,15 +3,16 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 JOBS ?= $(shell nproc)
 
-.PHONY: all run test install clean format check lint fuzz bench-store bench-rdzv bench-etcd asan tsan clang coverage help
+.PHONY: all run test install clean format check lint fuzz bench-store bench-rdzv bench-etcd bench-run asan tsan clang coverage help
 
 all: ## build the library and the command (build/rdzv)
 	@scripts/setup build
 	@cmake --preset release -DRDZV_TESTS=OFF -DRDZV_BENCH=OFF >/dev/null
 	@cmake --build build -j $(JOBS)
 
-run: all ## install what is missing, build, and show nodes that join, die and are replaced
-	@examples/rendezvous-demo build/rdzv
+run: all ## install what is missing, build, and show a job whose nodes die and are replaced
+	@$(CC) -O2 -Iinclude examples/ring.c -o build/ring -Lbuild -lrdzv -Wl,-rpath,$(CURDIR)/build
+	@examples/run-demo build/rdzv build/ring
 
 test: ## install the test peers too, build, and run all tests
 	@scripts/setup test
@@ -53,6 +54,12 @@ bench-etcd: ## time N nodes that join at once through an etcd, side by side with
 	@cmake --preset release -DRDZV_TESTS=ON -DRDZV_BENCH=ON >/dev/null
 	@cmake --build build -j $(JOBS)
 	@bench/etcd build $(BENCH_FLAGS)
+
+bench-run: ## time start, restart and memory of rdzv run, side by side with torchrun's
+	@scripts/setup test
+	@cmake --preset release -DRDZV_TESTS=ON -DRDZV_BENCH=ON >/dev/null
+	@cmake --build build -j $(JOBS)
+	@bench/run build $(BENCH_FLAGS)
 
 install: all ## install to PREFIX (/usr/local), below DESTDIR
 	@cmake --preset release -DCMAKE_INSTALL_PREFIX=$(PREFIX) >/dev/null

@@ -4,8 +4,8 @@ _rdzv() {
   local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
   local words='' rendezvous='--rdzv-backend --rdzv-endpoint --rdzv-id --rdzv-conf --event-log --log-level'
   if [ "$COMP_CWORD" -eq 1 ]; then
-    words="join status close etcd serve store --help --version"
-  elif [ "$command" = join ] && [[ " ${COMP_WORDS[*]:2:COMP_CWORD-2} " == *" -- "* ]]; then
+    words="run join status close etcd serve store --help --version"
+  elif [[ $command == join || $command == run ]] && [[ " ${COMP_WORDS[*]:2:COMP_CWORD-2} " == *" -- "* ]]; then
     mapfile -t COMPREPLY < <(compgen -c -f -- "$cur")
     return
   else
@@ -14,15 +14,26 @@ _rdzv() {
         mapfile -t COMPREPLY < <(compgen -f -- "$cur")
         return
         ;;
-      --data-dir)
+      --data-dir | --log-dir)
         mapfile -t COMPREPLY < <(compgen -d -- "$cur")
         return
         ;;
       --log-level) words="off error warning info debug" ;;
       --dialect) words="auto v1 v2 rdzv" ;;
       --rdzv-backend) words="c10d etcd etcd-v1 etcd-v2 static" ;;
+      --nproc-per-node) words="auto cpu gpu" ;;
       *)
         case "$command" in
+          run)
+            if [[ $cur != -* ]]; then
+              mapfile -t COMPREPLY < <(compgen -c -f -- "$cur")
+              return
+            fi
+            words="$rendezvous --nnodes --nproc-per-node --role --max-restarts --standalone --local-addr --node-rank
+              --master-addr --master-port --module --no-python --run-path --signals-to-handle --shutdown-timeout
+              --exit-barrier-timeout --log-dir --redirects --tee --local-ranks-filter --json-log --monitor-interval
+              --start-method --logs-specs --event-log-handler --help --"
+            ;;
           join) words="$rendezvous --nnodes --local-addr --once --help --" ;;
           status) words="$rendezvous --json --watch --help" ;;
           close) words="$rendezvous --reason --help" ;;

@@ -100,8 +100,9 @@ typedef struct rdzv_change {
  */
 RDZV_API int rdzv_wait_event(rdzv_handler *handler, int64_t timeout_ms, rdzv_change *out, rdzv_error *error);
 
-/* A descriptor that is readable while rdzv_wait_event has something to tell, for programs with a loop of their own.
- * Owned by the handler; -1: this kind of rendezvous never changes. */
+/* A descriptor that is readable while rdzv_wait_event has a change to tell, for programs with a loop of their own; that
+ * the store is silent it does not show, so call rdzv_wait_event now and then all the same. Owned by the handler; -1:
+ * this kind of rendezvous never changes. */
 RDZV_API int rdzv_change_fd(const rdzv_handler *handler);
 
 RDZV_API int rdzv_is_closed(rdzv_handler *handler, bool *closed, rdzv_error *error);

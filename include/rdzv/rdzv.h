@@ -2,6 +2,7 @@
 #ifndef RDZV_RDZV_H
 #define RDZV_RDZV_H
 
+#include <rdzv/agent.h>
 #include <rdzv/backend.h>
 #include <rdzv/bytes.h>
 #include <rdzv/error.h>

@@ -59,6 +59,10 @@ RDZV_API int rdzv_server_start(rdzv_server *server, rdzv_error *error);
 /* Asks it to stop accepting, to close every client in an orderly way (those that wait are told), and to end. */
 RDZV_API void rdzv_server_stop(rdzv_server *server);
 
+/* Waits until no client is connected, or the time is over: for one that is to go last. Not from the thread that runs
+ * it. */
+RDZV_API void rdzv_server_drain(rdzv_server *server, int64_t timeout_ms);
+
 /* Stops it if it runs, waits for its thread, and frees it; NULL is fine. Not from the thread that runs it. */
 RDZV_API void rdzv_server_close(rdzv_server *server);
 

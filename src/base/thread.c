@@ -20,3 +20,9 @@ void thread_cond_init(pthread_cond_t *cond) {
   pthread_cond_init(cond, &monotonic);
   pthread_condattr_destroy(&monotonic);
 }
+
+bool thread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, deadline until) {
+  const struct timespec at = {.tv_sec = (time_t)(until / 1000), .tv_nsec = (long)(until % 1000) * 1000000};
+  if (until == INT64_MAX) return pthread_cond_wait(cond, lock) == 0;
+  return pthread_cond_timedwait(cond, lock, &at) == 0;
+}

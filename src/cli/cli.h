@@ -26,7 +26,15 @@ int exit_code_of(int error_code);
 
 /* ---- options as data ---- */
 
-enum option_type { OPTION_FLAG, OPTION_TEXT, OPTION_NUMBER, OPTION_BYTES, OPTION_SECONDS, OPTION_CHOICE };
+enum option_type {
+  OPTION_GROUP /* a heading: name */,
+  OPTION_FLAG,
+  OPTION_TEXT,
+  OPTION_NUMBER,
+  OPTION_BYTES,
+  OPTION_SECONDS,
+  OPTION_CHOICE
+};
 
 /* Where the value goes: bool, const char *, int64_t (numbers, bytes, milliseconds), int (index of a choice). */
 struct option {
@@ -50,10 +58,20 @@ struct command {
  * printed the help that was asked for. */
 int options_parse(const struct command *command, int argc, char **argv);
 
+/* What a command has beyond that. */
+struct option_extras {
+  const char *letters;     /* "r=redirects,t=tee": -r is --redirects */
+  const char *environment; /* "PET_": PET_MAX_RESTARTS is the default of --max-restarts */
+};
+int options_parse_with(const struct command *command, const struct option_extras *extras, int argc, char **argv);
+
 /* ---- messages ---- */
 
 /* "rdzv serve: cannot …" to stderr. */
 void complain(const char *command, const char *format, ...) __attribute__((__format__(__printf__, 2, 3)));
+
+/* A line without an end is shown on the terminal, or is gone: log lines take its place. */
+void show_open_line(bool shown);
 
 /* A log that writes to stderr. */
 rdzv_log stderr_log(int level);
@@ -65,6 +83,7 @@ int write_port_file(const char *command, const char *path, int port);
 int cmd_close(int argc, char **argv);
 int cmd_etcd(int argc, char **argv);
 int cmd_join(int argc, char **argv);
+int cmd_run(int argc, char **argv);
 int cmd_serve(int argc, char **argv);
 int cmd_status(int argc, char **argv);
 int cmd_store(int argc, char **argv);

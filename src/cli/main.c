@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "cli/cli.h"
 
+#include <fcntl.h>
 #include <rdzv/version.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct {
   const char *name;
   int (*run)(int argc, char **argv);
   const char *summary;
 } commands[] = {
+    {"run", cmd_run, "launch and watch over the workers of an elastic job, as torchrun does"},
     {"join", cmd_join, "join a rendezvous, and print the rounds"},
     {"status", cmd_status, "see who is in a rendezvous"},
     {"close", cmd_close, "close a rendezvous for all"},
@@ -28,7 +31,16 @@ static int help(FILE *to) {
   return to == stdout ? EXIT_YES : EXIT_USAGE;
 }
 
+/* A descriptor of ours must not become stdin, stdout or stderr because they were closed. */
+static void fill_standard_streams(void) {
+  int fd;
+  do fd = open("/dev/null", O_RDWR);
+  while (fd >= 0 && fd <= STDERR_FILENO);
+  if (fd > STDERR_FILENO) close(fd);
+}
+
 int main(int argc, char **argv) {
+  fill_standard_streams();
   if (argc < 2) return help(stderr);
   if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) return help(stdout);
   if (strcmp(argv[1], "--version") == 0) {

@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <time.h>
 
@@ -14,6 +15,10 @@ void complain(const char *command, const char *format, ...) {
   fprintf(stderr, "%s: %s\n", command, text);
 }
 
+static atomic_bool line_is_open;
+
+void show_open_line(bool shown) { atomic_store(&line_is_open, shown); }
+
 /* One write a line, so that lines of several threads do not mix. */
 static void write_line(void *user, rdzv_log_level level, const char *line) {
   (void)user;
@@ -23,7 +28,8 @@ static void write_line(void *user, rdzv_log_level level, const char *line) {
   clock_gettime(CLOCK_REALTIME, &now);
   gmtime_r(&now.tv_sec, &utc);
   strftime(time_text, sizeof time_text, "%Y-%m-%dT%H:%M:%S", &utc);
-  fprintf(stderr, "%s.%03ldZ %s: %s\n", time_text, now.tv_nsec / 1000000, rdzv_log_level_name(level), line);
+  fprintf(stderr, "%s%s.%03ldZ %s: %s\n", atomic_exchange(&line_is_open, false) ? "\r\033[K" : "", time_text,
+          now.tv_nsec / 1000000, rdzv_log_level_name(level), line);
 }
 
 rdzv_log stderr_log(int level) { return (rdzv_log){.write = write_line, .level = (rdzv_log_level)level}; }

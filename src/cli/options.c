@@ -1,22 +1,40 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "cli/cli.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static void print_help(const struct command *command) {
-  printf("usage: %s [OPTION...]%s%s\n\n%s\n\noptions:\n", command->name, *command->synopsis ? " " : "",
-         command->synopsis, command->summary);
-  for (const struct option *option = command->options; option->name; option++) {
-    char left[64];
-    snprintf(left, sizeof left, "--%s%s%s", option->name, option->placeholder ? " " : "",
-             option->placeholder ? option->placeholder : "");
-    const bool wide = strlen(left) > 28;
-    printf("  %-28s%s%s\n", left, wide ? "\n                               " : " ", option->help);
+/* The letter that stands for the option; 0: none. */
+static char letter_of(const struct option_extras *extras, const struct option *option) {
+  const size_t len = strlen(option->name);
+  for (const char *at = extras->letters; at && *at; at += strcspn(at, ","), at += *at == ',')
+    if (strncmp(at + 2, option->name, len) == 0 && (at[2 + len] == ',' || at[2 + len] == '\0')) return at[0];
+  return 0;
+}
+
+static void print_option(const struct option *option, char letter_char) {
+  char left[64], letter[8] = "";
+  if (option->type == OPTION_GROUP) {
+    printf("\n%s:\n", option->name);
+    return;
   }
+  if (letter_char) snprintf(letter, sizeof letter, "-%c, ", letter_char);
+  snprintf(left, sizeof left, "%s--%s%s%s", letter, option->name, option->placeholder ? " " : "",
+           option->placeholder ? option->placeholder : "");
+  const bool wide = strlen(left) > 28;
+  printf("  %-28s%s%s\n", left, wide ? "\n                               " : " ", option->help);
+}
+
+static void print_help(const struct command *command, const struct option_extras *extras) {
+  printf("usage: %s [OPTION...]%s%s\n\n%s\n", command->name, *command->synopsis ? " " : "", command->synopsis,
+         command->summary);
+  if (command->options->type != OPTION_GROUP) printf("\noptions:\n");
+  for (const struct option *option = command->options; option->name; option++)
+    print_option(option, letter_of(extras, option));
   printf("  %-28s %s\n", "--help", "print this and exit");
   if (command->more) printf("\n%s", command->more);
 }
@@ -29,7 +47,14 @@ static bool same_name(const char *name, const char *given, size_t len) {
 
 static const struct option *find(const struct command *command, const char *given, size_t len) {
   for (const struct option *option = command->options; option->name; option++)
-    if (same_name(option->name, given, len)) return option;
+    if (option->type != OPTION_GROUP && same_name(option->name, given, len)) return option;
+  return NULL;
+}
+
+static const struct option *find_letter(const struct command *command, const struct option_extras *extras,
+                                        char letter) {
+  for (const struct option *option = command->options; option->name; option++)
+    if (letter && letter_of(extras, option) == letter) return option;
   return NULL;
 }
 
@@ -78,6 +103,7 @@ static bool parse_choice(const char *choices, const char *text, int *out) {
 
 static bool store_value(const struct option *option, const char *text) {
   switch (option->type) {
+    case OPTION_GROUP: return false;
     case OPTION_FLAG: return *(bool *)option->target = true;
     case OPTION_TEXT: return (*(const char **)option->target = text) != NULL;
     case OPTION_NUMBER: return parse_number(text, option->target);
@@ -102,38 +128,65 @@ static int wrong(const struct command *command, const char *given, const char *w
   return -1;
 }
 
+static int give(const struct command *command, const struct option *option, const char *value) {
+  if (store_value(option, value)) return 0;
+  complain(command->name, "--%s: invalid value '%s': it takes %s", option->name, value, what_it_takes(option));
+  return -1;
+}
+
 /* Takes the option at argv[i]; gives the index of the next word. */
-static int take(const struct command *command, int argc, char **argv, int i) {
-  const char *given = argv[i] + 2;
-  const char *equals = strchr(given, '=');
+static int take(const struct command *command, const struct option_extras *extras, int argc, char **argv, int i) {
+  const bool is_long = argv[i][1] == '-';
+  const char *given = argv[i] + (is_long ? 2 : 1);
+  const char *equals = is_long ? strchr(given, '=') : NULL;
   const size_t len = equals ? (size_t)(equals - given) : strlen(given);
-  const struct option *option = find(command, given, len);
+  const struct option *option = is_long ? find(command, given, len) : find_letter(command, extras, *given);
   if (!option) return wrong(command, argv[i], "there is no such option");
+  const char *value = equals ? equals + 1 : !is_long && given[1] ? given + 1 : NULL; /* "-r3" */
   if (option->type == OPTION_FLAG) {
-    if (equals) return wrong(command, argv[i], "this option takes no value");
+    if (value) return wrong(command, argv[i], "this option takes no value");
     store_value(option, NULL);
     return i + 1;
   }
-  if (!equals && i + 1 >= argc) return wrong(command, argv[i], "its value is missing");
-  const char *value = equals ? equals + 1 : argv[i + 1];
-  if (!store_value(option, value)) {
-    complain(command->name, "--%s: invalid value '%s': it takes %s", option->name, value, what_it_takes(option));
-    return -1;
-  }
-  return equals ? i + 1 : i + 2;
+  if (!value && i + 1 >= argc) return wrong(command, argv[i], "its value is missing");
+  if (give(command, option, value ? value : argv[i + 1]) < 0) return -1;
+  return value ? i + 1 : i + 2;
 }
 
-int options_parse(const struct command *command, int argc, char **argv) {
+/* A flag's variable is a number: 0 leaves it off. */
+static int take_variable(const struct command *command, const char *prefix, const struct option *option) {
+  char name[64];
+  size_t len = (size_t)snprintf(name, sizeof name, "%s%s", prefix, option->name);
+  for (size_t i = 0; i < len && i < sizeof name; i++)
+    name[i] = (char)(name[i] == '-' ? '_' : toupper((unsigned char)name[i]));
+  const char *value = getenv(name);
+  if (!value || (option->type == OPTION_FLAG && atoi(value) == 0)) return 0;
+  if (store_value(option, value)) return 0;
+  complain(command->name, "%s: invalid value '%s': it takes %s", name, value, what_it_takes(option));
+  return -1;
+}
+
+static int take_environment(const struct command *command, const char *prefix) {
+  for (const struct option *option = command->options; prefix && option->name; option++)
+    if (option->type != OPTION_GROUP && take_variable(command, prefix, option) < 0) return -1;
+  return 0;
+}
+
+int options_parse_with(const struct command *command, const struct option_extras *extras, int argc, char **argv) {
   int i = 1;
+  if (take_environment(command, extras->environment) < 0) return -1;
   while (i < argc && argv[i][0] == '-' && argv[i][1] != '\0') {
     if (strcmp(argv[i], "--") == 0) return i + 1;
     if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-      print_help(command);
+      print_help(command, extras);
       return -2;
     }
-    if (argv[i][1] != '-') return wrong(command, argv[i], "there is no such option");
-    i = take(command, argc, argv, i);
+    i = take(command, extras, argc, argv, i);
     if (i < 0) return i;
   }
   return i;
+}
+
+int options_parse(const struct command *command, int argc, char **argv) {
+  return options_parse_with(command, &(struct option_extras){0}, argc, argv);
 }

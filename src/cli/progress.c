@@ -9,7 +9,13 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TICK_MS = 250, WIDEST = 512 };
+enum { TICK_MS = 250, WIDEST = 512, MOST_SEEN = 256 };
+
+/* Nodes that were there in this process's life, used by one progress at a time: who of them is not there is missed. */
+static struct {
+  char *names[MOST_SEEN];
+  size_t count;
+} seen;
 
 struct progress {
   rdzv_handler *handler;
@@ -17,6 +23,7 @@ struct progress {
   pthread_mutex_t lock;
   pthread_cond_t changed;
   bool over;
+  struct timespec began;
 };
 
 static size_t width(void) {
@@ -31,11 +38,40 @@ static void add(char *line, size_t room, const char *text) {
   if (len < room) snprintf(line + len, room - len, "%s", text);
 }
 
-static void draw(const rdzv_status *status) {
+static bool is_there(const rdzv_status *status, const char *node) {
+  for (size_t i = 0; i < status->participants + status->waiting + status->spares; i++)
+    if (strcmp(status->nodes[i].node, node) == 0) return true;
+  return false;
+}
+
+static void remember(const rdzv_status *status) {
+  for (size_t i = 0; i < status->participants && seen.count < MOST_SEEN; i++) {
+    size_t at = 0;
+    while (at < seen.count && strcmp(seen.names[at], status->nodes[i].node) != 0) at++;
+    if (at == seen.count && (seen.names[at] = strdup(status->nodes[i].node)) != NULL) seen.count++;
+  }
+}
+
+static void add_missing(const rdzv_status *status, char *line, size_t room) {
+  const char *before = "; missing: ";
+  for (size_t i = 0; i < seen.count; i++) {
+    if (is_there(status, seen.names[i])) continue;
+    add(line, room, before);
+    add(line, room, seen.names[i]);
+    before = ", ";
+  }
+}
+
+static void draw(const rdzv_status *status, long long seconds) {
   char line[WIDEST] = "", part[128];
   const size_t room = width();
-  snprintf(line, sizeof line, "round %lld %s: %zu joined, min %lld, max %lld", (long long)status->round, status->phase,
-           status->participants, (long long)status->min_nodes, (long long)status->max_nodes);
+  const long long more = (long long)status->min_nodes - (long long)status->participants;
+  snprintf(line, sizeof line, "round %lld %s for %lld s: %zu joined, min %lld, max %lld", (long long)status->round,
+           status->phase, seconds, status->participants, (long long)status->min_nodes, (long long)status->max_nodes);
+  if (more > 0) {
+    snprintf(part, sizeof part, ", %lld more needed", more);
+    add(line, room, part);
+  }
   if (status->deadline_left_ms >= 0) {
     snprintf(part, sizeof part, ", last call %lld s", (long long)(status->deadline_left_ms + 999) / 1000);
     add(line, room, part);
@@ -48,6 +84,8 @@ static void draw(const rdzv_status *status) {
     add(line, room, i == 0 ? ": " : ", ");
     add(line, room, status->nodes[i].node);
   }
+  add_missing(status, line, room);
+  show_open_line(true);
   fprintf(stderr, "\r\033[K%.*s", (int)room, line);
   fflush(stderr);
 }
@@ -69,11 +107,15 @@ static bool tick(struct progress *progress) {
 static void *run(void *argument) {
   struct progress *progress = argument;
   rdzv_status *status;
+  struct timespec now;
   while (tick(progress)) {
     if (rdzv_status_read(progress->handler, 0, &status, NULL) < 0) continue;
-    if (status->exists && !status->complete) draw(status);
+    remember(status);
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (status->exists && !status->complete) draw(status, (long long)(now.tv_sec - progress->began.tv_sec));
     rdzv_status_free(status);
   }
+  show_open_line(false);
   fprintf(stderr, "\r\033[K");
   fflush(stderr);
   return NULL;
@@ -84,6 +126,7 @@ struct progress *progress_begin(rdzv_handler *handler) {
   struct progress *progress = calloc(1, sizeof *progress);
   if (!progress) return NULL;
   progress->handler = handler;
+  clock_gettime(CLOCK_MONOTONIC, &progress->began);
   pthread_mutex_init(&progress->lock, NULL);
   pthread_cond_init(&progress->changed, NULL);
   if (pthread_create(&progress->thread, NULL, run, progress) == 0) return progress;

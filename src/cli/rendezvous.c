@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "cli/rendezvous.h"
+#include "cli/event_log.h"
 #include "cli/signals.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 /* ---- signals -------------------------------------------------------------------------------------------------- */
@@ -56,40 +55,9 @@ void rendezvous_forward_to(int pid) {
 
 /* ---- the event log -------------------------------------------------------------------------------------------- */
 
-static void format_time(int64_t time_us, char out[40]) {
-  const time_t seconds = (time_t)(time_us / 1000000);
-  struct tm utc;
-  char text[24];
-  gmtime_r(&seconds, &utc);
-  strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &utc);
-  snprintf(out, 40, "%s.%06dZ", text, (int)(time_us % 1000000));
-}
-
-/* One write a line, at the end of the file: several processes can share one. */
 static void write_event(void *user, const rdzv_event *event) {
   const struct rendezvous *rendezvous = user;
-  char time_text[40];
-  format_time(event->time_us, time_text);
-  json_t *object =
-      json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:s, s:s}", "time", time_text, "run_id", event->run_id,
-                "node", event->node, "host", event->host, "pid", (json_int_t)event->pid, "local_id",
-                (json_int_t)event->local_id, "round", (json_int_t)event->round, "rank", (json_int_t)event->rank,
-                "state", rdzv_node_state_name(event->state), "message", event->message);
-  char *line = object ? json_dumps(object, JSON_COMPACT) : NULL;
-  json_decref(object);
-  if (!line) return;
-  const size_t len = strlen(line);
-  line[len] = '\n'; /* instead of the end, which is not written */
-  if (write(rendezvous->event_fd, line, len + 1) < 0)
-    complain(rendezvous->command, "cannot write to the event log: %s", strerror(errno));
-  free(line);
-}
-
-static int open_event_log(struct rendezvous *rendezvous, const char *path) {
-  rendezvous->event_fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
-  if (rendezvous->event_fd >= 0) return EXIT_YES;
-  complain(rendezvous->command, "--event-log: cannot open '%s': %s", path, strerror(errno));
-  return EXIT_IO;
+  event_log_write(rendezvous->command, rendezvous->event_fd, event_object(event));
 }
 
 /* ---- opening -------------------------------------------------------------------------------------------------- */
@@ -147,7 +115,7 @@ int rendezvous_open(struct rendezvous *rendezvous, const char *command, const st
     complain(command, "--nnodes: invalid value '%s': it takes MIN or MIN:MAX", flags->nnodes);
     return EXIT_USAGE;
   }
-  int code = flags->event_log ? open_event_log(rendezvous, flags->event_log) : EXIT_YES;
+  int code = flags->event_log ? event_log_open(command, flags->event_log, &rendezvous->event_fd) : EXIT_YES;
   if (code != EXIT_YES) return code;
   if (flags->event_log) {
     params.on_event = write_event;

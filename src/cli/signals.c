@@ -24,11 +24,17 @@ static void *await(void *unused) {
   return NULL;
 }
 
-bool signals_begin(const char *command, void (*act)(void *user, int number, bool by_terminal), void *user) {
+static bool is_ignored(int number) {
+  struct sigaction action;
+  return sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+bool signals_begin_set(const char *command, const sigset_t *set, void (*act)(void *user, int number, bool by_terminal),
+                       void *user) {
   pthread_t thread;
   sigemptyset(&awaited);
-  sigaddset(&awaited, SIGTERM);
-  sigaddset(&awaited, SIGINT);
+  for (int number = 1; number < NSIG; number++)
+    if (sigismember(set, number) == 1 && !is_ignored(number)) sigaddset(&awaited, number);
   on_signal = act;
   on_signal_user = user;
   pthread_sigmask(SIG_BLOCK, &awaited, &before);
@@ -39,6 +45,14 @@ bool signals_begin(const char *command, void (*act)(void *user, int number, bool
   }
   complain(command, "cannot start a thread for signals: %s", strerror(errnum));
   return false;
+}
+
+bool signals_begin(const char *command, void (*act)(void *user, int number, bool by_terminal), void *user) {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  return signals_begin_set(command, &set, act, user);
 }
 
 void signals_end(void) {

@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* SIGTERM and SIGINT, taken by a thread that waits for them: no code runs in a signal handler. */
+/* SIGTERM, SIGINT and others, taken by a thread that waits for them: no code runs in a signal handler. */
 #ifndef RDZV_CLI_SIGNALS_H
 #define RDZV_CLI_SIGNALS_H
 
 #include <signal.h>
 #include <stdbool.h>
 
-/* From here on both are blocked in all threads, and `act` is called with each that comes; by_terminal: the processes of
- * the same group got it, too. Before other threads are started. Gives false when it has said what is wrong. */
+/* From here on SIGTERM and SIGINT are blocked in all threads, and `act` is called with each that comes; by_terminal:
+ * the processes of the same group got it, too. Before other threads are started. Gives false when it has said what is
+ * wrong. */
 bool signals_begin(const char *command, void (*act)(void *user, int number, bool by_terminal), void *user);
+
+/* The same for any signals; those that this process was started to ignore, it ignores. */
+bool signals_begin_set(const char *command, const sigset_t *set, void (*act)(void *user, int number, bool by_terminal),
+                       void *user);
 
 /* When this returns, `act` is not called any more; what comes then is ignored. */
 void signals_end(void);

@@ -3,9 +3,8 @@
 
 #include "base/error.h"
 #include "base/net.h"
+#include "etcd/curl.h"
 
-#include <curl/curl.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,16 +19,14 @@ struct http_line {
   bool over_limit;
 };
 
-static void init_curl(void) { curl_global_init(CURL_GLOBAL_DEFAULT); }
-
 int http_line_open(const struct http_identity *identity, struct http_line **out, rdzv_error *error) {
-  static pthread_once_t once = PTHREAD_ONCE_INIT;
-  pthread_once(&once, init_curl);
+  const int result = curl_load(error);
+  if (result < 0) return result;
   struct http_line *line = calloc(1, sizeof *line);
   if (!line) return error_no_memory(error);
   line->identity = *identity;
-  line->easy = curl_easy_init();
-  line->multi = curl_multi_init();
+  line->easy = curl.easy_init();
+  line->multi = curl.multi_init();
   if (line->easy && line->multi) {
     *out = line;
     return 0;
@@ -40,8 +37,8 @@ int http_line_open(const struct http_identity *identity, struct http_line **out,
 
 void http_line_close(struct http_line *line) {
   if (!line) return;
-  if (line->easy) curl_easy_cleanup(line->easy);
-  if (line->multi) curl_multi_cleanup(line->multi);
+  if (line->easy) curl.easy_cleanup(line->easy);
+  if (line->multi) curl.multi_cleanup(line->multi);
   free(line);
 }
 
@@ -101,13 +98,13 @@ static size_t on_header(char *data, size_t one, size_t count, void *user) {
 /* ---- one exchange --------------------------------------------------------------------------------------------- */
 
 static void set_identity(CURL *easy, const struct http_identity *identity) {
-  if (identity->ca_cert) curl_easy_setopt(easy, CURLOPT_CAINFO, identity->ca_cert);
-  if (identity->cert) curl_easy_setopt(easy, CURLOPT_SSLCERT, identity->cert);
-  if (identity->key) curl_easy_setopt(easy, CURLOPT_SSLKEY, identity->key);
+  if (identity->ca_cert) curl.easy_setopt(easy, CURLOPT_CAINFO, identity->ca_cert);
+  if (identity->cert) curl.easy_setopt(easy, CURLOPT_SSLCERT, identity->cert);
+  if (identity->key) curl.easy_setopt(easy, CURLOPT_SSLKEY, identity->key);
   if (!identity->user) return;
-  curl_easy_setopt(easy, CURLOPT_HTTPAUTH, CURLAUTH_BASIC);
-  curl_easy_setopt(easy, CURLOPT_USERNAME, identity->user);
-  curl_easy_setopt(easy, CURLOPT_PASSWORD, identity->password ? identity->password : "");
+  curl.easy_setopt(easy, CURLOPT_HTTPAUTH, CURLAUTH_BASIC);
+  curl.easy_setopt(easy, CURLOPT_USERNAME, identity->user);
+  curl.easy_setopt(easy, CURLOPT_PASSWORD, identity->password ? identity->password : "");
 }
 
 /* curl sends a request again, unasked, where a connection that it had kept is closed without an answer. */
@@ -128,26 +125,26 @@ static curl_socket_t open_socket(void *unused, curlsocktype why, struct curl_soc
 
 static void set_up(struct http_line *line, const struct http_request *request, struct exchange *exchange) {
   CURL *easy = line->easy;
-  curl_easy_reset(easy);
+  curl.easy_reset(easy);
   line->reason[0] = '\0';
   line->over_limit = false;
-  curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, line->reason);
-  curl_easy_setopt(easy, CURLOPT_URL, request->url);
-  curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, request->method);
-  curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-  curl_easy_setopt(easy, CURLOPT_PROXY, ""); /* nor one of the environment's, which are for the web */
-  curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
-  curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-  curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_MS);
-  curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_body);
-  curl_easy_setopt(easy, CURLOPT_WRITEDATA, exchange);
-  curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, on_header);
-  curl_easy_setopt(easy, CURLOPT_HEADERDATA, exchange);
-  curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, on_begin);
-  curl_easy_setopt(easy, CURLOPT_PREREQDATA, exchange);
-  if (request->form) curl_easy_setopt(easy, CURLOPT_POSTFIELDS, request->form);
-  curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L); /* a name look-up that hangs is left behind */
-  curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket);
+  curl.easy_setopt(easy, CURLOPT_ERRORBUFFER, line->reason);
+  curl.easy_setopt(easy, CURLOPT_URL, request->url);
+  curl.easy_setopt(easy, CURLOPT_CUSTOMREQUEST, request->method);
+  curl.easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+  curl.easy_setopt(easy, CURLOPT_PROXY, ""); /* nor one of the environment's, which are for the web */
+  curl.easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+  curl.easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+  curl.easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_MS);
+  curl.easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_body);
+  curl.easy_setopt(easy, CURLOPT_WRITEDATA, exchange);
+  curl.easy_setopt(easy, CURLOPT_HEADERFUNCTION, on_header);
+  curl.easy_setopt(easy, CURLOPT_HEADERDATA, exchange);
+  curl.easy_setopt(easy, CURLOPT_PREREQFUNCTION, on_begin);
+  curl.easy_setopt(easy, CURLOPT_PREREQDATA, exchange);
+  if (request->form) curl.easy_setopt(easy, CURLOPT_POSTFIELDS, request->form);
+  curl.easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L); /* a name look-up that hangs is left behind */
+  curl.easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket);
   set_identity(easy, &line->identity);
 }
 
@@ -156,15 +153,15 @@ static int transfer(struct http_line *line, const struct http_request *request) 
   struct curl_waitfd fds[1] = {{.fd = request->cancel ? request->cancel->fd : -1, .events = CURL_WAIT_POLLIN}};
   int running = 1;
   while (running > 0) {
-    if (curl_multi_perform(line->multi, &running) != CURLM_OK) return RDZV_E_NO_MEMORY;
+    if (curl.multi_perform(line->multi, &running) != CURLM_OK) return RDZV_E_NO_MEMORY;
     if (running == 0) break;
     const int left = deadline_poll(request->until);
     if (left == 0) return RDZV_E_TIMEOUT;
-    if (curl_multi_poll(line->multi, fds, request->cancel ? 1 : 0, left, NULL) != CURLM_OK) return RDZV_E_NO_MEMORY;
+    if (curl.multi_poll(line->multi, fds, request->cancel ? 1 : 0, left, NULL) != CURLM_OK) return RDZV_E_NO_MEMORY;
     if (request->cancel && cancel_raised(request->cancel)) return RDZV_E_CANCELED;
   }
   int left = 0;
-  const CURLMsg *message = curl_multi_info_read(line->multi, &left);
+  const CURLMsg *message = curl.multi_info_read(line->multi, &left);
   return message && message->msg == CURLMSG_DONE ? (int)message->data.result : RDZV_E_NO_MEMORY;
 }
 
@@ -183,7 +180,7 @@ static bool is_about_certificates(int code) {
 /* curl's sentence on a certificate does not always say which file or name it is about. */
 static int certificate_failed(struct http_line *line, const struct http_request *request, int code, rdzv_error *error) {
   const struct http_identity *identity = &line->identity;
-  const char *reason = line->reason[0] ? line->reason : curl_easy_strerror((CURLcode)code);
+  const char *reason = line->reason[0] ? line->reason : curl.easy_strerror((CURLcode)code);
   if (code == CURLE_PEER_FAILED_VERIFICATION)
     return error_set(error, RDZV_E_INVALID, "the certificate of %s does not verify%s%s: %s", request->url,
                      identity->ca_cert ? " with " : "", identity->ca_cert ? identity->ca_cert : "", reason);
@@ -192,6 +189,14 @@ static int certificate_failed(struct http_line *line, const struct http_request 
                      identity->ca_cert ? identity->ca_cert : "", reason);
   return error_set(error, RDZV_E_INVALID, "our certificate '%s' with key '%s' cannot be used: %s",
                    identity->cert ? identity->cert : "", identity->key ? identity->key : "", reason);
+}
+
+/* Was the connection lost before both sides had agreed on TLS? */
+static bool in_handshake(struct http_line *line, const struct http_request *request, int code) {
+  curl_off_t agreed = 0;
+  const bool lost = code == CURLE_RECV_ERROR || code == CURLE_SEND_ERROR || code == CURLE_GOT_NOTHING;
+  curl.easy_getinfo(line->easy, CURLINFO_APPCONNECT_TIME_T, &agreed);
+  return lost && agreed == 0 && strncmp(request->url, "https:", 6) == 0;
 }
 
 static int failed(struct http_line *line, const struct http_request *request, int code, rdzv_error *error) {
@@ -207,8 +212,9 @@ static int failed(struct http_line *line, const struct http_request *request, in
   if ((code == CURLE_RECV_ERROR || code == CURLE_SSL_CONNECT_ERROR) && strstr(line->reason, "alert"))
     return error_set(error, RDZV_E_INVALID, "%s refuses our certificate '%s': %s", request->url,
                      line->identity.cert ? line->identity.cert : "(none)", line->reason);
-  return error_set(error, RDZV_E_CONNECTION, "%s: %s", request->url,
-                   line->reason[0] ? line->reason : curl_easy_strerror((CURLcode)code));
+  return error_set(error, RDZV_E_CONNECTION, "%s: %s%s", request->url,
+                   in_handshake(line, request, code) ? "no TLS is spoken there, or it refuses ours: " : "",
+                   line->reason[0] ? line->reason : curl.easy_strerror((CURLcode)code));
 }
 
 int http_exchange(struct http_line *line, const struct http_request *request, struct http_response *response,
@@ -217,11 +223,11 @@ int http_exchange(struct http_line *line, const struct http_request *request, st
   *response = (struct http_response){0};
   *sent = false;
   set_up(line, request, &exchange);
-  if (curl_multi_add_handle(line->multi, line->easy) != CURLM_OK) return error_no_memory(error);
+  if (curl.multi_add_handle(line->multi, line->easy) != CURLM_OK) return error_no_memory(error);
   const int code = transfer(line, request);
   *sent = exchange.begun > 0;
-  curl_easy_getinfo(line->easy, CURLINFO_RESPONSE_CODE, &response->status);
-  curl_multi_remove_handle(line->multi, line->easy);
+  curl.easy_getinfo(line->easy, CURLINFO_RESPONSE_CODE, &response->status);
+  curl.multi_remove_handle(line->multi, line->easy);
   if (code == CURLE_OK) return 0;
   buf_free(&response->body);
   *response = (struct http_response){0};

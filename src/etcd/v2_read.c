@@ -97,7 +97,7 @@ int etcd_v2_read(rdzv_bytes body, struct etcd_result *out, rdzv_error *error) {
   if (!json) return RDZV_E_PROTOCOL;
   const char *action = json_string_value(json_object_get(json, "action"));
   int result = action ? 0 : wrong("it names no action", error);
-  if (result == 0) {
+  if (action) {
     strncpy(out->action, action, sizeof out->action - 1);
     result = read_node(json_object_get(json, "node"), 0, &out->node, error);
   }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "handler/dynamic.h"
+#include "store/store.h"
 
 #include "base/buf.h"
 #include "base/error.h"
@@ -70,7 +71,7 @@ static int end_ask(struct dynamic *handler, const char *what, deadline until, co
                    rdzv_error *error) {
   struct pollfd fds[2] = {{.fd = handler->done.fd, .events = POLLIN}};
   int result = cancel_poll(cancel, fds, 1, until);
-  while (result == RDZV_E_TIMEOUT && store_answers(handler))
+  while (result == RDZV_E_TIMEOUT && handler->base.farewell_ms == 0 && store_answers(handler))
     result = cancel_poll(cancel, fds, 1, deadline_after(GRACE_MS));
   pthread_mutex_lock(&handler->lock);
   const bool answered = handler->answering == 0;
@@ -90,8 +91,9 @@ static int end_ask(struct dynamic *handler, const char *what, deadline until, co
 static int ask(struct dynamic *handler, unsigned what, const char *name, rdzv_error *error) {
   pthread_mutex_lock(&handler->call);
   begin_ask(handler, what);
-  const int result =
-      end_ask(handler, name, deadline_after(settings_of(handler)->close_timeout + GRACE_MS), NULL, error);
+  const int64_t farewell = handler->base.farewell_ms, usual = settings_of(handler)->close_timeout + GRACE_MS;
+  const deadline until = deadline_after(farewell > 0 && farewell < usual ? farewell : usual);
+  const int result = end_ask(handler, name, until, NULL, error);
   pthread_mutex_unlock(&handler->call);
   return result;
 }
@@ -127,7 +129,8 @@ static int complete_result(struct dynamic *handler, struct result *result, rdzv_
   if (!prefix) return error_no_memory(error);
   int outcome = result_open_store(result, handler->store, prefix, error);
   free(prefix);
-  if (outcome == 0) outcome = dynamic_find_master(handler, result, error);
+  const bool later = handler->base.master_later && result->base.rank != 0;
+  if (outcome == 0 && !later) outcome = dynamic_find_master(handler, result, error);
   return outcome;
 }
 
@@ -346,6 +349,7 @@ static void leave_reason(struct dynamic *handler, const char *reason) {
   char *key = reason_key(handler);
   rdzv_store *store = NULL;
   rdzv_error error = {0};
+  if (handler->base.farewell_ms > 0) store_limit_requests(handler->store, handler->base.farewell_ms / 2);
   int result = key ? rdzv_store_clone(handler->store, &store, &error) : error_no_memory(&error);
   if (result == 0 && key) result = rdzv_store_set(store, rdzv_str(key), rdzv_str(reason), &error);
   if (result < 0) log_line(&handler->base.log, RDZV_LOG_WARNING, "the reason for closing is lost: %s", error.message);
@@ -376,7 +380,12 @@ static const char *dynamic_describe(rdzv_handler *base) {
   return self(base)->backend->ops->describe(self(base)->backend);
 }
 
+static int find_master_now(rdzv_handler *base, rdzv_result *result, rdzv_error *error) {
+  return result->rank == 0 ? 0 : dynamic_find_master((struct dynamic *)base, (struct result *)result, error);
+}
+
 static int dynamic_change_fd(const rdzv_handler *base) { return ((const struct dynamic *)base)->changed.fd; }
+static int dynamic_ended_fd(const rdzv_handler *base) { return ((const struct dynamic *)base)->ended.fd; }
 
 const struct handler_ops dynamic_ops = {
     .next = dynamic_next,
@@ -388,6 +397,8 @@ const struct handler_ops dynamic_ops = {
     .shutdown = dynamic_shutdown,
     .status_read = dynamic_status_read,
     .describe = dynamic_describe,
+    .find_master = find_master_now,
     .change_fd = dynamic_change_fd,
+    .ended_fd = dynamic_ended_fd,
     .close = dynamic_close,
 };

@@ -37,7 +37,8 @@ enum {
 struct dynamic {
   rdzv_handler base;
   rdzv_backend *backend;
-  rdzv_store *store; /* of the rounds, and that of the backend: for clones only. May be NULL */
+  rdzv_server *server; /* that the backend owns; NULL: another process serves */
+  rdzv_store *store;   /* of the rounds, and that of the backend: for clones only. May be NULL */
   struct events events;
   struct node_desc node;
   char addr[HOST_NAME_SIZE]; /* of the node */

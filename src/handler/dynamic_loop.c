@@ -3,6 +3,7 @@
  * tells the user what happens. */
 #include "base/error.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "handler/dynamic.h"
 
 #include <inttypes.h>
@@ -229,12 +230,9 @@ static void look(struct dynamic *handler, struct engine_update *update) {
 
 /* False: something is asked. */
 static bool pause_until(struct dynamic *handler, int64_t until_ms) {
-  const struct timespec at = {.tv_sec = (time_t)(until_ms / 1000), .tv_nsec = (long)(until_ms % 1000) * 1000000};
   pthread_mutex_lock(&handler->lock);
-  int late = 0;
-  while (handler->asks == 0 && !handler->stopping && !late)
-    late = until_ms == INT64_MAX ? pthread_cond_wait(&handler->asked, &handler->lock)
-                                 : pthread_cond_timedwait(&handler->asked, &handler->lock, &at);
+  while (handler->asks == 0 && !handler->stopping && thread_cond_wait(&handler->asked, &handler->lock, until_ms)) {
+  }
   const bool asked = handler->asks != 0 || handler->stopping;
   pthread_mutex_unlock(&handler->lock);
   return !asked;

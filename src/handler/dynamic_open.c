@@ -29,6 +29,7 @@ void dynamic_close(rdzv_handler *base) {
   engine_free(&handler->engine);
   state_free(&handler->view);
   rdzv_store_close(handler->store);
+  if (handler->server && base->linger_ms > 0) rdzv_server_drain(handler->server, base->linger_ms);
   handler->backend->ops->close(handler->backend);
   cancel_close(&handler->done);
   cancel_close(&handler->changed);

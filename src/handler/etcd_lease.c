@@ -7,7 +7,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { AGAIN_MS = 1000, TRY_MS = 4000 };
 
@@ -152,9 +151,7 @@ static void await_due(struct etcd_leases *leases, const struct slot *slot) {
     pthread_cond_wait(&leases->changed, &leases->lock);
     return;
   }
-  const struct timespec at = {.tv_sec = (time_t)(slot->due_ms / 1000),
-                              .tv_nsec = (long)(slot->due_ms % 1000) * 1000000};
-  pthread_cond_timedwait(&leases->changed, &leases->lock, &at);
+  thread_cond_wait(&leases->changed, &leases->lock, slot->due_ms);
 }
 
 static void *run(void *argument) {

@@ -37,6 +37,7 @@ enum { ETCD_V1_PATH = 1024, ETCD_V1_GRACE_MS = 1000 };
 struct etcd_v1_news {
   pthread_mutex_t lock;  /* guards what follows */
   struct cancel changed; /* up while there is something to tell */
+  struct cancel ended;   /* up while it is more than that somebody waits */
   struct cancel outside; /* up while we are in no round */
   bool member;           /* as far as the user knows, or will have been told */
   char version[24];      /* that extra data are of; "": none */
@@ -119,6 +120,7 @@ void etcd_v1_drop_rank(struct etcd_v1 *handler);
 etcd_lease_told etcd_v1_lease_told;
 int etcd_v1_wait_event(rdzv_handler *base, int64_t timeout_ms, rdzv_change *out, rdzv_error *error);
 int etcd_v1_change_fd(const rdzv_handler *base);
+int etcd_v1_ended_fd(const rdzv_handler *base);
 
 /* A path below the version that we are in. RDZV_E_INVALID: in none. */
 int etcd_v1_version_path(struct etcd_v1 *handler, const char *name, char out[ETCD_V1_PATH], rdzv_error *error);
@@ -127,6 +129,7 @@ int etcd_v1_version_path(struct etcd_v1 *handler, const char *name, char out[ETC
 
 /* In our turn, after the barrier has said BARRIER_JOINED. */
 int etcd_v1_result(struct etcd_v1 *handler, int64_t world_size, rdzv_result **out, rdzv_error *error);
+int etcd_v1_find_master(rdzv_handler *base, rdzv_result *result, rdzv_error *error);
 
 /* ---- etcd_v1_status.c ---- */
 int etcd_v1_is_closed(rdzv_handler *base, bool *closed, rdzv_error *error);

@@ -14,20 +14,18 @@ static struct etcd_v1 *self(rdzv_handler *handler) { return (struct etcd_v1 *)ha
 
 /* ---- the news ------------------------------------------------------------------------------------------------- */
 
-static bool something_to_tell(const struct etcd_v1_news *news) {
-  return news->change.what || news->failure.code || (news->member && news->lease != ETCD_LEASE_HELD);
+static bool has_ended(const struct etcd_v1_news *news) {
+  const bool more = news->change.what & ~(unsigned)RDZV_CHANGE_WAITING;
+  return more || news->failure.code || (news->member && news->lease != ETCD_LEASE_HELD);
 }
+
+static void set(struct cancel *flag, bool up) { up ? cancel_raise(flag) : cancel_lower(flag); }
 
 /* With the lock held, as what follows. */
 static void show(struct etcd_v1_news *news) {
-  if (something_to_tell(news))
-    cancel_raise(&news->changed);
-  else
-    cancel_lower(&news->changed);
-  if (news->member)
-    cancel_lower(&news->outside);
-  else
-    cancel_raise(&news->outside);
+  set(&news->changed, news->change.what || has_ended(news));
+  set(&news->ended, has_ended(news));
+  set(&news->outside, !news->member);
 }
 
 static void add(struct etcd_v1 *handler, unsigned what, const char *text, const char *who) {
@@ -143,6 +141,7 @@ void etcd_v1_listen_end(struct etcd_v1 *handler) {
 int etcd_v1_listen_open(struct etcd_v1 *handler, rdzv_error *error) {
   int result = cancel_open(&handler->news.changed, error);
   if (result == 0) result = cancel_open(&handler->news.outside, error);
+  if (result == 0) result = cancel_open(&handler->news.ended, error);
   if (result < 0) return result;
   cancel_raise(&handler->news.outside);
   const int errnum = thread_start(&handler->thread, listen, handler);
@@ -159,6 +158,7 @@ void etcd_v1_listen_close(struct etcd_v1 *handler) {
   }
   cancel_close(&handler->news.changed);
   cancel_close(&handler->news.outside);
+  cancel_close(&handler->news.ended);
 }
 
 /* ---- for the user --------------------------------------------------------------------------------------------- */
@@ -212,6 +212,7 @@ int etcd_v1_wait_event(rdzv_handler *base, int64_t timeout_ms, rdzv_change *out,
 }
 
 int etcd_v1_change_fd(const rdzv_handler *base) { return ((const struct etcd_v1 *)base)->news.changed.fd; }
+int etcd_v1_ended_fd(const rdzv_handler *base) { return ((const struct etcd_v1 *)base)->news.ended.fd; }
 
 int etcd_v1_version_path(struct etcd_v1 *handler, const char *name, char out[ETCD_V1_PATH], rdzv_error *error) {
   pthread_mutex_lock(&handler->news.lock);

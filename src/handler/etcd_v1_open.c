@@ -116,7 +116,7 @@ static struct etcd_v1 *new_handler(const rdzv_params *params) {
   if (!handler) return NULL;
   const struct cancel none = {-1, -1};
   handler->port_fd = -1;
-  handler->wake = handler->news.changed = handler->news.outside = none;
+  handler->wake = handler->news.changed = handler->news.outside = handler->news.ended = none;
   snprintf(handler->backend, sizeof handler->backend, "%s", params->backend);
   pthread_mutex_init(&handler->call, NULL);
   pthread_mutex_init(&handler->news.lock, NULL);

@@ -72,10 +72,15 @@ int etcd_v1_result(struct etcd_v1 *handler, int64_t world_size, rdzv_result **ou
   result->base.world_size = world_size;
   int outcome =
       add_members(result, handler) ? open_store(handler, 0, 0, &result->base.store, error) : error_no_memory(error);
-  if (outcome == 0) outcome = find_master(handler, result, error);
+  const bool later = handler->base.master_later && handler->rank != 0;
+  if (outcome == 0 && !later) outcome = find_master(handler, result, error);
   if (outcome < 0)
     rdzv_result_free(&result->base);
   else
     *out = &result->base;
   return outcome;
+}
+
+int etcd_v1_find_master(rdzv_handler *base, rdzv_result *result, rdzv_error *error) {
+  return result->rank == 0 ? 0 : find_master((struct etcd_v1 *)base, (struct result *)result, error);
 }

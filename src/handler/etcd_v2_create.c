@@ -39,7 +39,7 @@ static int open_both(const rdzv_etcd_options *etcd, const rdzv_params *params, r
 int etcd_v2_create(void *user, const rdzv_params *params, rdzv_handler **out, rdzv_error *error) {
   (void)user;
   struct conf conf;
-  rdzv_store *store;
+  rdzv_store *store = NULL;
   rdzv_backend *backend = NULL;
   int result = conf_parse(params->conf, CONF_DYNAMIC | CONF_ETCD, &conf, error);
   if (result < 0) return result;

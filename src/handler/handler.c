@@ -85,3 +85,18 @@ const char *rdzv_describe(rdzv_handler *handler) { return handler->ops->describe
 void rdzv_close(rdzv_handler *handler) {
   if (handler) handler->ops->close(handler);
 }
+
+/* ---- for the agent -------------------------------------------------------------------------------------------- */
+
+void handler_find_master_later(rdzv_handler *handler) { handler->master_later = true; }
+
+int handler_find_master(rdzv_handler *handler, rdzv_result *result, rdzv_error *error) {
+  return handler->ops->find_master && handler->master_later ? handler->ops->find_master(handler, result, error) : 0;
+}
+
+int handler_ended_fd(const rdzv_handler *handler) {
+  return handler->ops->ended_fd ? handler->ops->ended_fd(handler) : -1;
+}
+
+void handler_set_linger(rdzv_handler *handler, int64_t linger_ms) { handler->linger_ms = linger_ms; }
+void handler_set_farewell(rdzv_handler *handler, int64_t farewell_ms) { handler->farewell_ms = farewell_ms; }

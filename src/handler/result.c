@@ -3,6 +3,8 @@
 
 #include "base/error.h"
 
+#include "store/store.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -77,4 +79,9 @@ void rdzv_result_free(rdzv_result *base) {
   free(result->node);
   free(result->master_addr);
   free(result);
+}
+
+void result_limit_requests(rdzv_result *base, int64_t request_ms) {
+  const struct result *result = (const struct result *)base;
+  store_limit_requests(result->store ? result->store : base->store, request_ms);
 }

@@ -15,6 +15,9 @@ struct result {
   rdzv_member *members;
 };
 
+/* The round's store takes no longer than that for what does not wait; see store_limit_requests. */
+void result_limit_requests(rdzv_result *result, int64_t request_ms);
+
 /* Without members, store and master yet. NULL: no memory. */
 struct result *result_new(const char *run_id, const char *backend, const char *node);
 

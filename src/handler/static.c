@@ -7,6 +7,7 @@
 #include "handler/conf.h"
 #include "handler/events.h"
 #include "handler/handler.h"
+#include "handler/master.h"
 #include "handler/result.h"
 #include "store/store.h"
 
@@ -59,6 +60,8 @@ static int make_result(struct fixed *handler, rdzv_result **out, rdzv_error *err
   if (!result) return error_no_memory(error);
   if (!result_set_master(result, handler->endpoint.host, handler->endpoint.port)) outcome = error_no_memory(error);
   if (outcome == 0) outcome = result_open_store(result, handler->store, handler->base.run_id, error);
+  if (outcome == 0 && handler->rank == 0) /* for PyTorch before 2.4, whose agents ask the store */
+    outcome = master_publish(result, handler->endpoint.host, handler->endpoint.port, error);
   if (outcome < 0) {
     rdzv_result_free(&result->base);
     return outcome;
@@ -118,6 +121,7 @@ static const char *static_describe(rdzv_handler *base) { return self(base)->text
 static void static_close(rdzv_handler *base) {
   struct fixed *handler = self(base);
   rdzv_store_close(handler->store);
+  if (handler->server && base->linger_ms > 0) rdzv_server_drain(handler->server, base->linger_ms);
   rdzv_server_close(handler->server);
   pthread_mutex_destroy(&handler->lock);
   handler_deinit(base);

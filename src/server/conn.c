@@ -90,7 +90,7 @@ void conn_reap(struct rdzv_server *server) {
     pending_cancel(conn, true);
     timeouts_forget(conn);
     DL_DELETE(server->conns, conn); /* NOLINT: it is in the list, so the list has a head */
-    server->conns_count--;
+    server_count(server, -1);
     uv_close((uv_handle_t *)&conn->tcp, on_closed);
   }
 }
@@ -308,7 +308,7 @@ void conn_accept(uv_stream_t *listener, int status) {
   conn->server = server;
   uv_tcp_init(&server->loop, &conn->tcp);
   DL_APPEND(server->conns, conn);
-  server->conns_count++;
+  server_count(server, 1);
   if (uv_accept(listener, (uv_stream_t *)&conn->tcp) < 0 || uv_fileno((uv_handle_t *)&conn->tcp, &conn->fd) < 0)
     conn_doom(conn, RDZV_E_CONNECTION, NULL);
   else if (is_spare)

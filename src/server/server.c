@@ -88,7 +88,17 @@ static int init_handles(struct rdzv_server *server) {
   return result;
 }
 
+void server_count(struct rdzv_server *server, int change) {
+  server->conns_count += (size_t)change;
+  pthread_mutex_lock(&server->clients_lock);
+  server->clients = server->conns_count;
+  if (server->clients == 0) pthread_cond_broadcast(&server->clients_gone);
+  pthread_mutex_unlock(&server->clients_lock);
+}
+
 static void free_parts(struct rdzv_server *server) {
+  pthread_cond_destroy(&server->clients_gone);
+  pthread_mutex_destroy(&server->clients_lock);
   ks_free(server->ks);
   buf_free(&server->answers.buf);
   buf_free(&server->aside.buf);
@@ -102,6 +112,8 @@ static void free_parts(struct rdzv_server *server) {
 static struct rdzv_server *server_new(const rdzv_server_options *options) {
   struct rdzv_server *server = calloc(1, sizeof *server);
   if (!server) return NULL;
+  pthread_mutex_init(&server->clients_lock, NULL);
+  thread_cond_init(&server->clients_gone);
   server->options = *options;
   server->limits = limits_of(options);
   server->budget.max = options->max_memory;
@@ -208,6 +220,14 @@ int rdzv_server_start(rdzv_server *server, rdzv_error *error) {
 }
 
 void rdzv_server_stop(rdzv_server *server) { uv_async_send(&server->wake_to_stop); }
+
+void rdzv_server_drain(rdzv_server *server, int64_t timeout_ms) {
+  const deadline until = deadline_after(timeout_ms);
+  pthread_mutex_lock(&server->clients_lock);
+  while (server->clients > 0 && thread_cond_wait(&server->clients_gone, &server->clients_lock, until)) {
+  }
+  pthread_mutex_unlock(&server->clients_lock);
+}
 
 void rdzv_server_close(rdzv_server *server) {
   if (!server) return;

@@ -54,6 +54,9 @@ struct rdzv_server {
   struct keyspace *ks;
   struct conn *conns;
   size_t conns_count;
+  pthread_mutex_t clients_lock; /* guards what follows */
+  pthread_cond_t clients_gone;
+  size_t clients;          /* conns_count, for other threads */
   struct conn *spare;      /* for a client that there is no memory for: accepted, told, closed */
   bool accept_is_due;      /* the spare was not there either */
   struct conn *doomed;     /* closed when the request under way is done */
@@ -97,6 +100,11 @@ struct conn {
   bool is_unfinished;
   bool is_doomed;
 };
+
+/* ---- server.c ---- */
+
+/* One more client, or one less. */
+void server_count(struct rdzv_server *server, int change);
 
 /* ---- conn.c ---- */
 void conn_accept(uv_stream_t *listener, int status);

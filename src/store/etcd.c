@@ -61,7 +61,8 @@ static int decode(const struct etcd_node *node, rdzv_value *out, rdzv_error *err
 
 /* For a request that does not block. */
 static struct etcd_call quick(rdzv_store *store, const struct store_call *call) {
-  return (struct etcd_call){deadline_after(etcd_read_timeout(shared_of(store)->client)), call->cancel, call->error};
+  return (struct etcd_call){deadline_after(store_request_time(store, etcd_read_timeout(shared_of(store)->client))),
+                            call->cancel, call->error};
 }
 
 /* For the reads of a call that waits: its own deadline counts. */
@@ -273,8 +274,8 @@ static int modify(rdzv_store *store, const char *what, rdzv_bytes key, change_va
                   struct store_call *call) {
   struct contention contention = contention_begin(store);
   for (;;) {
-    rdzv_value old;
-    uint64_t version;
+    rdzv_value old = {0};
+    uint64_t version = 0;
     struct buf new = {0};
     int outcome = etcd_get_version(store, key, &old, &version, call);
     if (outcome < 0) return outcome;
@@ -329,8 +330,8 @@ static int etcd_compare_set(rdzv_store *store, rdzv_bytes key, rdzv_bytes expect
                             struct store_call *call) {
   struct contention contention = contention_begin(store);
   for (;;) {
-    rdzv_value now;
-    uint64_t version;
+    rdzv_value now = {0};
+    uint64_t version = 0;
     int outcome = etcd_get_version(store, key, &now, &version, call);
     if (outcome < 0) return outcome;
     const bool matches = version == 0 ? expected.len == 0 : bytes_equal(rdzv_value_bytes(&now), expected);
@@ -498,7 +499,7 @@ static int handle_new(struct shared *shared, int64_t timeout_ms, int cancel_fd, 
   struct etcd_store *store = calloc(1, sizeof *store);
   const int result =
       store ? store_init(&store->base, &etcd_ops, timeout_ms, cancel_fd, log, error) : error_no_memory(error);
-  if (result < 0) {
+  if (!store || result < 0) {
     free(store);
     let_go(shared);
     return result;

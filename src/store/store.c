@@ -77,6 +77,13 @@ int rdzv_store_clone(rdzv_store *store, rdzv_store **out, rdzv_error *error) {
   return result;
 }
 
+void store_limit_requests(rdzv_store *store, int64_t request_ms) { atomic_store(&store->request_ms, request_ms); }
+
+int64_t store_request_time(rdzv_store *store, int64_t opened_with_ms) {
+  const int64_t limit = atomic_load(&store->request_ms);
+  return limit > 0 && limit < opened_with_ms ? limit : opened_with_ms;
+}
+
 int rdzv_store_set_timeout(rdzv_store *store, int64_t timeout_ms, rdzv_error *error) {
   if (timeout_ms < 0)
     return error_set(error, RDZV_E_INVALID, "invalid timeout of %lld ms: it is negative", (long long)timeout_ms);

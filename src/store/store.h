@@ -55,10 +55,18 @@ struct store_ops {
 struct rdzv_store {
   const struct store_ops *ops;
   _Atomic int64_t timeout_ms;
+  _Atomic int64_t request_ms; /* see store_limit_requests */
   struct cancel cancel;
   int cancel_fd; /* the caller's, for clones */
   rdzv_log log;
 };
+
+/* From here on a request that does not wait for others takes no longer than that, where the store was opened with more
+ * patience. */
+void store_limit_requests(rdzv_store *store, int64_t request_ms);
+
+/* The time for such a request of a store that was opened with that. */
+int64_t store_request_time(rdzv_store *store, int64_t opened_with_ms);
 
 /* Fills the common part; timeout_ms 0 is the default, cancel_fd 0 none. */
 int store_init(rdzv_store *store, const struct store_ops *ops, int64_t timeout_ms, int cancel_fd, const rdzv_log *log,

@@ -229,6 +229,7 @@ static int open_handle(const struct endpoint *endpoint, const rdzv_tcp_options *
 static int tcp_clone(rdzv_store *store, rdzv_store **out, rdzv_error *error) {
   rdzv_tcp_options options = self(store)->options;
   options.announce_worker = false; /* it is the same worker */
+  options.timeout_ms = store_request_time(store, options.timeout_ms);
   options.cancel_fd = store->cancel_fd;
   return open_handle(&self(store)->conn.endpoint, &options, &store->cancel, out, error);
 }

@@ -194,7 +194,7 @@ static void end_turn(struct tcp_store *tcp) {
 static void set_deadline(struct tcp_store *tcp, unsigned kind, const struct store_call *call) {
   tcp->began = clock_now_ms();
   if (!(kind & TCP_BLOCKS))
-    tcp->until = deadline_after(tcp->options.timeout_ms);
+    tcp->until = deadline_after(store_request_time(&tcp->base, tcp->options.timeout_ms));
   else
     tcp->until = call->until < INT64_MAX - GRACE_MS ? call->until + GRACE_MS : INT64_MAX;
 }

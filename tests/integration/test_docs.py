@@ -72,12 +72,12 @@ class Examples(rdzvtest.Case):
 
 
 class Options(unittest.TestCase):
-    COMMANDS = ("join", "status", "close", "etcd", "serve", "store")
+    COMMANDS = ("run", "join", "status", "close", "etcd", "serve", "store")
 
     @staticmethod
     def of_help(command):
         text = subprocess.run([rdzvtest.RDZV, command, "--help"], capture_output=True, text=True, check=True).stdout
-        return set(re.findall(r"^  --([a-z-]+)", text, re.M))
+        return set(re.findall(r"^  (?:-[a-z], )?--([a-z-]+)", text, re.M))
 
     @staticmethod
     def operations():
@@ -87,7 +87,7 @@ class Options(unittest.TestCase):
     def test_man_pages_have_the_options_of_help(self):
         for command in self.COMMANDS:
             page = read("man", f"rdzv-{command}.1").replace("\\-", "-")
-            documented = set(re.findall(r"^\.BI? --([a-z-]+)", page, re.M))
+            documented = set(re.findall(r'^\.BI? "?(?:-[a-z]\\fR, \\fB)?--([a-z-]+)', page, re.M))
             self.assertEqual(documented, self.of_help(command), command)
 
     def test_the_man_page_has_the_operations_of_help(self):
@@ -156,6 +156,25 @@ class Options(unittest.TestCase):
         for name, number in numbers.items():
             self.assertEqual(int(number), int(documented[name]) * (1000 if types[name] == "SECONDS" else 1), name)
 
+    def test_the_man_page_has_the_variables_of_workers(self):
+        source = read("src", "agent", "environment.c")
+        code = re.findall(r'\bset(?:_default)?\(to, "([A-Z_]+)"', source)
+        page = read("man", "rdzv-run.1").split(".SS Of workers")[1].split(".SS ")[0]
+        documented = re.findall(r"^\.BR? (.*)$", "\n".join(re.findall(r"^\.TP\n(.*)$", page, re.M)), re.M)
+        self.assertGreater(len(code), 15)
+        self.assertEqual(sorted(re.findall(r"[A-Z_]+", " ".join(documented))), sorted(code))
+
+    def test_the_man_page_has_the_states_of_agents_and_workers(self):
+        names = re.search(r"names\[\] = \{(.*?)\};", read("src", "agent", "agent.c"), re.S)[1]
+        page = read("man", "rdzv-run.1").split(".SH EVENTS")[1].split(".SH ")[0]
+        _, agent, worker = re.split(r"^\.TP$", page, flags=re.M)[1:]
+        states = {"AGENT": set(), "WORKER": set()}
+        for name in re.findall(r'"(\w+)"', names):
+            kind, _, rest = name.rpartition("_")
+            states[kind or "AGENT"].add(rest)
+        self.assertEqual(set(re.findall(r"^\.BR? ([A-Z]+)", agent, re.M)) - {"AGENT"}, states["AGENT"])
+        self.assertEqual(set(re.findall(r"^\.BR? ([A-Z]+)", worker, re.M)) - {"WORKER"}, states["WORKER"])
+
     def test_man_pages_are_well_formed(self):
         for page in os.listdir(os.path.join(rdzvtest.SOURCE, "man")):
             done = subprocess.run(["man", "--warnings=w", "-E", "UTF-8", "-l", "-Tutf8", "-Z",
@@ -165,6 +184,7 @@ class Options(unittest.TestCase):
 
     def test_the_bash_completion_completes(self):
         for words, offered in (("rdzv store --ti", "--timeout"), ("rdzv j", "join"), ("rdzv join --nn", "--nnodes"),
+                               ("rdzv run --max", "--max-restarts"), ("rdzv run --nproc-per-node g", "gpu"),
                                ("rdzv close --rdzv-backend st", "static"), ("rdzv status --log-level deb", "debug")):
             script = (f". {os.path.join(rdzvtest.SOURCE, 'completions', 'rdzv.bash')}; COMP_WORDS=({words}); "
                       'COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _rdzv; echo "${COMPREPLY[@]}"')

@@ -291,7 +291,7 @@ class Failures(Rendezvous):
             ([*job, "--nnodes", "two"], "--nnodes: invalid value 'two'"),
             ([*job, "--nnodes"], "its value is missing"),
             ([*job, "--log-level", "loud"], "--log-level: invalid value 'loud'"),
-            ([*job, "--rdzv-backend", "etcd"], "unknown backend 'etcd'; there are c10d and static"),
+            ([*job, "--rdzv-backend", "zk"], "unknown backend 'zk'; there are c10d, "),
             ([*job, "--rdzv-conf", "join_timout=3"], "unknown option 'join_timout'; did you mean 'join_timeout'?"),
             ([*job, "--rdzv-conf", "frobnicate=3"], "unknown option 'frobnicate'"),
             ([*job, "--rdzv-conf", "join_timeout"], "option 'join_timeout' has no value"),
@@ -491,7 +491,7 @@ class Telling(Rendezvous):
                 pass
             return text in "".join(shown)
 
-        wait_until(lambda: has(f"round 0 gathering: 1 joined, min 2, max 3: a_{node.pid}_0"), "the line")
+        wait_until(lambda: has(f"s: 1 joined, min 2, max 3, 1 more needed: a_{node.pid}_0"), "the line")
         self.node("b", "2:3")
         self.assertEqual(json.loads(node.stdout.readline())["world_size"], 2)
         wait_until(lambda: has("") and "".join(shown).endswith("\r\033[K"), "the line is gone")

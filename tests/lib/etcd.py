@@ -42,6 +42,18 @@ def free_port():
             pass
 
 
+def hold_port():
+    """A socket that keeps others from the port for as long as it is there, but not etcd, which binds as servers do."""
+    while True:
+        held = socket.socket()
+        try:
+            held.bind(("127.0.0.1", random.randrange(10000, 32000)))
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            return held
+        except OSError:
+            held.close()
+
+
 def die_with_parent():
     PRCTL(PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -52,7 +64,8 @@ class Member:
     def __init__(self, folder, name="one", options=(), scheme="http", context=None):
         self.name, self.options, self.scheme, self.context = name, list(options), scheme, context
         self.data, self.log = os.path.join(folder, name), os.path.join(folder, f"{name}.log")
-        self.port, self.peer_port = free_port(), free_port()
+        self.held = hold_port(), hold_port()
+        self.port, self.peer_port = (held.getsockname()[1] for held in self.held)
         self.endpoint = f"127.0.0.1:{self.port}"
         self.url, self.peer_url = f"{scheme}://{self.endpoint}", f"http://127.0.0.1:{self.peer_port}"
         self.cluster = f"{name}={self.peer_url}"

@@ -141,7 +141,7 @@ static void test_ranks_are_the_order_of_joining(void **state) {
   bool frozen;
   struct active_version active = take(active_joinable("1"));
   for (int i = 0; i < 3; i++) {
-    struct active_version next = take(active_join(&active, 9, "abc" + i, &frozen));
+    struct active_version next = take(active_join(&active, 9, &"abc"[i], &frozen));
     active_free(&active);
     active = next;
   }

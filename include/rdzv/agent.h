@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef RDZV_AGENT_H
+#define RDZV_AGENT_H
+
+#include <rdzv/api.h>
+#include <rdzv/error.h>
+#include <rdzv/handler.h>
+#include <rdzv/log.h>
+#include <rdzv/params.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * The agent of one node, PyTorch's LocalElasticAgent: joins the rendezvous, agrees with the other agents on the ranks
+ * of all workers, starts this node's workers and watches over them.
+ *
+ *   rdzv_agent_open -> rdzv_agent_run -> rdzv_agent_close
+ *
+ * A worker that fails stops all, here and on the other nodes; a restart is used up, and everybody joins the next round.
+ * When members of the round go, or others wait to come in, the same happens without a restart being used up. The agents
+ * of other nodes may be torchrun's.
+ *
+ * Workers are processes, each of a session of its own. They get the environment that torchrun's workers get. When the
+ * agent's process dies, in whatever way, they are killed.
+ *
+ * SIGCHLD must not be ignored, and nobody else may wait for the workers. Linux 5.3 or later.
+ *
+ * Threads: run in the thread that opened it; rdzv_agent_stop from any thread and from a signal handler.
+ */
+typedef struct rdzv_agent rdzv_agent;
+
+typedef enum rdzv_agent_state {
+  RDZV_AGENT_RENDEZVOUS = 0, /* joins a round; rdzv_agent_handler can be asked who is there */
+  RDZV_AGENT_STARTING,       /* is in a round: ranks are known, workers are started */
+  RDZV_AGENT_RUNNING,
+  RDZV_AGENT_STOPPING, /* ends its workers, for the reason in the message */
+  RDZV_AGENT_BARRIER,  /* its workers are done, it waits for the other agents' */
+  RDZV_AGENT_SUCCEEDED,
+  RDZV_AGENT_FAILED,
+  RDZV_AGENT_LEFT,     /* was told to stop */
+  RDZV_WORKER_STARTED, /* local_rank, rank and pid are set for these and the following */
+  RDZV_WORKER_SUCCEEDED,
+  RDZV_WORKER_FAILED,
+  RDZV_WORKER_STOPPED, /* by the agent */
+} rdzv_agent_state;
+
+/* A change of state. The texts are valid during the call only, and never NULL. */
+typedef struct rdzv_agent_event {
+  int64_t time_us; /* since 1970, by this machine's clock */
+  rdzv_agent_state state;
+  const char *run_id;
+  const char *role;
+  int64_t round;      /* -1: in none */
+  int64_t group_rank; /* of this node; -1: none */
+  int64_t group_world_size;
+  int64_t restart_count;
+  int64_t local_rank, rank; /* of a worker; -1 for the agent's own */
+  int64_t pid;
+  int exit_code; /* of a worker that ended; 128+n where signal n ended it */
+  const char *message;
+} rdzv_agent_event;
+
+/* Called from the thread that runs the agent. It must not call back into the agent but for rdzv_agent_stop and
+ * rdzv_agent_handler. */
+typedef void rdzv_on_agent_event(void *user, const rdzv_agent_event *event);
+
+/* Zero means the default in every field; `size` is always sizeof the struct. Everything is copied but the functions'
+ * `user`s. The texts take what torchrun's flags of the same names take. */
+typedef struct rdzv_agent_options {
+  size_t size;
+  rdzv_params rendezvous;  /* its size is to be set, too; cancel_fd is looked at while opening only, rdzv_agent_stop is
+                              for the rest. Stores that the agent serves log there, too */
+  bool standalone;         /* one node: serves the store itself, on a free port; backend, endpoint, run id and number
+                              of nodes are its own */
+  const char *const *argv; /* the program and its arguments, ending with NULL; looked for in PATH. "${local_rank}" in
+                              them is replaced */
+  const char *nproc_per_node; /* a number, "auto", "cpu" or "gpu"; default "1" */
+  const char *role;           /* default "default" */
+  int64_t max_restarts;
+  const char *log_dir;   /* below it a folder for this run; default a temporary one, which is removed after success.
+                            "/dev/null": none, and no error files */
+  const char *redirects; /* "0" none, "1" stdout, "2" stderr, "3" both, or "local_rank:value,…"; default "0" */
+  const char *tee;       /* the same */
+  const char *local_ranks_filter;  /* "0,2": only these are shown; default all */
+  const char *line_prefix;         /* of lines that are shown by tee; ${role_name}, ${rank} and ${local_rank} in it are
+                                      replaced. Default "[${role_name}${rank}]:" */
+  int64_t shutdown_timeout_ms;     /* from the signal to SIGKILL; default 30 s */
+  int64_t exit_barrier_timeout_ms; /* for the other agents to finish; default 300 s */
+  rdzv_on_agent_event *on_event;   /* default none */
+  void *event_user;
+  rdzv_log log;
+} rdzv_agent_options;
+
+/* A worker that failed. */
+typedef struct rdzv_worker_failure {
+  int64_t rank, local_rank; /* -1: of an agent that says only that it failed */
+  const char *host;
+  int64_t pid;
+  int exit_code;          /* 128+n where signal n ended it */
+  int signal;             /* 0: none */
+  int64_t time_us;        /* since 1970 */
+  const char *message;    /* what it left in its error file, or how it ended */
+  const char *log;        /* its last lines on stderr; "" where they are not known */
+  const char *error_file; /* "" where there is none */
+} rdzv_worker_failure;
+
+/* How it went. Everything in it is its own. */
+typedef struct rdzv_agent_result {
+  rdzv_agent_state state; /* RDZV_AGENT_SUCCEEDED, RDZV_AGENT_FAILED, RDZV_AGENT_LEFT */
+  int exit_code;          /* for the process: 0, that of the first failure, or 128+n for a stop by signal n */
+  int64_t restarts;       /* used up */
+  const char *reason;     /* a sentence */
+  const rdzv_worker_failure *failures; /* of the last attempt, the first in time first; also another node's, if it was
+                                          first and told */
+  size_t failure_count;
+  const char *log_dir; /* of this run; "" where there is none any more */
+} rdzv_agent_result;
+
+RDZV_BEGIN
+
+/* Opens the rendezvous, too; what rdzv_open returns. RDZV_E_INVALID names the option. RDZV_E_CANCELED. */
+RDZV_API int rdzv_agent_open(const rdzv_agent_options *options, rdzv_agent **out, rdzv_error *error);
+
+/* Until the job is over for this node. 0 also where it failed: *out says how it went, to be freed with
+ * rdzv_agent_result_free. Errors are those of the rendezvous (RDZV_E_TIMEOUT, RDZV_E_CLOSED, RDZV_E_GRACEFUL_EXIT,
+ * RDZV_E_CONNECTION …), and of starting workers (RDZV_E_IO names the step and the program). Once. */
+RDZV_API int rdzv_agent_run(rdzv_agent *agent, rdzv_agent_result **out, rdzv_error *error);
+
+/* Passes the signal on to the workers and ends: this node leaves, the others go on. The second call kills the workers
+ * at once. */
+RDZV_API void rdzv_agent_stop(rdzv_agent *agent, int signal);
+
+/* The rendezvous that the agent is a node of, to look at; owned by the agent. */
+RDZV_API rdzv_handler *rdzv_agent_handler(rdzv_agent *agent);
+
+/* NULL is fine for both. */
+RDZV_API void rdzv_agent_close(rdzv_agent *agent);
+RDZV_API void rdzv_agent_result_free(rdzv_agent_result *result);
+
+/* "RENDEZVOUS", "STARTING", … "WORKER_FAILED". Static storage. */
+RDZV_API const char *rdzv_agent_state_name(rdzv_agent_state state);
+
+RDZV_END
+
+#endif

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "agent/agent.h"
+
+#include "agent/devices.h"
+#include "agent/place.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/options.h"
+#include "handler/handler.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+enum { SHUTDOWN_MS = 30000, EXIT_BARRIER_MS = 300000 };
+
+const char *rdzv_agent_state_name(rdzv_agent_state state) {
+  static const char *const names[] = {"RENDEZVOUS",     "STARTING",         "RUNNING",       "STOPPING",
+                                      "BARRIER",        "SUCCEEDED",        "FAILED",        "LEFT",
+                                      "WORKER_STARTED", "WORKER_SUCCEEDED", "WORKER_FAILED", "WORKER_STOPPED"};
+  return state <= RDZV_WORKER_STOPPED ? names[state] : "UNKNOWN";
+}
+
+/* ---- events --------------------------------------------------------------------------------------------------- */
+
+void agent_note(rdzv_agent *agent, rdzv_agent_state state, const struct worker *worker, const char *format, ...) {
+  char text[1200];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  if (worker)
+    log_line(&agent->log, state == RDZV_WORKER_FAILED ? RDZV_LOG_ERROR : RDZV_LOG_DEBUG,
+             "rank %" PRId64 " (local rank %" PRId64 ", pid %ld): %s", worker->rank, worker->local_rank,
+             (long)worker->pid, text);
+  else
+    log_line(&agent->log,
+             state == RDZV_AGENT_STOPPING ? RDZV_LOG_WARNING
+             : state == RDZV_AGENT_FAILED ? RDZV_LOG_DEBUG /* whoever calls tells it */
+                                          : RDZV_LOG_INFO,
+             "%s", text);
+  if (!agent->on_event) return;
+  const rdzv_result *round = agent->round;
+  const rdzv_agent_event event = {.time_us = clock_wall_us(),
+                                  .state = state,
+                                  .run_id = agent->run_id,
+                                  .role = agent->role,
+                                  .round = round ? round->round : -1,
+                                  .group_rank = round ? round->rank : -1,
+                                  .group_world_size = round ? round->world_size : -1,
+                                  .restart_count = agent->supervisor.restarts,
+                                  .local_rank = worker ? worker->local_rank : -1,
+                                  .rank = worker ? worker->rank : -1,
+                                  .pid = worker ? worker->pid : getpid(),
+                                  .exit_code = worker ? worker->exit_code : 0,
+                                  .message = text};
+  agent->on_event(agent->event_user, &event);
+}
+
+/* ---- options -------------------------------------------------------------------------------------------------- */
+
+static char **copy_list(const char *const *list) {
+  size_t count = 0;
+  while (list[count]) count++;
+  char **copy = calloc(count + 1, sizeof *copy);
+  for (size_t i = 0; copy && i < count; i++) {
+    copy[i] = strdup(list[i]);
+    if (copy[i]) continue;
+    list_free(copy);
+    return NULL;
+  }
+  return copy;
+}
+
+static int64_t or_default(int64_t value, int64_t usual) { return value > 0 ? value : usual; }
+
+static int take_numbers(rdzv_agent *agent, const rdzv_agent_options *options, rdzv_error *error) {
+  if (options->max_restarts < 0) return error_set(error, RDZV_E_INVALID, "option 'max_restarts' is negative");
+  agent->max_restarts = options->max_restarts;
+  agent->shutdown_timeout = or_default(options->shutdown_timeout_ms, SHUTDOWN_MS);
+  agent->exit_barrier_timeout = or_default(options->exit_barrier_timeout_ms, EXIT_BARRIER_MS);
+  supervisor_init(&agent->supervisor, agent->max_restarts);
+  const char *nproc = options->nproc_per_node && *options->nproc_per_node ? options->nproc_per_node : "1";
+  return devices_nproc(nproc, &agent->local_world_size, error);
+}
+
+static int take_texts(rdzv_agent *agent, const rdzv_agent_options *options, rdzv_error *error) {
+  if (!options->argv || !options->argv[0] || !*options->argv[0])
+    return error_set(error, RDZV_E_INVALID, "there is no program to run");
+  const char *role = options->role && *options->role ? options->role : "default";
+  if (strlen(role) >= sizeof((struct role_info *)NULL)->role)
+    return error_set(error, RDZV_E_INVALID, "option 'role' is '%.20s…', which is too long", role);
+  agent->argv = copy_list(options->argv);
+  agent->role = strdup(role);
+  if (options->line_prefix) agent->line_prefix = strdup(options->line_prefix);
+  if (!agent->argv || !agent->role || (options->line_prefix && !agent->line_prefix)) return error_no_memory(error);
+  agent->streams.role = agent->role;
+  agent->streams.line_prefix = agent->line_prefix;
+  int result = std_map_parse("redirects", options->redirects, &agent->streams.redirects, error);
+  if (result == 0) result = std_map_parse("tee", options->tee, &agent->streams.tee, error);
+  if (result == 0)
+    result = rank_list_parse("local_ranks_filter", options->local_ranks_filter, &agent->streams.filter, error);
+  return result < 0 ? result : log_dir_init(&agent->log_dir, options->log_dir, error);
+}
+
+/* ---- the rendezvous ------------------------------------------------------------------------------------------- */
+
+static int serve_standalone(rdzv_agent *agent, rdzv_error *error) {
+  const rdzv_server_options options = {.size = sizeof options, .port = RDZV_ANY_PORT, .log = agent->server_log};
+  int result = rdzv_server_open(&options, &agent->standalone, error);
+  return result < 0 ? result : rdzv_server_start(agent->standalone, error);
+}
+
+static int open_rendezvous(rdzv_agent *agent, const rdzv_agent_options *options, rdzv_error *error) {
+  rdzv_params params = options->rendezvous;
+  char run_id[40];
+  uint64_t random[2] = {0};
+  int result = 0;
+  params.cancel_fd = agent->stop.fd;
+  if (options->standalone) {
+    if (getrandom(random, sizeof random, 0) < 0) random[0] = (uint64_t)clock_wall_us();
+    snprintf(run_id, sizeof run_id, "%016" PRIx64 "%016" PRIx64, random[0], random[1]);
+    result = serve_standalone(agent, error);
+    params.backend = "c10d";
+    params.conf = "is_host=false";
+    params.run_id = run_id;
+    params.min_nodes = params.max_nodes = 1;
+  }
+  if (result < 0) return result;
+  if (options->standalone) params.endpoint = rdzv_server_address(agent->standalone);
+  agent->run_id = strdup(params.run_id ? params.run_id : "");
+  result = agent->run_id ? rdzv_open(&params, &agent->handler, error) : error_no_memory(error);
+  if (result == 0) handler_find_master_later(agent->handler);
+  if (options->rendezvous.cancel_fd > 0) cancel_forget(&agent->stop, options->rendezvous.cancel_fd);
+  return result;
+}
+
+/* ---- opening and closing -------------------------------------------------------------------------------------- */
+
+static int open_parts(rdzv_agent *agent, const rdzv_agent_options *options, rdzv_error *error) {
+  int result = take_numbers(agent, options, error);
+  if (result == 0) result = take_texts(agent, options, error);
+  if (result == 0 && !options->standalone) result = place_check(&options->rendezvous, &agent->log, error);
+  if (result == 0) result = guard_open(&agent->guard, error); /* before there are threads */
+  if (result == 0) result = cancel_open_with(&agent->stop, options->rendezvous.cancel_fd, error);
+  if (result < 0) return result;
+  agent->told_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (agent->told_fd < 0) return error_errno(error, RDZV_E_IO, errno, "cannot make an event descriptor");
+  const int code = uv_loop_init(&agent->loop);
+  if (code < 0) return error_set(error, RDZV_E_IO, "cannot make an event loop: %s", uv_strerror(code));
+  agent->loop_made = true;
+  result = pump_open(&agent->streams.pump, error);
+  agent->group = (struct group){.loop = &agent->loop, .guard = &agent->guard, .streams = &agent->streams};
+  return result < 0 ? result : open_rendezvous(agent, options, error);
+}
+
+int rdzv_agent_open(const rdzv_agent_options *given, rdzv_agent **out, rdzv_error *error) {
+  rdzv_agent_options options;
+  int result = options_copy(&options, sizeof options, given, error);
+  if (result < 0) return result;
+  rdzv_agent *agent = calloc(1, sizeof *agent);
+  if (!agent) return error_no_memory(error);
+  agent->log = options.log;
+  agent->server_log = options.rendezvous.log;
+  agent->on_event = options.on_event;
+  agent->event_user = options.event_user;
+  agent->guard = (struct guard){-1, -1};
+  agent->stop = (struct cancel){-1, -1};
+  agent->told_fd = -1;
+  result = open_parts(agent, &options, error);
+  if (result < 0)
+    rdzv_agent_close(agent);
+  else
+    *out = agent;
+  return result;
+}
+
+void rdzv_agent_stop(rdzv_agent *agent, int signal) {
+  const uint64_t one = 1;
+  atomic_store(&agent->signal, signal);
+  cancel_raise(&agent->stop);
+  if (write(agent->told_fd, &one, sizeof one) < 0) { /* it has been told often enough */
+  }
+}
+
+rdzv_handler *rdzv_agent_handler(rdzv_agent *agent) { return agent->handler; }
+
+void rdzv_agent_close(rdzv_agent *agent) {
+  if (!agent) return;
+  rdzv_close(agent->handler);
+  rdzv_server_close(agent->standalone);
+  pump_close(agent->streams.pump);
+  guard_close(&agent->guard);
+  if (agent->loop_made) uv_loop_close(&agent->loop);
+  cancel_close(&agent->stop);
+  if (agent->told_fd >= 0) close(agent->told_fd);
+  std_map_free(&agent->streams.redirects);
+  std_map_free(&agent->streams.tee);
+  std_map_free(&agent->streams.filter);
+  failures_free(&agent->failures);
+  list_free(agent->argv);
+  free(agent->role);
+  free(agent->run_id);
+  free(agent->line_prefix);
+  free(agent);
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Inside the agent. One thread, the one that calls rdzv_agent_run: state/supervisor.h decides, it carries out.
+ *
+ *   agent.c      open, close, results
+ *   run.c        carries out what the supervisor wants; the loop while workers run
+ *   round.c      a round: rendezvous, ranks, the workers' store, workers
+ *   exchange.c   what agents tell each other in a round's store
+ *   group.c      the workers of an attempt     spawn.c  one process
+ *   streams.c    where their output goes       pump.c   the thread that passes it on
+ *   guard.c      the process that kills what we leave behind
+ *   failure.c    what is known of workers that failed
+ */
+#ifndef RDZV_AGENT_AGENT_H
+#define RDZV_AGENT_AGENT_H
+
+#include "agent/exchange.h"
+#include "agent/failure.h"
+#include "agent/group.h"
+#include "base/cancel.h"
+#include "state/supervisor.h"
+
+#include <rdzv/agent.h>
+#include <rdzv/server.h>
+#include <stdatomic.h>
+
+struct rdzv_agent {
+  rdzv_log log, server_log;
+  rdzv_on_agent_event *on_event;
+  void *event_user;
+  char **argv;
+  char *role, *run_id, *line_prefix;
+  int64_t local_world_size, max_restarts, shutdown_timeout, exit_barrier_timeout;
+  struct log_dir log_dir;
+  struct streams_settings streams;
+
+  rdzv_server *standalone; /* NULL: the rendezvous is elsewhere */
+  rdzv_handler *handler;
+  struct guard guard;
+  uv_loop_t loop;
+  bool loop_made;
+
+  /* Told to stop, from anywhere. */
+  struct cancel stop; /* up from the first time on */
+  int told_fd;        /* an event descriptor: once more */
+  atomic_int signal;  /* the last one */
+
+  struct supervisor supervisor;
+  struct failures failures;
+  rdzv_error error;  /* why it ended, where that is not the workers' doing */
+  char reason[1024]; /* for people */
+
+  /* Of the round. */
+  rdzv_result *round; /* NULL: in none */
+  bool has_left;
+  struct exchange exchange;
+  struct attempt attempt;
+  rdzv_server *workers_store; /* NULL: somebody else serves it */
+  struct group group;
+};
+
+/* Tells of a change of the agent's state, or of a worker's. */
+void agent_note(rdzv_agent *agent, rdzv_agent_state state, const struct worker *worker, const char *format, ...)
+    RDZV_PRINTF(4, 5);
+
+/* ---- round.c ---- */
+
+/* Joins the next round and starts the workers. RDZV_E_CANCELED: told to stop. 1: the round is over already, and there
+ * will be another one. */
+int round_begin(rdzv_agent *agent, rdzv_error *error);
+
+/* The workers are gone; so are the round's parts. */
+void round_end(rdzv_agent *agent);
+
+#endif

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "agent/group.h"
+
+#include "agent/spawn.h"
+#include "base/clock.h"
+#include "base/error.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+  OUTPUT_MS = 5000, /* for what the workers have written to be passed on */
+  EACH_WORKER = 8,  /* descriptors */
+};
+
+/* ---- an end --------------------------------------------------------------------------------------------------- */
+
+static void judge(struct worker *worker, const siginfo_t *info) {
+  const bool by_signal = info->si_code != CLD_EXITED;
+  worker->signal = by_signal ? info->si_status : 0;
+  worker->exit_code = by_signal ? 128 + info->si_status : info->si_status;
+  worker->ended_us = clock_wall_us();
+  if (worker->group->stopping)
+    worker->end = WORKER_STOPPED;
+  else
+    worker->end = worker->exit_code == 0 ? WORKER_SUCCEEDED : WORKER_FAILED;
+}
+
+/* Looks without taking the zombie away. */
+static bool has_ended(struct worker *worker) {
+  siginfo_t info = {0};
+  if (worker->end != WORKER_RUNS) return true;
+  if (waitid(P_PID, (id_t)worker->pid, &info, WEXITED | WNOHANG | WNOWAIT) < 0) { /* somebody else has waited */
+    info.si_pid = worker->pid;
+    info.si_code = CLD_EXITED;
+    info.si_status = 1;
+  }
+  if (info.si_pid != worker->pid) return false;
+  judge(worker, &info);
+  worker->group->running--;
+  return true;
+}
+
+static void on_poll(uv_poll_t *handle, int status, int events) {
+  struct worker *worker = handle->data;
+  (void)status, (void)events;
+  if (worker->end != WORKER_RUNS || !has_ended(worker)) return;
+  uv_poll_stop(handle);
+  worker->group->on_end(worker->group->user, worker);
+}
+
+void group_sweep(struct group *group) {
+  for (size_t i = 0; i < group->count; i++)
+    if (group->workers[i].polled) on_poll(&group->workers[i].poll, 0, 0);
+}
+
+/* ---- starting ------------------------------------------------------------------------------------------------- */
+
+static int watch(struct worker *worker, rdzv_error *error) {
+  worker->pid_fd = (int)syscall(SYS_pidfd_open, worker->pid, 0);
+  if (worker->pid_fd < 0) return error_errno(error, RDZV_E_IO, errno, "cannot watch worker %ld", (long)worker->pid);
+  const int code = uv_poll_init(worker->group->loop, &worker->poll, worker->pid_fd);
+  if (code < 0) return error_set(error, RDZV_E_IO, "cannot watch worker %ld: %s", (long)worker->pid, uv_strerror(code));
+  worker->polled = true;
+  worker->poll.data = worker;
+  uv_poll_start(&worker->poll, UV_READABLE, on_poll);
+  return 0;
+}
+
+/* Each worker may take a pipe for each stream, their files and a descriptor of the process. */
+static void make_room(struct group *group, size_t count) {
+  struct rlimit *before = &group->descriptors;
+  group->has_limit = getrlimit(RLIMIT_NOFILE, before) == 0;
+  const rlim_t wanted = before->rlim_cur + EACH_WORKER * count;
+  if (!group->has_limit || wanted <= before->rlim_cur) return;
+  const struct rlimit now = {wanted < before->rlim_max ? wanted : before->rlim_max, before->rlim_max};
+  setrlimit(RLIMIT_NOFILE, &now);
+}
+
+static void give_back_room(const struct group *group) {
+  if (group->has_limit) setrlimit(RLIMIT_NOFILE, &group->descriptors);
+}
+
+static int run(struct worker *worker, char *const *program, const struct attempt *attempt, rdzv_error *error) {
+  char **argv = arguments_of(program, worker->local_rank);
+  char **environment = environment_of(attempt, worker->local_rank, worker->error_file);
+  int result = argv && environment ? 0 : error_no_memory(error);
+  if (result == 0) {
+    const struct spawn how = {worker->group->guard, argv,
+                              environment,          worker->streams.out,
+                              worker->streams.err,  worker->group->has_limit ? &worker->group->descriptors : NULL};
+    result = spawn(&how, &worker->pid, error);
+  }
+  list_free(argv);
+  list_free(environment);
+  return result;
+}
+
+static int start_one(struct worker *worker, char *const *argv, const struct attempt *attempt, struct log_dir *dir,
+                     rdzv_error *error) {
+  struct group *group = worker->group;
+  char folder[PATH_MAX];
+  int result = log_dir_worker(dir, attempt->run_id, attempt->terms.restart_count, worker->local_rank, folder, error);
+  if (result == 0)
+    result = streams_open(group->streams, worker->local_rank, worker->rank, folder, &worker->streams, error);
+  if (result < 0) return result;
+  if (*folder) snprintf(worker->error_file, sizeof worker->error_file, "%.*s/error.json", PATH_MAX - 16, folder);
+  result = run(worker, argv, attempt, error);
+  streams_started(&worker->streams);
+  if (result < 0) return result;
+  worker->end = WORKER_RUNS;
+  group->running++;
+  return watch(worker, error);
+}
+
+int group_start(struct group *group, char *const *argv, const struct attempt *attempt, struct log_dir *dir,
+                rdzv_error *error) {
+  const size_t count = (size_t)attempt->local_world_size;
+  group->workers = calloc(count + 1, sizeof *group->workers);
+  if (!group->workers) return error_no_memory(error);
+  make_room(group, count);
+  group->count = count;
+  group->running = 0;
+  group->stopping = false;
+  for (size_t i = 0; i < count; i++)
+    group->workers[i] = (struct worker){.group = group,
+                                        .local_rank = (int64_t)i,
+                                        .rank = attempt->ranks.base + (int64_t)i,
+                                        .pid_fd = -1,
+                                        .end = WORKER_STOPPED,
+                                        .streams = {.out = -1, .err = -1}};
+  int result = 0;
+  for (size_t i = 0; i < count && result == 0; i++) result = start_one(&group->workers[i], argv, attempt, dir, error);
+  return result;
+}
+
+/* ---- ending --------------------------------------------------------------------------------------------------- */
+
+void group_signal(struct group *group, int signal) {
+  group->stopping = true;
+  for (size_t i = 0; i < group->count; i++)
+    if (group->workers[i].pid > 0 && group->workers[i].end == WORKER_RUNS) kill(-group->workers[i].pid, signal);
+}
+
+static void on_closed(uv_handle_t *handle) { ((struct worker *)handle->data)->polled = false; }
+
+static bool any_polled(const struct group *group) {
+  for (size_t i = 0; i < group->count; i++)
+    if (group->workers[i].polled) return true;
+  return false;
+}
+
+static void stop_watching(struct group *group) {
+  for (size_t i = 0; i < group->count; i++)
+    if (group->workers[i].polled) uv_close((uv_handle_t *)&group->workers[i].poll, on_closed);
+  while (any_polled(group)) uv_run(group->loop, UV_RUN_NOWAIT);
+}
+
+/* The group goes with its leader. */
+static void bury(struct worker *worker, deadline until, size_t *left) {
+  if (worker->pid > 0) {
+    kill(-worker->pid, SIGKILL);
+    if (has_ended(worker))
+      waitpid(worker->pid, NULL, WNOHANG);
+    else
+      (*left)++;
+    guard_remove(worker->group->guard, worker->pid);
+  }
+  if (worker->pid_fd >= 0) close(worker->pid_fd);
+  worker->pid_fd = -1;
+  worker->last_lines = streams_close(worker->group->streams, &worker->streams, until);
+}
+
+void group_end(struct group *group, size_t *left) {
+  const deadline until = deadline_after(OUTPUT_MS);
+  *left = 0;
+  stop_watching(group);
+  for (size_t i = 0; i < group->count; i++) bury(&group->workers[i], until, left);
+}
+
+void group_free(struct group *group) {
+  for (size_t i = 0; i < group->count; i++) free(group->workers[i].last_lines);
+  free(group->workers);
+  if (group->workers) give_back_room(group);
+  group->workers = NULL;
+  group->count = group->running = 0;
+}

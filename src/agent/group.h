@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The workers of one attempt. Each is watched through a descriptor of its process. One that has ended stays a zombie
+ * until all are, so that its id, which is also that of its process group, is nobody else's when the group is killed.
+ */
+#ifndef RDZV_AGENT_GROUP_H
+#define RDZV_AGENT_GROUP_H
+
+#include "agent/environment.h"
+#include "agent/guard.h"
+#include "agent/log_dir.h"
+#include "agent/streams.h"
+
+#include <sys/resource.h>
+#include <uv.h>
+
+enum worker_end { WORKER_RUNS, WORKER_SUCCEEDED, WORKER_FAILED, WORKER_STOPPED /* by us */ };
+
+struct worker {
+  struct group *group;
+  int64_t local_rank, rank;
+  pid_t pid;  /* 0: not started */
+  int pid_fd; /* -1: none */
+  uv_poll_t poll;
+  bool polled;
+  enum worker_end end;
+  int exit_code; /* 128+n: ended by signal n */
+  int signal;
+  int64_t ended_us;
+  char error_file[PATH_MAX];
+  struct streams streams;
+  char *last_lines; /* of stderr, once it is closed; NULL: none */
+};
+
+struct group {
+  uv_loop_t *loop;
+  const struct guard *guard;
+  const struct streams_settings *streams;
+  void (*on_end)(void *user, struct worker *worker);
+  void *user;
+  struct worker *workers;
+  size_t count;
+  size_t running;
+  bool stopping; /* an end from here on is our doing */
+  bool has_limit;
+  struct rlimit descriptors; /* as they were, and as the workers get them */
+};
+
+/* Starts all, or none. `argv` is the program, `dir` where files go. */
+int group_start(struct group *group, char *const *argv, const struct attempt *attempt, struct log_dir *dir,
+                rdzv_error *error);
+
+/* Tells of those that have ended and have not been told of yet: from here on an end may be our doing. */
+void group_sweep(struct group *group);
+
+/* To all that run, and to what they have started. */
+void group_signal(struct group *group, int signal);
+
+/* Kills what is left of all, and forgets them. What runs even so is left behind: *left is how many. The workers with
+ * their ends stay readable until group_free. */
+void group_end(struct group *group, size_t *left);
+void group_free(struct group *group);
+
+#endif

@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "agent/pump.h"
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/thread.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+enum {
+  CHUNK = 64 * 1024,
+  LONGEST_LINE = 64 * 1024, /* what is longer is passed on in parts */
+  IDLE_MS = 100,            /* after which a part of a line is shown */
+  LAST_BYTES = 8 * 1024,
+};
+
+struct pump_stream {
+  struct pump *pump;
+  struct pump_stream *next;
+  int read_fd;
+  struct pump_to to;
+  char *prefix;
+  struct buf line;    /* not yet shown */
+  struct buf last;    /* what was read last */
+  bool is_cut;        /* and something before it */
+  bool ending, ended; /* asked for; done */
+  bool abandoned;     /* nobody waits for its end any more */
+};
+
+struct pump {
+  pthread_t thread;
+  int wake_fd;
+  pthread_mutex_t lock; /* guards what follows, and `ending`, `ended` and `abandoned` */
+  pthread_cond_t ended;
+  struct pump_stream *streams;
+  size_t count;
+  bool over;
+};
+
+/* ---- passing on ----------------------------------------------------------------------------------------------- */
+
+/* Does nobody wait for the stream's output any more? */
+static bool is_given_up(struct pump_stream *stream) {
+  struct pump *pump = stream->pump;
+  pthread_mutex_lock(&pump->lock);
+  const bool given_up = pump->over || stream->abandoned;
+  pthread_mutex_unlock(&pump->lock);
+  return given_up;
+}
+
+/* Waits until some bytes can be written without blocking. False: it is not worth it any more. */
+static bool await_room(struct pump_stream *stream, int fd) {
+  struct pollfd fds[] = {{.fd = fd, .events = POLLOUT}, {.fd = stream->pump->wake_fd, .events = POLLIN}};
+  while (poll(fds, 2, is_given_up(stream) ? 0 : -1) < 0 && errno == EINTR) {
+  }
+  uint64_t wakes;
+  if (fds[1].revents && read(stream->pump->wake_fd, &wakes, sizeof wakes) < 0) { /* as good */
+  }
+  return fds[0].revents != 0 || !is_given_up(stream);
+}
+
+/* As many whole lines as surely fit into a pipe, or else a part of one. */
+static size_t portion(const uint8_t *data, size_t len) {
+  if (len <= PIPE_BUF) return len;
+  const uint8_t *end = memrchr(data, '\n', PIPE_BUF);
+  return end ? (size_t)(end - data) + 1 : PIPE_BUF;
+}
+
+/* All of it, whatever the descriptor's owner has made of it. A reader that does not read must not hold us for ever. */
+static void write_shown(struct pump_stream *stream, int fd, const uint8_t *data, size_t len) {
+  while (fd >= 0 && len > 0) {
+    if (!await_room(stream, fd)) return;
+    struct pollfd room = {.fd = fd, .events = POLLOUT};
+    if (poll(&room, 1, 0) <= 0) continue; /* it was a wake */
+    const ssize_t wrote = write(fd, data, portion(data, len));
+    if (wrote < 0 && errno != EINTR && errno != EAGAIN) return;
+    if (wrote > 0) data += wrote, len -= (size_t)wrote;
+  }
+}
+
+static void write_file(int fd, const uint8_t *data, size_t len) {
+  while (fd >= 0 && len > 0) {
+    const ssize_t wrote = write(fd, data, len);
+    if (wrote < 0 && errno != EINTR) return; /* what does not fit on the disk is lost */
+    if (wrote > 0) data += wrote, len -= (size_t)wrote;
+  }
+}
+
+static void remember(struct pump_stream *stream, const uint8_t *data, size_t len) {
+  if (len > LAST_BYTES) {
+    data += len - LAST_BYTES;
+    len = LAST_BYTES;
+    buf_consume(&stream->last, stream->last.len);
+    stream->is_cut = true;
+  }
+  if (stream->last.len + len > 2 * (size_t)LAST_BYTES) {
+    buf_consume(&stream->last, stream->last.len - LAST_BYTES);
+    stream->is_cut = true;
+  }
+  buf_append(&stream->last, data, len);
+}
+
+/* The first `len` bytes of the line buffer, each line with its prefix, in one write. */
+static void show(struct pump_stream *stream, size_t len, bool end_line) {
+  struct buf out = {0};
+  const size_t prefix = strlen(stream->prefix);
+  for (size_t at = 0; at < len;) {
+    const uint8_t *from = stream->line.data + at, *end = memchr(from, '\n', len - at);
+    const size_t line = end ? (size_t)(end - from) + 1 : len - at;
+    buf_append(&out, stream->prefix, prefix);
+    buf_append(&out, from, line);
+    at += line;
+  }
+  if (end_line && out.len > 0 && out.data[out.len - 1] != '\n') buf_append(&out, "\n", 1);
+  write_shown(stream, stream->to.show_fd, out.data, out.len);
+  buf_free(&out);
+  buf_consume(&stream->line, len);
+}
+
+static void take(struct pump_stream *stream, const uint8_t *data, size_t len) {
+  remember(stream, data, len);
+  write_file(stream->to.file_fd, data, len);
+  if (stream->to.show_fd < 0 || !buf_append(&stream->line, data, len)) return;
+  const uint8_t *end = memrchr(stream->line.data, '\n', stream->line.len);
+  if (end) show(stream, (size_t)(end - stream->line.data) + 1, false);
+  if (stream->line.len >= LONGEST_LINE) show(stream, stream->line.len, *stream->prefix != '\0');
+}
+
+/* Reads once. False: nothing is there. */
+static bool read_some(struct pump_stream *stream, uint8_t *chunk) {
+  const ssize_t got = stream->read_fd < 0 ? 0 : read(stream->read_fd, chunk, CHUNK);
+  if (got > 0) take(stream, chunk, (size_t)got);
+  if (got == 0 && stream->read_fd >= 0) { /* all who could write are gone */
+    close(stream->read_fd);
+    stream->read_fd = -1;
+  }
+  return got > 0 || (got < 0 && errno == EINTR);
+}
+
+static void free_stream(struct pump_stream *stream) {
+  if (stream->read_fd >= 0) close(stream->read_fd);
+  if (stream->to.file_fd >= 0) close(stream->to.file_fd);
+  buf_free(&stream->line);
+  buf_free(&stream->last);
+  free(stream->prefix);
+  free(stream);
+}
+
+/* ---- the thread ----------------------------------------------------------------------------------------------- */
+
+/* What is in the pipe by now, and no more: others may hold its other end for long. */
+static void drain(struct pump_stream *stream, uint8_t *chunk) {
+  for (int i = 0; i < 64 && read_some(stream, chunk); i++) {
+  }
+  if (stream->line.len > 0) show(stream, stream->line.len, true);
+}
+
+/* With the lock held: takes out those whose end was asked for. */
+static void end_streams(struct pump *pump, uint8_t *chunk) {
+  for (struct pump_stream **at = &pump->streams; *at;) {
+    struct pump_stream *stream = *at;
+    if (!stream->ending && !pump->over) {
+      at = &stream->next;
+      continue;
+    }
+    pthread_mutex_unlock(&pump->lock);
+    drain(stream, chunk);
+    pthread_mutex_lock(&pump->lock);
+    for (at = &pump->streams; *at != stream;) at = &(*at)->next; /* others may have come in front */
+    *at = stream->next;
+    at = &pump->streams; /* a wake for one before this may have been taken meanwhile */
+    pump->count--;
+    stream->ended = true;
+    if (stream->abandoned || pump->over) free_stream(stream);
+    pthread_cond_broadcast(&pump->ended);
+  }
+}
+
+/* With the lock held. NULL: no memory, and nothing is read for a while. */
+static struct pollfd *list(struct pump *pump, struct pump_stream **first) {
+  struct pollfd *fds = calloc(pump->count + 1, sizeof *fds);
+  size_t at = 1;
+  if (!fds) return NULL;
+  fds[0] = (struct pollfd){.fd = pump->wake_fd, .events = POLLIN};
+  *first = pump->streams;
+  for (struct pump_stream *stream = pump->streams; stream; stream = stream->next)
+    fds[at++] = (struct pollfd){.fd = stream->read_fd, .events = POLLIN};
+  return fds;
+}
+
+/* Streams are taken out by this thread alone and put in at the front, so the list from `first` on is as it was. */
+static void read_all(struct pump_stream *first, const struct pollfd *fds, uint8_t *chunk) {
+  size_t at = 1;
+  for (struct pump_stream *stream = first; stream; stream = stream->next)
+    if (fds[at++].revents) read_some(stream, chunk);
+}
+
+static bool has_parts(const struct pump_stream *first) {
+  for (const struct pump_stream *stream = first; stream; stream = stream->next)
+    if (stream->line.len > 0 && !*stream->prefix) return true;
+  return false;
+}
+
+static void show_parts(struct pump_stream *first) {
+  for (struct pump_stream *stream = first; stream; stream = stream->next)
+    if (stream->line.len > 0 && !*stream->prefix) show(stream, stream->line.len, false);
+}
+
+static void *run(void *argument) {
+  struct pump *pump = argument;
+  uint8_t *chunk = malloc(CHUNK);
+  pthread_mutex_lock(&pump->lock);
+  while (!pump->over) {
+    struct pump_stream *first = NULL;
+    struct pollfd *fds = chunk ? list(pump, &first) : NULL;
+    const nfds_t count = pump->count + 1;
+    pthread_mutex_unlock(&pump->lock);
+    uint64_t wakes;
+    const int ready = fds ? poll(fds, count, has_parts(first) ? IDLE_MS : -1) : poll(NULL, 0, IDLE_MS);
+    if (fds && ready > 0 && fds[0].revents && read(pump->wake_fd, &wakes, sizeof wakes) < 0) { /* as good */
+    }
+    if (fds && ready > 0) read_all(first, fds, chunk);
+    if (fds && ready == 0) show_parts(first);
+    free(fds);
+    pthread_mutex_lock(&pump->lock);
+    if (chunk) end_streams(pump, chunk);
+  }
+  if (chunk) end_streams(pump, chunk);
+  pthread_mutex_unlock(&pump->lock);
+  free(chunk);
+  return NULL;
+}
+
+/* ---- for the agent -------------------------------------------------------------------------------------------- */
+
+static void wake(struct pump *pump) {
+  const uint64_t one = 1;
+  if (write(pump->wake_fd, &one, sizeof one) < 0) { /* it is up already */
+  }
+}
+
+int pump_open(struct pump **out, rdzv_error *error) {
+  struct pump *pump = calloc(1, sizeof *pump);
+  if (!pump) return error_no_memory(error);
+  pthread_mutex_init(&pump->lock, NULL);
+  thread_cond_init(&pump->ended);
+  pump->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  int result = pump->wake_fd < 0 ? error_errno(error, RDZV_E_IO, errno, "cannot make an event descriptor") : 0;
+  const int errnum = result < 0 ? 0 : thread_start(&pump->thread, run, pump);
+  if (errnum) result = error_errno(error, RDZV_E_IO, errnum, "cannot start the thread for the workers' output");
+  if (result == 0) {
+    *out = pump;
+    return 0;
+  }
+  if (pump->wake_fd >= 0) close(pump->wake_fd);
+  pthread_cond_destroy(&pump->ended);
+  pthread_mutex_destroy(&pump->lock);
+  free(pump);
+  return result;
+}
+
+void pump_close(struct pump *pump) {
+  if (!pump) return;
+  pthread_mutex_lock(&pump->lock);
+  pump->over = true;
+  pthread_mutex_unlock(&pump->lock);
+  wake(pump);
+  pthread_join(pump->thread, NULL);
+  close(pump->wake_fd);
+  pthread_cond_destroy(&pump->ended);
+  pthread_mutex_destroy(&pump->lock);
+  free(pump);
+}
+
+int pump_add(struct pump *pump, const struct pump_to *to, int *write_fd, struct pump_stream **out, rdzv_error *error) {
+  int ends[2];
+  struct pump_stream *stream = calloc(1, sizeof *stream);
+  char *prefix = strdup(to->prefix);
+  if (!stream || !prefix || pipe2(ends, O_CLOEXEC) < 0) {
+    const int errnum = errno;
+    free(stream);
+    free(prefix);
+    return error_errno(error, RDZV_E_IO, errnum, "cannot make a pipe for a worker's output");
+  }
+  fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  *stream = (struct pump_stream){.pump = pump, .read_fd = ends[0], .to = *to, .prefix = prefix};
+  pthread_mutex_lock(&pump->lock);
+  stream->next = pump->streams;
+  pump->streams = stream;
+  pump->count++;
+  pthread_mutex_unlock(&pump->lock);
+  wake(pump);
+  *write_fd = ends[1];
+  *out = stream;
+  return 0;
+}
+
+/* The last bytes, from the beginning of a line on, as a text. */
+static char *last_lines(const struct pump_stream *stream) {
+  const char *from = (const char *)stream->last.data, *end = from + stream->last.len;
+  const char *line = stream->is_cut ? memchr(from, '\n', stream->last.len) : NULL;
+  if (line) from = line + 1;
+  const size_t len = (size_t)(end - from);
+  char *text = stream->last.len ? malloc(len + 1) : NULL;
+  if (!text) return NULL;
+  for (size_t i = 0; i < len; i++) text[i] = from[i] ? from[i] : '?';
+  text[len] = '\0';
+  return text;
+}
+
+void pump_end(struct pump *pump, struct pump_stream *stream, deadline until, char **last) {
+  pthread_mutex_lock(&pump->lock);
+  stream->ending = true;
+  wake(pump);
+  while (!stream->ended && thread_cond_wait(&pump->ended, &pump->lock, until)) {
+  }
+  if (last) *last = stream->ended ? last_lines(stream) : NULL;
+  if (stream->ended)
+    free_stream(stream);
+  else
+    stream->abandoned = true;
+  wake(pump);
+  pthread_mutex_unlock(&pump->lock);
+}

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "agent/agent.h"
+#include "backend/c10d.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "handler/handler.h"
+#include "handler/result.h"
+
+#include <arpa/inet.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { EXCHANGE_MS = 300000, REQUEST_MS = 3000 };
+
+/* ---- the workers' store --------------------------------------------------------------------------------------- */
+
+static bool is_loopback_literal(const char *host) {
+  struct in_addr v4;
+  struct in6_addr v6;
+  if (strcmp(host, "localhost") == 0) return true;
+  if (inet_pton(AF_INET, host, &v4) == 1) return ntohl(v4.s_addr) >> 24 == IN_LOOPBACKNET;
+  return inet_pton(AF_INET6, host, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
+}
+
+/* On the port that was published, which has been kept from being given to others by chance since before. On all
+ * addresses, since the one that others reach us by need not be one of ours. In each round another server: what workers
+ * of before wrote is not to be found. */
+static int serve_workers(rdzv_agent *agent, rdzv_error *error) {
+  struct endpoint endpoint = {.port = agent->attempt.master_port};
+  snprintf(endpoint.host, sizeof endpoint.host, "%s", agent->attempt.master_addr);
+  const int result =
+      c10d_serve(&endpoint, is_loopback_literal(endpoint.host), &agent->server_log, &agent->workers_store, error);
+  return result < 0 ? error_prefix(error, result, "cannot serve the workers' store") : 0;
+}
+
+static bool is_ours_to_serve(const rdzv_agent *agent) {
+  return agent->round->rank == 0 && agent->attempt.terms.agent_store && strcmp(agent->round->backend, "static") != 0;
+}
+
+/* ---- ranks ---------------------------------------------------------------------------------------------------- */
+
+static void describe_exchange(rdzv_agent *agent) {
+  result_limit_requests(agent->round, REQUEST_MS); /* a store that is lost must not hold us */
+  agent->exchange = (struct exchange){.store = agent->round->store,
+                                      .rank = agent->round->rank,
+                                      .world_size = agent->round->world_size,
+                                      .backend = agent->round->backend,
+                                      .interrupt_fds = {agent->stop.fd, handler_ended_fd(agent->handler)},
+                                      .timeout_ms = EXCHANGE_MS};
+}
+
+static int agree(rdzv_agent *agent, rdzv_error *error) {
+  struct attempt *attempt = &agent->attempt;
+  struct role_info own = {.rank = agent->round->rank,
+                          .local_world_size = agent->local_world_size,
+                          .restart_count = agent->supervisor.restarts};
+  snprintf(own.role, sizeof own.role, "%s", agent->role);
+  *attempt = (struct attempt){.run_id = agent->run_id,
+                              .role = agent->role,
+                              .group_rank = agent->round->rank,
+                              .group_world_size = agent->round->world_size,
+                              .local_world_size = agent->local_world_size,
+                              .max_restarts = agent->max_restarts};
+  int result = exchange_ranks(&agent->exchange, &own, &attempt->ranks, &attempt->terms, error);
+  if (result == 0) result = handler_find_master(agent->handler, agent->round, error);
+  if (result < 0) return result;
+  if (attempt->terms.restart_count < own.restart_count) /* a static rendezvous has one round, and its terms are old */
+    attempt->terms.restart_count = own.restart_count;
+  agent->supervisor.restarts = attempt->terms.restart_count; /* a restart is everybody's */
+  agent->exchange.attempt = attempt->terms.restart_count;
+  attempt->master_addr = agent->round->master_addr;
+  attempt->master_port = agent->round->master_port;
+  struct pollfd ended = {.fd = handler_ended_fd(agent->handler), .events = POLLIN};
+  if (attempt->master_port == 0 && poll(&ended, 1, 0) > 0)
+    return error_set(error, RDZV_E_CANCELED, "the round ended before the agent of group rank 0 has published");
+  if (attempt->master_port == 0)
+    return error_set(error, RDZV_E_TIMEOUT,
+                     "the agent of group rank 0 has not published where its workers can be reached");
+  return 0;
+}
+
+/* ---- starting ------------------------------------------------------------------------------------------------- */
+
+static int start(rdzv_agent *agent, rdzv_error *error) {
+  const struct attempt *attempt = &agent->attempt;
+  agent_note(agent, RDZV_AGENT_STARTING, NULL,
+             "round %" PRId64 ": node %" PRId64 " of %" PRId64 ", ranks %" PRId64 " to %" PRId64 " of %" PRId64
+             ", attempt %" PRId64 ", master %s:%d",
+             agent->round->round, attempt->group_rank, attempt->group_world_size, attempt->ranks.base,
+             attempt->ranks.base + attempt->local_world_size - 1, attempt->ranks.world_size,
+             attempt->terms.restart_count, attempt->master_addr, attempt->master_port);
+  int result = is_ours_to_serve(agent) ? serve_workers(agent, error) : 0;
+  if (result == 0) result = group_start(&agent->group, agent->argv, attempt, &agent->log_dir, error);
+  for (size_t i = 0; i < agent->group.count; i++)
+    if (agent->group.workers[i].pid > 0) agent_note(agent, RDZV_WORKER_STARTED, &agent->group.workers[i], "started");
+  return result;
+}
+
+/* Did others go before the workers were started? Then there is another round to come, unless we are to stop. */
+static int is_over(rdzv_agent *agent, int result, rdzv_error *error) {
+  rdzv_change change;
+  const bool gave_up = result == RDZV_E_CANCELED;
+  if ((!gave_up && result != RDZV_E_TIMEOUT) || cancel_raised(&agent->stop)) return result;
+  rdzv_error why;
+  const int heard = rdzv_wait_event(agent->handler, 0, &change, &why);
+  if (heard < 0 && !(gave_up && heard == RDZV_E_TIMEOUT)) {
+    if (gave_up && error) *error = why;
+    return gave_up ? heard : result;
+  }
+  result = heard;
+  log_line(&agent->log, RDZV_LOG_INFO, "round %" PRId64 " is over before it began%s%s", agent->round->round,
+           result == 0 && change.who[0] ? ", without " : "", result == 0 ? change.who : "");
+  return 1;
+}
+
+int round_begin(rdzv_agent *agent, rdzv_error *error) {
+  agent_note(agent, RDZV_AGENT_RENDEZVOUS, NULL, "joins the next round");
+  agent->has_left = false;
+  int result = rdzv_next(agent->handler, &agent->round, error);
+  if (result < 0) return result;
+  if (!agent->round->store)
+    return error_set(error, RDZV_E_UNSUPPORTED, "the rendezvous '%s' has no store for agents", agent->round->backend);
+  describe_exchange(agent);
+  result = agree(agent, error);
+  return result < 0 ? is_over(agent, result, error) : start(agent, error);
+}
+
+void round_end(rdzv_agent *agent) {
+  rdzv_server_close(agent->workers_store);
+  agent->workers_store = NULL;
+  rdzv_result_free(agent->round);
+  agent->round = NULL;
+}

@@ -1,0 +1,469 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "agent/agent.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "handler/handler.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+  LOOK_MS = 1000,    /* between two looks whether the store still answers */
+  KILL_MS = 5000,    /* for a killed process to be gone */
+  CLOSED_MS = 10000, /* for the others to be done, where the rendezvous was closed */
+  LEAVE_MS = 2000,   /* for leaving, while the workers do not yet know */
+  CLOSE_MS = 6000,
+  LINGER_MS = 10000, /* for the others to leave the store that we serve */
+};
+
+/* ---- the loop while workers run ------------------------------------------------------------------------------- */
+
+/* The descriptors that are looked at while workers run. */
+struct watch {
+  rdzv_agent *agent;
+  uv_poll_t changes, told;
+  uv_timer_t timer;
+  bool has_changes;
+  bool changed; /* the supervisor wants something else */
+  bool late;    /* the timer's time is over */
+  int open;     /* handles */
+};
+
+static void step(struct watch *watch, struct supervisor_event event) {
+  if (supervisor_step(&watch->agent->supervisor, &event)) {
+    watch->changed = true;
+    uv_stop(&watch->agent->loop);
+  }
+}
+
+static void because(rdzv_agent *agent, const char *format, ...) RDZV_PRINTF(2, 3);
+
+static void because(rdzv_agent *agent, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  vsnprintf(agent->reason, sizeof agent->reason, format, args);
+  va_end(args);
+}
+
+static void on_told(uv_poll_t *handle, int status, int events) {
+  struct watch *watch = handle->data;
+  uint64_t times;
+  (void)status, (void)events;
+  if (read(watch->agent->told_fd, &times, sizeof times) < 0) return;
+  const int number = atomic_load(&watch->agent->signal);
+  char name[32];
+  signal_text(number, name);
+  for (uint64_t i = 0; i < times && i < 2; i++)
+    step(watch, (struct supervisor_event){.kind = SUPERVISOR_SIGNAL, .signal = number});
+  if (watch->agent->supervisor.outcome == SUPERVISOR_LEFT) because(watch->agent, "told to stop by %s", name);
+}
+
+static void on_closed_by_others(struct watch *watch) {
+  rdzv_agent *agent = watch->agent;
+  char *failure = exchange_failure(&agent->exchange);
+  if (!failure) {
+    log_line(
+        &agent->log, RDZV_LOG_WARNING,
+        "the rendezvous was closed by another node, without saying why: the workers go on, but cannot be restarted");
+    return;
+  }
+  failures_add_told(&agent->failures, failure);
+  free(failure);
+  because(agent, "another node has closed the rendezvous");
+  step(watch, (struct supervisor_event){.kind = SUPERVISOR_CLOSED});
+}
+
+static void on_members(struct watch *watch, const rdzv_change *change) {
+  rdzv_agent *agent = watch->agent;
+  const char *what = change->what & RDZV_CHANGE_DIED ? "died" : "left";
+  const bool waiting = change->what & RDZV_CHANGE_WAITING;
+  const struct supervisor_event event = {.kind = SUPERVISOR_MEMBERS,
+                                         .others_done = exchange_any_done(&agent->exchange)};
+  if (change->who[0])
+    because(agent, "%s %s", change->who, what);
+  else
+    because(agent, waiting ? "a node waits to come in" : "a member %s", what);
+  if (event.others_done)
+    log_line(&agent->log, RDZV_LOG_INFO, "%s; the workers go on, for those of others are done already", agent->reason);
+  step(watch, event);
+}
+
+static void look(struct watch *watch) {
+  rdzv_agent *agent = watch->agent;
+  rdzv_change change;
+  rdzv_error error;
+  const int result = rdzv_wait_event(agent->handler, 0, &change, &error);
+  if (result == RDZV_E_TIMEOUT || result == RDZV_E_CANCELED) return; /* told to stop: on_told hears of it */
+  if (result < 0) {                                                  /* there is no more to hear */
+    uv_poll_stop(&watch->changes);
+    uv_timer_stop(&watch->timer);
+  }
+  if (result == RDZV_E_INVALID) return; /* a round that was closed under us: told before */
+  if (result < 0) {
+    agent->error = error;
+    because(agent, "%s", error.message);
+    step(watch, (struct supervisor_event){.kind = SUPERVISOR_STORE_LOST});
+  } else if (change.what & RDZV_CHANGE_CLOSED) {
+    on_closed_by_others(watch);
+  } else if (change.what & RDZV_CHANGE_EVICTED) {
+    because(agent, "this node's place in the round is lost");
+    step(watch, (struct supervisor_event){.kind = SUPERVISOR_EVICTED});
+  } else {
+    on_members(watch, &change);
+  }
+}
+
+static void on_change(uv_poll_t *handle, int status, int events) {
+  (void)status, (void)events;
+  look(handle->data);
+}
+
+/* A store that says nothing makes no descriptor readable. */
+static void on_look(uv_timer_t *timer) { look(timer->data); }
+
+static void on_time(uv_timer_t *timer) {
+  ((struct watch *)timer->data)->late = true;
+  uv_stop(timer->loop);
+}
+
+/* ---- workers that end ----------------------------------------------------------------------------------------- */
+
+static void tell_failure(rdzv_agent *agent, const struct worker *worker) {
+  struct group one = {.workers = (struct worker *)worker, .count = 1};
+  struct failures failures = {0};
+  if (failures_collect(&failures, &one) && failures.count > 0) {
+    char *text = failure_write(&failures.list[0]);
+    if (text) exchange_tell_failure(&agent->exchange, text, NULL);
+    free(text);
+  }
+  failures_free(&failures);
+}
+
+static void on_worker_end(void *user, struct worker *worker) {
+  struct watch *watch = user;
+  rdzv_agent *agent = watch->agent;
+  char text[64];
+  end_text(worker->exit_code, worker->signal, text);
+  const rdzv_agent_state states[] = {[WORKER_SUCCEEDED] = RDZV_WORKER_SUCCEEDED,
+                                     [WORKER_FAILED] = RDZV_WORKER_FAILED,
+                                     [WORKER_STOPPED] = RDZV_WORKER_STOPPED};
+  agent_note(agent, states[worker->end], worker, "%s", text);
+  if (worker->end == WORKER_FAILED) {
+    if (agent->supervisor.request == SUPERVISOR_WATCH) { /* the first one */
+      tell_failure(agent, worker);
+      because(agent, "rank %" PRId64 " (pid %ld) failed: %s", worker->rank, (long)worker->pid, text);
+    }
+    step(watch, (struct supervisor_event){.kind = SUPERVISOR_WORKER_FAILED});
+  }
+  if (agent->group.running > 0) return;
+  if (agent->group.stopping)
+    uv_stop(&agent->loop);
+  else
+    step(watch, (struct supervisor_event){.kind = SUPERVISOR_WORKERS_DONE});
+}
+
+/* ---- running the loop ----------------------------------------------------------------------------------------- */
+
+static void on_closed(uv_handle_t *handle) { ((struct watch *)handle->data)->open--; }
+
+static void adopt(struct watch *watch, uv_handle_t *handle) {
+  handle->data = watch;
+  watch->open++;
+}
+
+static void watch_open(struct watch *watch, rdzv_agent *agent, bool changes) {
+  const int change_fd = changes ? rdzv_change_fd(agent->handler) : -1;
+  *watch = (struct watch){.agent = agent};
+  agent->group.user = watch;
+  uv_timer_init(&agent->loop, &watch->timer);
+  adopt(watch, (uv_handle_t *)&watch->timer);
+  if (uv_poll_init(&agent->loop, &watch->told, agent->told_fd) == 0) {
+    adopt(watch, (uv_handle_t *)&watch->told);
+    uv_poll_start(&watch->told, UV_READABLE, on_told);
+  }
+  if (change_fd >= 0 && uv_poll_init(&agent->loop, &watch->changes, change_fd) == 0) {
+    adopt(watch, (uv_handle_t *)&watch->changes);
+    uv_poll_start(&watch->changes, UV_READABLE, on_change);
+    watch->has_changes = true;
+  }
+}
+
+static void watch_close(struct watch *watch) {
+  uv_close((uv_handle_t *)&watch->timer, on_closed);
+  if (watch->told.data) uv_close((uv_handle_t *)&watch->told, on_closed);
+  if (watch->has_changes) uv_close((uv_handle_t *)&watch->changes, on_closed);
+  while (watch->open > 0) uv_run(&watch->agent->loop, UV_RUN_NOWAIT);
+  watch->agent->group.user = NULL;
+}
+
+/* Until the supervisor wants something else. */
+static void watch_workers(rdzv_agent *agent) {
+  struct watch watch;
+  agent_note(agent, RDZV_AGENT_RUNNING, NULL, "%zu worker%s", agent->group.running,
+             agent->group.running == 1 ? " runs" : "s run");
+  watch_open(&watch, agent, true);
+  if (watch.has_changes) uv_timer_start(&watch.timer, on_look, LOOK_MS, LOOK_MS);
+  while (!watch.changed) uv_run(&agent->loop, UV_RUN_DEFAULT);
+  group_sweep(&agent->group);
+  watch_close(&watch);
+}
+
+/* Until all workers have ended, or the time is over, or, where they have a choice, we are told to stop once more. */
+static void await_end(rdzv_agent *agent, int64_t timeout_ms, bool killed) {
+  struct watch watch;
+  watch_open(&watch, agent, false);
+  uv_timer_start(&watch.timer, on_time, (uint64_t)timeout_ms, 0);
+  while (agent->group.running > 0 && !watch.late && (killed || agent->supervisor.request != SUPERVISOR_KILL))
+    uv_run(&agent->loop, UV_RUN_DEFAULT);
+  watch_close(&watch);
+}
+
+/* ---- carrying out --------------------------------------------------------------------------------------------- */
+
+static void done(rdzv_agent *agent, enum supervisor_event_kind kind) {
+  supervisor_step(&agent->supervisor, &(struct supervisor_event){.kind = kind});
+}
+
+/* The workers, by the signal and then by force; and what is to be known of their ends. */
+static void stop_workers(rdzv_agent *agent, int number) {
+  size_t left;
+  if (agent->group.running > 0) {
+    agent_note(agent, RDZV_AGENT_STOPPING, NULL, "%s: %zu worker%s stopped", agent->reason, agent->group.running,
+               agent->group.running == 1 ? " is" : "s are");
+    group_signal(&agent->group, number);
+    if (number != SIGKILL) await_end(agent, agent->shutdown_timeout, false);
+  }
+  if (agent->group.running > 0) {
+    if (number != SIGKILL && agent->supervisor.request != SUPERVISOR_KILL)
+      log_line(&agent->log, RDZV_LOG_WARNING, "%zu workers have not ended: they are killed", agent->group.running);
+    group_signal(&agent->group, SIGKILL);
+    await_end(agent, KILL_MS, true);
+  }
+  group_end(&agent->group, &left);
+  if (left > 0) log_line(&agent->log, RDZV_LOG_ERROR, "%zu workers cannot be killed and are left behind", left);
+}
+
+static void collect(rdzv_agent *agent) {
+  struct failures told = agent->failures; /* by another agent, before */
+  agent->failures = (struct failures){0};
+  failures_collect(&agent->failures, &agent->group);
+  const bool asks = agent->round && !agent->has_left && agent->error.code == 0;
+  char *first = asks ? exchange_failure(&agent->exchange) : NULL;
+  failures_add_told(&agent->failures, first);
+  free(first);
+  if (agent->failures.count == 0) {
+    failures_free(&agent->failures);
+    agent->failures = told;
+  } else {
+    failures_free(&told);
+  }
+}
+
+static void carry_stop(rdzv_agent *agent) {
+  const bool kill = agent->supervisor.request == SUPERVISOR_KILL;
+  const int number = kill ? SIGKILL : agent->supervisor.signal ? agent->supervisor.signal : SIGTERM;
+  stop_workers(agent, number);
+  collect(agent);
+  group_free(&agent->group);
+  done(agent, SUPERVISOR_STOPPED);
+  if (agent->supervisor.request == SUPERVISOR_JOIN) round_end(agent);
+}
+
+/* Out of a round that we cannot be in. */
+static void leave(rdzv_agent *agent) {
+  rdzv_error error;
+  if (agent->has_left) return;
+  agent->has_left = true;
+  handler_set_farewell(agent->handler, LEAVE_MS);
+  if (rdzv_leave(agent->handler, &error) < 0) log_line(&agent->log, RDZV_LOG_WARNING, "%s", error.message);
+}
+
+/* What was under way was given up, for we are told to stop: the supervisor hears of it. */
+static void take_signal(rdzv_agent *agent) {
+  struct watch watch;
+  watch_open(&watch, agent, false);
+  while (!watch.changed) uv_run(&agent->loop, UV_RUN_ONCE);
+  watch_close(&watch);
+}
+
+static void carry_join(rdzv_agent *agent) {
+  rdzv_error error = {0};
+  const int result = round_begin(agent, &error);
+  if (result == 0) {
+    done(agent, SUPERVISOR_STARTED);
+    return;
+  }
+  if (agent->group.count > 0) { /* some could not be started */
+    because(agent, "%s", error.message);
+    stop_workers(agent, SIGKILL);
+    group_free(&agent->group);
+  }
+  if (result < 0) leave(agent);
+  round_end(agent);
+  if (result == RDZV_E_CANCELED && cancel_raised(&agent->stop)) {
+    take_signal(agent);
+    return;
+  }
+  if (result < 0) {
+    agent->error = error;
+    because(agent, "%s", error.message);
+  }
+  done(agent, result < 0 ? SUPERVISOR_JOIN_FAILED : SUPERVISOR_ROUND_OVER);
+}
+
+/* While others' workers run: has one of them failed, so that the job is over? `until` is when the others are not waited
+ * for any longer, which is soon where the rendezvous was closed without a word. */
+static bool hears_of_failure(rdzv_agent *agent, deadline *until) {
+  rdzv_change change;
+  const bool heard = rdzv_wait_event(agent->handler, 0, &change, NULL) == 0;
+  const deadline soon = deadline_after(CLOSED_MS);
+  if (!heard || !(change.what & RDZV_CHANGE_CLOSED)) return false;
+  if (soon < *until) *until = soon;
+  char *failure = exchange_failure(&agent->exchange);
+  if (!failure) return false;
+  failures_add_told(&agent->failures, failure);
+  free(failure);
+  because(agent, "the workers of this node were done, but another node has closed the rendezvous");
+  done(agent, SUPERVISOR_CLOSED);
+  return true;
+}
+
+/* 0 also where the others are not waited for any longer. 1: there is something else to do. */
+static int await_others(rdzv_agent *agent) {
+  deadline until = deadline_after(agent->exit_barrier_timeout);
+  rdzv_error error = {0};
+  agent->exchange.timeout_ms = agent->exit_barrier_timeout;
+  int result = exchange_tell_exit(&agent->exchange, &error);
+  while (result == 0 || result == RDZV_E_CANCELED) {
+    result = exchange_await_exit(&agent->exchange, until, &error);
+    if (result == 0) return 0;
+    if (result == RDZV_E_CANCELED && cancel_raised(&agent->stop)) {
+      take_signal(agent);
+      return 1;
+    }
+    if (result == RDZV_E_CANCELED && hears_of_failure(agent, &until)) return 1;
+    if (result == RDZV_E_CANCELED && deadline_left(until) == 0) break;
+  }
+  log_line(&agent->log, RDZV_LOG_WARNING, "%s", error.message);
+  because(agent, "the workers of this node are done, those of others were not waited for any longer");
+  return 0;
+}
+
+static void carry_barrier(rdzv_agent *agent) {
+  size_t left;
+  group_end(&agent->group, &left);
+  group_free(&agent->group);
+  agent_note(agent, RDZV_AGENT_BARRIER, NULL, "the workers of this node are done, waiting for the others'");
+  because(agent, "all workers are done");
+  if (agent->round->world_size > 1 && await_others(agent) != 0) return;
+  done(agent, SUPERVISOR_DONE);
+}
+
+static void carry_leave(rdzv_agent *agent) {
+  leave(agent);
+  done(agent, SUPERVISOR_DONE);
+}
+
+/* After success one closes for all; after a failure, whoever has it. */
+static void carry_close(rdzv_agent *agent) {
+  rdzv_error error;
+  const bool failed = agent->supervisor.outcome == SUPERVISOR_FAILED;
+  handler_set_farewell(agent->handler, CLOSE_MS);
+  const bool closes = failed || agent->round->rank == 0;
+  const int closed = closes ? rdzv_set_closed(agent->handler, failed ? agent->reason : "the job is done", &error) : 0;
+  if (closed < 0) log_line(&agent->log, RDZV_LOG_WARNING, "%s", error.message);
+  round_end(agent);
+  handler_set_linger(agent->handler, LINGER_MS);
+  if (closed == 0 && rdzv_leave(agent->handler, &error) < 0) log_line(&agent->log, RDZV_LOG_DEBUG, "%s", error.message);
+  done(agent, SUPERVISOR_DONE);
+}
+
+static void carry_out(rdzv_agent *agent) {
+  switch (agent->supervisor.request) {
+    case SUPERVISOR_JOIN: carry_join(agent); break;
+    case SUPERVISOR_WATCH: watch_workers(agent); break;
+    case SUPERVISOR_STOP:
+    case SUPERVISOR_KILL: carry_stop(agent); break;
+    case SUPERVISOR_BARRIER: carry_barrier(agent); break;
+    case SUPERVISOR_LEAVE: carry_leave(agent); break;
+    case SUPERVISOR_CLOSE: carry_close(agent); break;
+    case SUPERVISOR_END: break;
+  }
+}
+
+/* ---- how it went ---------------------------------------------------------------------------------------------- */
+
+struct result {
+  rdzv_agent_result base; /* first */
+  struct failures failures;
+  char *reason, *log_dir;
+};
+
+static rdzv_agent_state state_of(const rdzv_agent *agent) {
+  switch (agent->supervisor.outcome) {
+    case SUPERVISOR_SUCCEEDED: return RDZV_AGENT_SUCCEEDED;
+    case SUPERVISOR_LEFT: return RDZV_AGENT_LEFT;
+    default: return RDZV_AGENT_FAILED;
+  }
+}
+
+static int exit_code_of(const rdzv_agent *agent) {
+  if (agent->supervisor.outcome == SUPERVISOR_SUCCEEDED) return 0;
+  if (agent->supervisor.outcome == SUPERVISOR_LEFT) return 128 + agent->supervisor.signal;
+  const int code = agent->failures.count > 0 ? agent->failures.list[0].exit_code & 255 : 0;
+  return code ? code : 1;
+}
+
+static int make_result(rdzv_agent *agent, rdzv_agent_result **out, rdzv_error *error) {
+  struct result *result = calloc(1, sizeof *result);
+  if (!result) return error_no_memory(error);
+  const bool succeeded = agent->supervisor.outcome == SUPERVISOR_SUCCEEDED;
+  result->reason = strdup(agent->reason);
+  result->log_dir = strdup(agent->log_dir.run);
+  result->base.exit_code = exit_code_of(agent);
+  if (!succeeded) {
+    result->failures = agent->failures;
+    agent->failures = (struct failures){0};
+  }
+  result->base.state = state_of(agent);
+  result->base.restarts = agent->supervisor.restarts;
+  result->base.reason = result->reason;
+  result->base.failures = result->failures.list;
+  result->base.failure_count = result->failures.count;
+  result->base.log_dir = result->log_dir;
+  *out = &result->base;
+  if (result->reason && result->log_dir) return 0;
+  rdzv_agent_result_free(*out);
+  return error_no_memory(error);
+}
+
+void rdzv_agent_result_free(rdzv_agent_result *base) {
+  struct result *result = (struct result *)base;
+  if (!result) return;
+  failures_free(&result->failures);
+  free(result->reason);
+  free(result->log_dir);
+  free(result);
+}
+
+int rdzv_agent_run(rdzv_agent *agent, rdzv_agent_result **out, rdzv_error *error) {
+  agent->group.on_end = on_worker_end;
+  while (agent->supervisor.request != SUPERVISOR_END) carry_out(agent);
+  if (agent->supervisor.outcome == SUPERVISOR_LEFT) leave(agent); /* where there was no time for it before */
+  round_end(agent);
+  agent_note(agent, state_of(agent), NULL, "%s", agent->reason);
+  if (state_of(agent) != RDZV_AGENT_FAILED || agent->failures.count == 0) log_dir_remove(&agent->log_dir);
+  if (agent->supervisor.outcome == SUPERVISOR_NOT_JOINED) {
+    if (agent->failures.count > 0)
+      log_line(&agent->log, RDZV_LOG_ERROR, "what went before: rank %" PRId64 " on %s failed: %s%s%s",
+               agent->failures.list[0].rank, agent->failures.list[0].host, agent->failures.list[0].message,
+               agent->log_dir.run[0] ? "; files of this run: " : "", agent->log_dir.run);
+    if (error) *error = agent->error;
+    return agent->error.code;
+  }
+  return make_result(agent, out, error);
+}

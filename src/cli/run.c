@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "cli/run.h"
+#include "cli/signals.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+static const char *const me = "rdzv run";
+
+struct settings {
+  const char *nnodes, *nproc, *role;
+  const char *backend, *endpoint, *run_id, *conf, *local_addr;
+  const char *master_addr;
+  int64_t master_port, node_rank, max_restarts, shutdown_ms, barrier_ms;
+  const char *log_dir, *redirects, *tee, *filter, *signals, *event_log;
+  const char *monitor_interval, *start_method, *logs_specs, *event_log_handler;
+  bool standalone, json_log;
+  int log_level;
+  struct program_flags program;
+};
+
+/* ---- the command line ----------------------------------------------------------------------------------------- */
+
+static int parse(int argc, char **argv, struct settings *to) {
+  const struct option options[] = {
+      {"nodes and workers", OPTION_GROUP, NULL, NULL, NULL},
+      {"nnodes", OPTION_TEXT, &to->nnodes, "MIN[:MAX]", "how many nodes make a round (1)"},
+      {"nproc-per-node", OPTION_TEXT, &to->nproc, "N|auto|cpu|gpu", "workers on this node (1)"},
+      {"role", OPTION_TEXT, &to->role, "NAME", "what the workers of this node are (default)"},
+      {"max-restarts", OPTION_NUMBER, &to->max_restarts, "N", "how often failed workers are started again (0)"},
+
+      {"the rendezvous", OPTION_GROUP, NULL, NULL, NULL},
+      {"standalone", OPTION_FLAG, &to->standalone, NULL, "this node alone, with a store of its own"},
+      {"rdzv-backend", OPTION_TEXT, &to->backend, "NAME", "c10d, etcd, etcd-v2 or static; see below"},
+      {"rdzv-endpoint", OPTION_TEXT, &to->endpoint, "HOST:PORT", "where the store is"},
+      {"rdzv-id", OPTION_TEXT, &to->run_id, "ID", "the job's name, the same on all nodes (none)"},
+      {"rdzv-conf", OPTION_TEXT, &to->conf, "K=V,...", "options of the rendezvous; see rdzv-join(1)"},
+      {"local-addr", OPTION_TEXT, &to->local_addr, "ADDR", "what the others know and reach this node by"},
+      {"node-rank", OPTION_NUMBER, &to->node_rank, "N", "rank of this node, for backend static (0)"},
+      {"master-addr", OPTION_TEXT, &to->master_addr, "ADDR", "of node rank 0, for backend static (127.0.0.1)"},
+      {"master-port", OPTION_NUMBER, &to->master_port, "PORT", "the same (29500)"},
+
+      {"the program", OPTION_GROUP, NULL, NULL, NULL},
+      {"module", OPTION_FLAG, &to->program.module, NULL, "PROGRAM is a module of Python's"},
+      {"no-python", OPTION_FLAG, &to->program.no_python, NULL, "PROGRAM is executed, whatever it looks like"},
+      {"run-path", OPTION_FLAG, &to->program.run_path, NULL, "PROGRAM is a script of Python's, whatever it looks like"},
+
+      {"stopping", OPTION_GROUP, NULL, NULL, NULL},
+      {"signals-to-handle", OPTION_TEXT, &to->signals, "NAME,...",
+       "signals that make this node leave (SIGTERM,SIGINT,SIGHUP,SIGQUIT)"},
+      {"shutdown-timeout", OPTION_SECONDS, &to->shutdown_ms, "SECONDS", "from the signal to SIGKILL (30)"},
+      {"exit-barrier-timeout", OPTION_SECONDS, &to->barrier_ms, "SECONDS",
+       "for the other nodes' workers to finish (300)"},
+
+      {"output", OPTION_GROUP, NULL, NULL, NULL},
+      {"log-dir", OPTION_TEXT, &to->log_dir, "DIR", "where a folder for this run's files is made"},
+      {"redirects", OPTION_TEXT, &to->redirects, "WHAT",
+       "workers' output to files: 1 stdout, 2 stderr, 3 both, or RANK:WHAT,..."},
+      {"tee", OPTION_TEXT, &to->tee, "WHAT", "the same, and shown, with a prefix"},
+      {"local-ranks-filter", OPTION_TEXT, &to->filter, "RANK,...", "whose output is shown (all)"},
+      {"event-log", OPTION_TEXT, &to->event_log, "PATH", "append what happens to PATH, one JSON object a line"},
+      {"json-log", OPTION_FLAG, &to->json_log, NULL, "log lines are JSON objects"},
+      {"log-level", OPTION_CHOICE, &to->log_level, "off|error|warning|info|debug", "what to log to stderr (info)"},
+
+      {"of torchrun, and without effect", OPTION_GROUP, NULL, NULL, NULL},
+      {"monitor-interval", OPTION_TEXT, &to->monitor_interval, "SECONDS", "nothing is polled"},
+      {"start-method", OPTION_TEXT, &to->start_method, "NAME", "workers are always executed"},
+      {"logs-specs", OPTION_TEXT, &to->logs_specs, "NAME", "there are no plug-ins for logs"},
+      {"event-log-handler", OPTION_TEXT, &to->event_log_handler, "NAME", "see --event-log"},
+      {0}};
+  const struct command command = {
+      .name = me,
+      .synopsis = "PROGRAM [ARG...]",
+      .summary =
+          "Starts PROGRAM as the workers of this node in a distributed job, and watches over them. A drop-in for\n"
+          "torchrun: nodes of both can be in one job.",
+      .options = options,
+      .more =
+          "Every option of torchrun's is also taken from the environment, as PET_NNODES, PET_MAX_RESTARTS and so on.\n"
+          "\n"
+          "PROGRAM is run by Python (PYTHON_EXEC, or python3) if its name ends in .py or it is a file that cannot be\n"
+          "executed. \"${local_rank}\" in its arguments is replaced. If no backend is named, it is c10d with\n"
+          "--rdzv-endpoint or a range of nodes, else static, with --master-addr and --master-port.\n"
+          "\n"
+          "It exits with 0 after success, with the code of the worker that failed first (128+n: ended by signal n),\n"
+          "or as 'man rdzv' says.\n",
+  };
+  const struct option_extras extras = {.letters = "m=module,r=redirects,t=tee", .environment = "PET_"};
+  return options_parse_with(&command, &extras, argc, argv);
+}
+
+/* ---- the rendezvous ------------------------------------------------------------------------------------------- */
+
+/* "2" or "1:4". */
+static bool parse_nnodes(const char *text, int64_t *min, int64_t *max) {
+  char *end;
+  errno = 0;
+  *min = *max = strtoll(text, &end, 10);
+  if (end == text || errno) return false;
+  if (*end == ':') {
+    const char *rest = end + 1;
+    *max = strtoll(rest, &end, 10);
+    if (end == rest || errno) return false;
+  }
+  return *end == '\0' && *min >= 1 && *max >= *min;
+}
+
+static const char *backend_of(const struct settings *settings, const rdzv_params *params) {
+  if (settings->backend) return settings->backend;
+  return settings->endpoint || params->max_nodes > params->min_nodes ? "c10d" : "static";
+}
+
+/* What the static rendezvous has in flags of its own. To be freed are *conf and *endpoint. */
+static bool fill_static(const struct settings *settings, rdzv_params *params, char **conf, char **endpoint) {
+  if (strcmp(params->backend, "static") != 0) return true;
+  if (asprintf(conf, "%s%srank=%lld", settings->conf, *settings->conf ? "," : "", (long long)settings->node_rank) < 0)
+    return false;
+  params->conf = *conf;
+  if (settings->endpoint) return true;
+  const bool v6 = strchr(settings->master_addr, ':') && settings->master_addr[0] != '[';
+  if (asprintf(endpoint, v6 ? "[%s]:%lld" : "%s:%lld", settings->master_addr, (long long)settings->master_port) < 0)
+    return false;
+  params->endpoint = *endpoint;
+  return true;
+}
+
+static int fill_params(const struct settings *settings, rdzv_params *params, char **conf, char **endpoint) {
+  if (!parse_nnodes(settings->nnodes, &params->min_nodes, &params->max_nodes)) {
+    complain(me, "--nnodes: invalid value '%s': it takes MIN or MIN:MAX", settings->nnodes);
+    return EXIT_USAGE;
+  }
+  params->backend = backend_of(settings, params);
+  params->endpoint = settings->endpoint;
+  params->run_id = settings->run_id;
+  params->conf = settings->conf;
+  params->local_addr = settings->local_addr;
+  if (fill_static(settings, params, conf, endpoint)) return EXIT_YES;
+  complain(me, "out of memory");
+  return EXIT_IO;
+}
+
+static void say(const rdzv_log *log, rdzv_log_level level, const char *flag, const char *why) {
+  char text[256];
+  snprintf(text, sizeof text, "%s has no effect: %s", flag, why);
+  if (log->level >= level) log->write(log->user, level, text);
+}
+
+/* What was said in vain. */
+static void say_without_effect(const struct settings *settings, const rdzv_params *params, const rdzv_log *log) {
+  const struct {
+    const char *value, *flag, *why;
+  } flags[] = {
+      {settings->monitor_interval, "--monitor-interval", "workers and members are heard of when something happens"},
+      {settings->start_method, "--start-method", "workers are always executed"},
+      {settings->logs_specs, "--logs-specs", "there are no plug-ins for logs"},
+      {settings->event_log_handler, "--event-log-handler", "--event-log PATH writes events"}};
+  for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++)
+    if (flags[i].value) say(log, RDZV_LOG_INFO, flags[i].flag, flags[i].why);
+  if (strcmp(params->backend, "static") != 0 && settings->node_rank > 0)
+    say(log, RDZV_LOG_WARNING, "--node-rank", "this backend gives ranks itself");
+}
+
+/* ---- signals -------------------------------------------------------------------------------------------------- */
+
+static int signal_number(const char *name, size_t len) {
+  for (int number = 1; number < NSIG; number++) {
+    const char *abbreviation = sigabbrev_np(number);
+    if (!abbreviation) continue;
+    const size_t skip = len > 3 && strncmp(name, "SIG", 3) == 0 ? 3 : 0;
+    if (strlen(abbreviation) == len - skip && strncmp(name + skip, abbreviation, len - skip) == 0) return number;
+  }
+  return -1;
+}
+
+static int parse_signals(const char *text, sigset_t *out) {
+  sigemptyset(out);
+  for (const char *at = text; *at;) {
+    const size_t len = strcspn(at, ",");
+    const int number = signal_number(at, len);
+    if (number < 0 || number == SIGKILL || number == SIGSTOP) {
+      complain(me, "--signals-to-handle: '%.*s' is no signal that can be handled", (int)len, at);
+      return EXIT_USAGE;
+    }
+    sigaddset(out, number);
+    at += len + (at[len] == ',');
+  }
+  return EXIT_YES;
+}
+
+/* Signals go to the agent, and to `canceled` while it is not open yet. */
+static struct {
+  pthread_mutex_t lock;
+  rdzv_agent *agent;
+  int caught;   /* before there was one */
+  int canceled; /* an event descriptor */
+  bool over;    /* all is done but the farewell */
+} told = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void on_signal(void *unused, int number, bool by_terminal) {
+  const uint64_t one = 1;
+  (void)unused, (void)by_terminal; /* a terminal's does not reach the workers, which are in sessions of their own */
+  pthread_mutex_lock(&told.lock);
+  const bool over = told.over;
+  if (told.agent)
+    rdzv_agent_stop(told.agent, number);
+  else if (!told.caught && !over)
+    told.caught = number;
+  if (!told.agent && write(told.canceled, &one, sizeof one) < 0) { /* it is up already */
+  }
+  pthread_mutex_unlock(&told.lock);
+  if (over) signals_default(number);
+}
+
+/* From here on they go there; what came before, too. */
+static void tell(rdzv_agent *agent) {
+  pthread_mutex_lock(&told.lock);
+  told.agent = agent;
+  told.over = !agent;
+  if (agent && told.caught) rdzv_agent_stop(agent, told.caught);
+  pthread_mutex_unlock(&told.lock);
+}
+
+static int caught(void) {
+  pthread_mutex_lock(&told.lock);
+  const int number = told.caught;
+  pthread_mutex_unlock(&told.lock);
+  return number;
+}
+
+/* ---- running -------------------------------------------------------------------------------------------------- */
+
+static int failed(int result, const rdzv_error *error) {
+  complain(me, "%s", error->message);
+  return result == RDZV_E_GRACEFUL_EXIT ? EXIT_YES : exit_code_of(result);
+}
+
+static int run(rdzv_agent *agent, bool json) {
+  rdzv_agent_result *result;
+  rdzv_error error;
+  const int code = rdzv_agent_run(agent, &result, &error);
+  if (code < 0) return failed(code, &error);
+  const int exit_code = result->exit_code;
+  json ? print_report_json(result) : print_report(result);
+  rdzv_agent_result_free(result);
+  return exit_code;
+}
+
+static int open_and_run(const struct settings *settings, rdzv_agent_options *options, struct run_log *log) {
+  sigset_t signals;
+  rdzv_agent *agent;
+  rdzv_error error;
+  int code = parse_signals(settings->signals, &signals);
+  if (code != EXIT_YES) return code;
+  told.canceled = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (told.canceled < 0 || !signals_begin_set(me, &signals, on_signal, NULL)) return EXIT_IO;
+  options->rendezvous.cancel_fd = told.canceled;
+  const int result = rdzv_agent_open(options, &agent, &error);
+  if (result == RDZV_E_CANCELED && caught()) return 128 + caught();
+  if (result < 0) {
+    complain(me, "%s", error.message);
+    return result == RDZV_E_TIMEOUT ? EXIT_CONNECT : exit_code_of(result);
+  }
+  log->agent = agent;
+  tell(agent);
+  code = run(agent, log->json);
+  tell(NULL);
+  rdzv_agent_close(agent);
+  signals_end();
+  return code;
+}
+
+static int launch(const struct settings *settings, char **words) {
+  struct run_log log = {.command = me, .event_fd = -1, .json = settings->json_log};
+  rdzv_agent_options options = {.size = sizeof options,
+                                .rendezvous = {.size = sizeof(rdzv_params)},
+                                .standalone = settings->standalone,
+                                .nproc_per_node = settings->nproc,
+                                .role = settings->role,
+                                .max_restarts = settings->max_restarts,
+                                .log_dir = settings->log_dir,
+                                .redirects = settings->redirects,
+                                .tee = settings->tee,
+                                .local_ranks_filter = settings->filter,
+                                .line_prefix = getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"),
+                                .shutdown_timeout_ms = settings->shutdown_ms > 0 ? settings->shutdown_ms : 1,
+                                .exit_barrier_timeout_ms = settings->barrier_ms > 0 ? settings->barrier_ms : 1,
+                                .on_event = run_log_agent_event,
+                                .event_user = &log,
+                                .log = run_log_lines(&log, settings->log_level)};
+  char *conf = NULL, *endpoint = NULL;
+  int code = fill_params(settings, &options.rendezvous, &conf, &endpoint);
+  const char **argv = code == EXIT_YES ? program_words(me, &settings->program, words) : NULL;
+  if (code == EXIT_YES && !argv) code = EXIT_USAGE;
+  if (code == EXIT_YES) code = run_log_open_events(&log, settings->event_log);
+  if (code == EXIT_YES) {
+    say_without_effect(settings, &options.rendezvous, &options.log);
+    options.argv = argv;
+    options.rendezvous.log = options.log;
+    if (options.rendezvous.log.level == RDZV_LOG_INFO) options.rendezvous.log.level = RDZV_LOG_WARNING;
+    if (settings->event_log) {
+      options.rendezvous.on_event = run_log_event;
+      options.rendezvous.event_user = &log;
+    }
+    code = open_and_run(settings, &options, &log);
+  }
+  run_log_close(&log);
+  free(argv);
+  free(conf);
+  free(endpoint);
+  return code;
+}
+
+int cmd_run(int argc, char **argv) {
+  struct settings settings = {.nnodes = "1",
+                              .run_id = "none",
+                              .conf = "",
+                              .master_addr = "127.0.0.1",
+                              .master_port = 29500,
+                              .shutdown_ms = 30000,
+                              .barrier_ms = 300000,
+                              .signals = "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
+                              .log_level = RDZV_LOG_INFO};
+  signal(SIGCHLD, SIG_DFL); /* if it were ignored, we would not learn how workers end */
+  signal(SIGPIPE, SIG_IGN); /* a reader of our output that goes does not end the job */
+  const int rest = parse(argc, argv, &settings);
+  if (rest < 0) return rest == -2 ? EXIT_YES : EXIT_USAGE;
+  return launch(&settings, argv + rest);
+}

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The command line of `rdzv run`: spellings, variables, what program is run and how, and what is refused."""
+import os
+import subprocess
+
+import rdzvtest
+import run_nodes
+from run_nodes import IO, USAGE, YES
+
+# Every flag that torchrun takes, with a value that does no harm to one node.
+FLAGS = {
+    "nnodes": "1", "nproc-per-node": "1", "rdzv-backend": "c10d", "rdzv-endpoint": "", "rdzv-id": "",
+    "rdzv-conf": "join_timeout=60", "standalone": None, "max-restarts": "0", "monitor-interval": "5",
+    "start-method": "fork", "role": "r", "no-python": None, "log-dir": "logs", "redirects": "0", "tee": "0",
+    "local-ranks-filter": "0", "node-rank": "0", "master-addr": "127.0.0.1", "master-port": "29500",
+    "local-addr": "127.0.0.1", "logs-specs": "default", "event-log-handler": "null", "signals-to-handle": "SIGTERM",
+}
+
+
+class Case(run_nodes.Run):
+    def run_words(self, *words, env=None, code=YES, **options):
+        """`rdzv run` with these words; gives what it wrote, and its end must be that."""
+        done = self.rdzv("run", *words, env=self.environment(**(env or {})), stdin=subprocess.DEVNULL,
+                         cwd=self.folder, **options)
+        self.assertEqual(done.returncode, code, done.stderr)
+        return done
+
+    def file(self, name, text, mode=0o644):
+        path = self.path(name)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(path, mode)
+        return path
+
+
+class Spelling(Case):
+    def words_of(self, name, dash, glued):
+        chosen = {"rdzv-endpoint": self.server.endpoint, "rdzv-id": f"{dash}{glued}"}
+        value = chosen.get(name, FLAGS[name])
+        flag = "--" + name.replace("-", dash)
+        if value is None:
+            return [flag]
+        return [f"{flag}={value}"] if glued else [flag, value]
+
+    def test_each_flag_with_both_spellings(self):
+        self.serve_store()
+        for dash, glued in (("-", False), ("_", False), ("-", True), ("_", True)):
+            words = [word for name in FLAGS if name != "standalone" for word in self.words_of(name, dash, glued)]
+            self.run_words(*words, "true")
+
+    def test_letters(self):
+        for words in (["-r", "1", "-t", "2"], ["-r1", "-t2"], ["-r", "0:1", "-t0:2"]):
+            with self.subTest(words):
+                done = self.run_words("--standalone", "--log-level", "off", *words, "sh", "-c", "echo o; echo err >&2")
+                self.assertEqual((done.stdout, done.stderr), ("", "[default0]:err\n"))
+
+    def test_flags_behind_the_program_are_its_own(self):
+        done = self.run_words("--standalone", "--log-level=off", "echo", "--nnodes", "-m", "--", "--help")
+        self.assertEqual(done.stdout, "--nnodes -m -- --help\n")
+
+    def test_two_dashes_end_our_own(self):
+        done = self.run_words("--standalone", "--log-level=off", "--", "echo", "--", "x")
+        self.assertEqual(done.stdout, "-- x\n")
+
+    def test_the_last_of_two_counts(self):
+        done = self.run_words("--standalone", "--log-level=off", "--role", "a", "--role=b", "--no-python", "sh", "-c",
+                              "echo $ROLE_NAME")
+        self.assertEqual(done.stdout, "b\n")
+
+    def test_the_help_names_every_flag(self):
+        text = self.run_words("--help").stdout
+        for name in [*FLAGS, "module", "run-path", "shutdown-timeout", "exit-barrier-timeout", "event-log", "json-log"]:
+            self.assertRegex(text, rf"(?m)^  (-\w, )?--{name}\b")
+        for group in ("nodes and workers", "the rendezvous", "the program", "stopping", "output"):
+            self.assertIn(f"\n{group}:\n", text)
+
+
+class Variables(Case):
+    def test_pet_variables_are_defaults(self):
+        env = {"PET_STANDALONE": "1", "PET_NPROC_PER_NODE": "2", "PET_ROLE": "r", "PET_MAX_RESTARTS": "4",
+               "PET_LOG_LEVEL": "off"}
+        done = self.run_words("sh", "-c", "echo $WORLD_SIZE $ROLE_NAME $TORCHELASTIC_MAX_RESTARTS", env=env)
+        self.assertEqual(done.stdout, "2 r 4\n" * 2)
+
+    def test_flags_go_before_them(self):
+        env = {"PET_NPROC_PER_NODE": "2", "PET_ROLE": "r"}
+        done = self.run_words("--standalone", "--nproc-per-node=1", "sh", "-c", "echo $WORLD_SIZE $ROLE_NAME", env=env)
+        self.assertEqual(done.stdout, "1 r\n")
+
+    def test_a_flag_is_off_by_zero(self):
+        self.file("x.py", "print('by Python')\n")
+        for value, expected, code in (("0", "by Python\n", YES), ("1", "", IO)):
+            done = self.run_words("--standalone", "x.py", env={"PET_NO_PYTHON": value}, code=code)
+            self.assertEqual(done.stdout, expected)
+
+    def test_a_wrong_one_is_named(self):
+        done = self.run_words("--standalone", "true", env={"PET_MAX_RESTARTS": "many"}, code=USAGE)
+        self.assertIn("PET_MAX_RESTARTS: invalid value 'many'", done.stderr)
+
+
+class Program(Case):
+    """What runs PROGRAM: Python, or nobody."""
+
+    def show(self, *words, **options):
+        return self.run_words("--standalone", "--log-level", "off", *words, **options).stdout
+
+    def test_a_script_of_pythons_by_its_name(self):
+        self.file("x.py", "import sys; print(sys.argv, sys.stdout.write_through)\n")
+        self.assertEqual(self.show("x.py", "a", "b c"), "['x.py', 'a', 'b c'] True\n")  # -u
+
+    def test_one_that_can_be_executed_is_still_pythons(self):
+        self.file("x.py", "#!/bin/sh\nprint('by Python')\n", 0o755)
+        self.assertEqual(self.show("x.py"), "by Python\n")
+
+    def test_a_file_that_cannot_be_executed_is_pythons(self):
+        self.file("train", "print('by Python')\n")
+        self.assertEqual(self.show("train"), "by Python\n")
+
+    def test_a_program_is_executed_by_itself(self):
+        self.assertEqual(self.show("echo", "found in PATH"), "found in PATH\n")
+        self.assertEqual(self.show("/bin/echo", "by its path"), "by its path\n")
+        self.file("here", "#!/bin/sh\necho here\n", 0o755)
+        self.assertEqual(self.show("./here"), "here\n")
+
+    def test_no_python_executes_whatever_it_is(self):
+        self.file("x.py", "#!/bin/sh\necho by its first line\n", 0o755)
+        self.assertEqual(self.show("--no-python", "./x.py"), "by its first line\n")
+
+    def test_a_module(self):
+        self.file("a_module.py", "import sys; print(__name__, sys.argv[1:])\n")
+        env = {"PYTHONPATH": self.folder}
+        for flag in ("-m", "--module"):
+            self.assertEqual(self.show(flag, "a_module", "--x", env=env), "__main__ ['--x']\n")
+
+    def test_run_path_runs_any_file_by_python(self):
+        self.file("tool", "#!/bin/sh\nimport sys; print('by Python', sys.argv[1:])\n", 0o755)
+        self.assertEqual(self.show("--run-path", "tool", "x"), "by Python ['x']\n")
+
+    def test_which_python(self):
+        self.file("x.py", "")
+        self.file("my python", "#!/bin/sh\necho \"$@\"\n", 0o755)
+        self.assertEqual(self.show("x.py", "y", env={"PYTHON_EXEC": self.path("my python")}), "-u x.py y\n")
+        done = self.run_words("--standalone", "x.py", env={"PYTHON_EXEC": "no-such-python"}, code=IO)
+        self.assertIn("cannot start 'no-such-python': exec: No such file", done.stderr)
+
+    def test_the_local_rank_in_its_arguments(self):
+        text = self.show("--nproc-per-node", "2", "echo", "rank=${local_rank}", "${local_rank}${local_rank}")
+        self.assertEqual(sorted(text.splitlines()), ["rank=0 00", "rank=1 11"])
+
+    def test_arguments_may_be_anything(self):
+        words = ["", " ", "*", "a\nb", "é", "$HOME", "%s%n", "\\"]
+        self.assertEqual(self.show("printf", "<%s>", *words), "".join(f"<{word}>" for word in words))
+
+    def test_a_worker_for_each_processor(self):
+        for value in ("cpu", "auto"):
+            text = self.show("--nproc-per-node", value, "echo", "x", env={"CUDA_VISIBLE_DEVICES": ""})
+            self.assertEqual(text, "x\n" * os.sysconf("SC_NPROCESSORS_ONLN"))
+
+
+class Refused(Case):
+    def refuse(self, *words, says, env=None, code=USAGE):
+        with self.subTest(words):
+            done = self.run_words(*words, env=env, code=code)
+            self.assertIn(says, done.stderr)
+            self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+            self.assertTrue(done.stderr.startswith("rdzv run: "), done.stderr)
+            self.assertEqual(done.stdout, "")
+
+    def test_without_a_program(self):
+        self.refuse("--standalone", says="there is no program to run")
+        self.refuse(says="there is no program to run")
+        self.refuse("--", says="there is no program to run")
+
+    def test_what_is_no_flag(self):
+        self.refuse("--no-such", "true", says="--no-such: there is no such option")
+        self.refuse("-x", "true", says="-x: there is no such option")
+        self.refuse("--nnodes", says="--nnodes: its value is missing")
+        self.refuse("--standalone=1", "true", says="takes no value")
+
+    def test_numbers(self):
+        for value in ("0", "-1", "2:1", "1:", ":2", "1:2:3", "x", "1.5", "", "99999999999999999999", "1 "):
+            self.refuse("--nnodes", value, "true", says=f"--nnodes: invalid value '{value}'")
+        for value in ("x", "", "1.5", "99999999999999999999"):
+            self.refuse("--max-restarts", value, "true", says=f"--max-restarts: invalid value '{value}'")
+        self.refuse("--standalone", "--max-restarts", "-1", "true", says="max_restarts")
+        for value in ("0", "-2", "many", "gpus", "4097"):
+            self.refuse("--standalone", "--nproc-per-node", value, "true", says=f"'nproc_per_node' is '{value}'")
+        for flag in ("--shutdown-timeout", "--exit-barrier-timeout"):
+            for value in ("-1", "x", "inf", "nan", "1e30"):
+                self.refuse(flag, value, "true", says=f"{flag}: invalid value '{value}'")
+
+    def test_gpus_where_there_are_none(self):
+        self.refuse("--standalone", "--nproc-per-node", "gpu", "true", says="no GPU",
+                    env={"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""})
+
+    def test_streams_and_signals(self):
+        self.refuse("--standalone", "--redirects", "4", "true", says="'redirects' is '4'")
+        self.refuse("--standalone", "-t", "0:x", "true", says="'tee' is '0:x'")
+        self.refuse("--standalone", "--local-ranks-filter", "a", "true", says="'local_ranks_filter' is 'a'")
+        for name in ("SIGKILL", "SIGSTOP", "NOSUCH", "SIG", "9", "SIGTERM,,SIGINT"):
+            self.refuse("--standalone", "--signals-to-handle", name, "true", says="is no signal that can be handled")
+        self.refuse("--log-level", "loud", "true", says="--log-level: invalid value 'loud'")
+
+    def test_the_rendezvous(self):
+        self.refuse("--rdzv-backend", "no-such", "--rdzv-endpoint", "localhost", "true", says="no-such")
+        self.refuse("--rdzv-endpoint", "localhost:99999", "true", says="99999")
+        self.refuse("--rdzv-endpoint", "localhost", "--rdzv-conf", "join_timeout", "true", says="join_timeout")
+        self.refuse("--rdzv-endpoint", "localhost", "--rdzv-conf", "join_timeout=x", "true", says="join_timeout")
+        self.refuse("--log-level", "off", "--nnodes", "2", "--node-rank", "2", "true", says="'rank' is '2'")
+        self.refuse("--nnodes", "2", "--master-port", "70000", "true", says="70000")
+
+    def test_a_module_cannot_be_executed(self):
+        self.refuse("--standalone", "-m", "--no-python", "x", says="exclude each other")
+
+    def test_a_role_that_is_too_long(self):
+        self.refuse("--standalone", "--role", "r" * 64, "true", says="'role'")
+        self.run_words("--standalone", "--role", "r" * 63, "true")
+
+    def test_a_loopback_endpoint_for_several_machines(self):
+        """Each would take it for itself, and wait for the others for ever."""
+        for endpoint in ("localhost:29400", "127.0.0.1", "[::1]:29400"):
+            for variable in ("SLURM_NNODES", "SLURM_JOB_NUM_NODES", "PBS_NUM_NODES"):
+                self.refuse("--nnodes", "2", "--rdzv-endpoint", endpoint, "true", env={variable: "2"},
+                            says=f"the endpoint '{endpoint}' is a loopback address, which each machine takes for "
+                                 f"itself, but {variable} says")
+        self.refuse("--nnodes", "2", "--rdzv-endpoint", "localhost", "--local-addr", "192.0.2.1", "true",
+                    says="the local address says")
+        self.refuse("--nnodes", "2", "true", env={"SLURM_NNODES": "2"}, says="the endpoint '127.0.0.1:29500'")
+
+    def test_a_loopback_endpoint_for_one_machine_is_fine(self):
+        self.serve_store()
+        for words, env in ((["--nnodes", "1:2"], {"SLURM_NNODES": "2"}), (["--nnodes", "1"], {"SLURM_NNODES": "1"})):
+            self.run_words("--rdzv-endpoint", self.server.endpoint, "--rdzv-id", words[1], "--rdzv-conf",
+                           "last_call_timeout=0.1", *words, "true", env=env)
+
+
+class Sentences(Case):
+    """What is taken, and has no effect, is said."""
+
+    def test_flags_that_make_no_sense_here(self):
+        for flag, value in (("--monitor-interval", "0.1"), ("--start-method", "spawn"), ("--logs-specs", "x"),
+                            ("--event-log-handler", "console")):
+            with self.subTest(flag):
+                done = self.run_words("--standalone", flag, value, "true")
+                self.assertRegex(done.stderr, rf"info: {flag} has no effect: \S+ ")
+
+    def test_a_node_rank_for_a_backend_that_gives_ranks(self):
+        self.serve_store()
+        done = self.run_words("--rdzv-endpoint", self.server.endpoint, "--node-rank", "1", "true")
+        self.assertIn("warning: --node-rank has no effect", done.stderr)
+
+    def test_nothing_is_said_without_them(self):
+        self.assertNotIn("no effect", self.run_words("--standalone", "true").stderr)
+
+
+if __name__ == "__main__":
+    rdzvtest.main()

@@ -1,0 +1,355 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""`rdzv run` on several nodes, all on loopback: they come, go, die and fail, and the others go on or end with them."""
+import json
+import os
+import re
+import signal
+import socket
+
+import etcd
+import rdzvtest
+import run_nodes
+from run_nodes import CLOSED, CONNECT, NEVER, QUICK, TIMEOUT, is_alive
+
+# Says where it is, and runs until it is told to end.
+SITTER = """
+note $ROLE_NAME $RANK/$WORLD_SIZE attempt $TORCHELASTIC_RESTART_COUNT of $MASTER_ADDR
+await end; exit 0
+"""
+
+
+class Case(run_nodes.Run):
+    def setUp(self):
+        super().setUp()
+        self.serve_store()
+
+    def status(self, conf):
+        return json.loads(self.rdzv("status", "--rdzv-endpoint", self.server.endpoint, "--rdzv-id", self.RUN_ID,
+                                    "--rdzv-conf", conf, "--json").stdout)
+
+
+class Together(Case):
+    def test_ranks_go_through_all_nodes_and_roles(self):
+        worker = self.script("note $ROLE_NAME $GROUP_RANK/$GROUP_WORLD_SIZE $RANK/$WORLD_SIZE "
+                             "$ROLE_RANK/$ROLE_WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE")
+        nodes = [self.launch(f"n{i}", [*self.join_flags(role, "3"), "--nproc-per-node", str(count)], [worker])
+                 for i, (role, count) in enumerate((("x", 1), ("y", 2), ("x", 3)))]
+        for node in nodes:
+            self.gone(node)
+        found = [note.split() for note in self.notes()]
+        self.assertEqual(sorted(int(note[2].split("/")[0]) for note in found), list(range(6)))
+        self.assertEqual({note[2].split("/")[1] for note in found}, {"6"})
+        self.assertEqual(sorted(note[3] for note in found if note[0] == "x"), [f"{i}/4" for i in range(4)])
+        self.assertEqual(sorted(note[3] for note in found if note[0] == "y"), ["0/2", "1/2"])
+        by_group = sorted((int(note[1].split("/")[0]), int(note[4].split("/")[0]), int(note[2].split("/")[0]))
+                          for note in found)
+        self.assertEqual([rank for _, _, rank in by_group], list(range(6)))  # group after group
+
+    def test_all_nodes_see_one_store(self):
+        worker = self.script(f"""
+        store() {{ {rdzvtest.RDZV} store --endpoint $MASTER_ADDR:$MASTER_PORT "$@"; }}
+        store set rank$RANK x && store wait rank0 rank1 && note $MASTER_ADDR""")
+        for node in [self.node(name, "2", worker) for name in "ab"]:
+            self.gone(node)
+        self.wait_notes("127.0.0.1", "127.0.0.1")
+
+    def test_a_failure_restarts_all_and_uses_up_one_restart(self):
+        worker = self.script("""
+        note $ROLE_NAME $TORCHELASTIC_RESTART_COUNT
+        [ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0
+        if [ $ROLE_NAME = b ]; then await b_fails; exit 1; fi
+        await end""")
+        nodes = [self.node(name, "2", worker, "--max-restarts", "1") for name in "ab"]
+        self.wait_notes("a 0", "b 0")
+        self.touch("b_fails")
+        for node in nodes:
+            self.gone(node)
+        self.wait_notes("a 0", "b 0", "a 1", "b 1")
+
+    def test_a_failure_beyond_the_budget_ends_all_and_all_name_it(self):
+        worker = self.script("""
+        note $ROLE_NAME
+        if [ $ROLE_NAME = b ]; then await b_fails; echo no more >&2; exit 33; fi
+        await end""")
+        nodes = [self.node(name, "3", worker) for name in "abc"]
+        self.wait_notes("a", "b", "c")
+        self.touch("b_fails")
+        rank = None
+        for node in (nodes[1], nodes[0], nodes[2]):
+            self.gone(node, 33)
+            found = re.search(rf"first failure: rank (\d) \(local rank 0\) on {re.escape(socket.gethostname())}, "
+                              r"pid \d+: exit code 33", node.err())
+            self.assertTrue(found, node.err())
+            rank = rank or found.group(1)
+            self.assertEqual(found.group(1), rank)
+        self.assertIn("    | no more\n", nodes[1].err())
+        self.assertIn("another node has closed the rendezvous", nodes[0].err())
+
+    def test_a_long_message_of_another_nodes_worker_is_told_too(self):
+        worker = self.script("""
+        note $ROLE_NAME
+        [ $ROLE_NAME = b ] || await end
+        await b_fails
+        python3 - <<'END'
+import json, os
+message = "a" + 5000 * "\\u00e9"
+json.dump({"message": {"message": message, "extraInfo": {}}}, open(os.environ["TORCHELASTIC_ERROR_FILE"], "w"))
+END
+        exit 4""")
+        nodes = [self.node(name, "2", worker) for name in "ab"]
+        self.wait_notes("a", "b")
+        self.touch("b_fails")
+        for node in nodes:
+            self.gone(node, 4)
+            self.assertIn("a\u00e9\u00e9\u00e9", node.err())
+
+    def test_an_exec_error_on_one_node_does_not_leave_the_others_waiting_for_its_heartbeat(self):
+        one = self.node("a", "1:2", self.script(SITTER), conf=NEVER)
+        before = self.wait_world(one)
+        self.gone(self.node("b", "1:2", "./not-there", "--no-python", conf=NEVER), run_nodes.IO)
+        self.wait_world(one, after=before)
+        self.touch("end")
+        self.gone(one)
+
+    def test_a_node_too_many_is_a_spare_and_steps_in(self):
+        worker = self.script(SITTER)
+        nodes = [self.node(name, "2:2", worker, conf=NEVER) for name in "ab"]
+        before = self.wait_world(*nodes)
+        spare = self.node("c", "2:2", worker, conf=NEVER)
+        self.wait_for(self.has_spare, "c is a spare")
+        nodes[1].signal(signal.SIGTERM)
+        self.gone(nodes[1], 128 + signal.SIGTERM)
+        self.wait_world(nodes[0], spare, after=before)
+        self.touch("end")
+        self.gone(nodes[0])
+        self.gone(spare)
+
+    def has_spare(self):
+        return self.status(NEVER)["spares"] == 1
+
+    def test_a_spare_that_is_not_needed_ends_well_when_the_job_is_done(self):
+        worker = self.script(SITTER)
+        one = self.node("a", "1:1", worker, conf=NEVER)
+        self.wait_world(one)
+        spare = self.node("c", "1:1", worker, conf=NEVER)
+        self.wait_for(self.has_spare, "c is a spare")
+        self.touch("end")
+        self.gone(one)
+        self.gone(spare)
+
+
+class ComeAndGo(Case):
+    def test_one_more_makes_all_restart_without_using_a_restart(self):
+        worker = self.script(SITTER)
+        nodes = [self.node(name, "1:3", worker, conf=NEVER) for name in "a"]
+        before = self.wait_world(*nodes)
+        for name in "bc":
+            nodes.append(self.node(name, "1:3", worker, conf=NEVER))
+            before = self.wait_world(*nodes, after=before)
+        found = self.wait_for(lambda: len([note for note in self.notes() if "/3 " in note]) == 3 and self.notes(),
+                              "three workers of three")
+        self.assertEqual({note.split("attempt ")[1][0] for note in found}, {"0"})
+        self.touch("end")
+        for node in nodes:
+            self.gone(node)
+
+    def test_sigterm_on_one_leaves_and_the_others_go_on_at_once(self):
+        worker = self.script(SITTER)
+        nodes = [self.node(name, "1:3", worker, conf=NEVER) for name in "abc"]
+        before = self.wait_world(*nodes)
+        leaver = next(node for node in nodes if node.events("AGENT", "RUNNING")[-1]["group_rank"] == 0)
+        others = [node for node in nodes if node is not leaver]
+        leaver.signal(signal.SIGTERM)
+        self.gone(leaver, 128 + signal.SIGTERM)
+        before = self.wait_world(*others, after=before)
+        self.assertFalse(self.status(NEVER)["closed"])
+        others.append(self.node("d", "1:3", worker, conf=NEVER))
+        self.wait_world(*others, after=before)
+        self.assertIn("attempt 0", self.notes()[-1])
+        self.touch("end")
+        for node in others:
+            self.gone(node)
+
+    def test_the_workers_of_who_leaves_are_not_taken_for_failed_by_the_others(self):
+        worker = self.script("trap 'exit 9' INT TERM\n" + SITTER)
+        nodes = [self.node(name, "1:2", worker, "--max-restarts", "0", conf=NEVER) for name in "ab"]
+        before = self.wait_world(*nodes)
+        nodes[0].signal(signal.SIGINT)
+        self.gone(nodes[0], 128 + signal.SIGINT)
+        self.wait_world(nodes[1], after=before)
+        self.touch("end")
+        self.gone(nodes[1])
+
+    def test_when_too_few_are_left_they_wait_for_others(self):
+        worker = self.script(SITTER)
+        nodes = [self.node(name, "2:3", worker, conf=NEVER) for name in "ab"]
+        before = self.wait_world(*nodes)
+        nodes[0].signal(signal.SIGTERM)
+        self.gone(nodes[0], 128 + signal.SIGTERM)
+        self.wait_for(lambda: nodes[1].events("AGENT")[-1]["state"] == "RENDEZVOUS", "b waits")
+        late = self.node("c", "2:3", worker, conf=NEVER)
+        self.wait_world(nodes[1], late, after=before)
+        self.touch("end")
+        self.gone(nodes[1])
+        self.gone(late)
+
+    def test_who_is_killed_is_missed_and_the_others_go_on(self):
+        worker = self.script(SITTER)
+        nodes = [self.node(name, "1:3", worker, conf=QUICK) for name in "abc"]
+        before = self.wait_world(*nodes)
+        workers = [event["pid"] for event in nodes[1].events("WORKER", "STARTED")]
+        nodes[1].process.kill()
+        self.wait_world(nodes[0], nodes[2], after=before)
+        self.assertEqual([pid for pid in workers if is_alive(pid)], [])
+        self.touch("end")
+        self.gone(nodes[0])
+        self.gone(nodes[2])
+
+    def test_who_is_frozen_longer_than_that_comes_in_again(self):
+        worker = self.script(SITTER)
+        nodes = [self.node(name, "1:2", worker, conf=QUICK) for name in "ab"]
+        before = self.wait_world(*nodes)
+        nodes[0].signal(signal.SIGSTOP)
+        before = self.wait_world(nodes[1], after=before)
+        nodes[0].signal(signal.SIGCONT)
+        self.wait_world(*nodes, after=before)
+        self.touch("end")
+        for node in nodes:
+            self.gone(node)
+
+
+class Endings(Case):
+    def test_the_exit_barrier_waits_for_the_slowest(self):
+        worker = self.script("note $ROLE_NAME; [ $ROLE_NAME = a ] || await end; exit 0")
+        nodes = [self.node(name, "2", worker, conf=NEVER) for name in "ab"]
+        self.wait_for(lambda: nodes[0].events("AGENT", "BARRIER"), "a is done")
+        self.assertIsNone(nodes[0].process.poll())
+        self.touch("end")
+        for node in nodes:
+            self.gone(node)
+            self.assertEqual(node.events("AGENT")[-1]["state"], "SUCCEEDED")
+
+    def test_the_exit_barrier_has_an_end(self):
+        worker = self.script("note $ROLE_NAME; [ $ROLE_NAME = a ] || await end; exit 0")
+        fast = self.node("a", "2", worker, "--exit-barrier-timeout", "0.5", conf=NEVER)
+        slow = self.node("b", "2", worker, conf=NEVER)
+        self.gone(fast)
+        self.assertIn("workers of other agents are not done after 500 ms", fast.err())
+        self.assertIsNone(slow.process.poll())
+        self.touch("end")
+        self.gone(slow)
+
+    def test_sigterm_in_the_exit_barrier_leaves(self):
+        worker = self.script("note $ROLE_NAME; [ $ROLE_NAME = a ] || await end; exit 0")
+        nodes = [self.node(name, "2", worker, conf=NEVER) for name in "ab"]
+        self.wait_for(lambda: nodes[0].events("AGENT", "BARRIER"), "a is done")
+        nodes[0].signal(signal.SIGTERM)
+        self.gone(nodes[0], 128 + signal.SIGTERM)
+        self.assertFalse(self.status(NEVER)["closed"])
+        self.touch("end")
+        self.gone(nodes[1])
+
+    def test_a_failure_while_others_are_done_ends_with_its_code(self):
+        worker = self.script("note $ROLE_NAME; [ $ROLE_NAME = a ] && exit 0; await b_fails; exit 21")
+        nodes = [self.node(name, "2", worker, conf=NEVER) for name in "ab"]
+        self.wait_for(lambda: nodes[0].events("AGENT", "BARRIER"), "a is done")
+        self.touch("b_fails")
+        self.gone(nodes[1], 21)
+        self.assertIn("exit code 21", nodes[1].err())
+        self.assertIn(self.nodes[0].process.wait(rdzvtest.DEADLINE), (0, 21))
+
+    def test_closed_before(self):
+        flags = ["--rdzv-endpoint", self.server.endpoint, "--rdzv-id", self.RUN_ID, "--rdzv-conf", self.CONF]
+        self.assertEqual(self.rdzv("close", *flags).returncode, 0)
+        node = self.gone(self.node("a", "1", self.script("note ran")), CLOSED)
+        self.assertIn("closed", node.err())
+        self.assertEqual(self.notes(), [])
+
+    def test_closed_while_running_lets_the_workers_finish(self):
+        flags = ["--rdzv-endpoint", self.server.endpoint, "--rdzv-id", self.RUN_ID, "--rdzv-conf", self.CONF]
+        nodes = [self.node(name, "2", self.script(SITTER)) for name in "ab"]
+        self.wait_world(*nodes)
+        self.assertEqual(self.rdzv("close", *flags).returncode, 0)
+        self.wait_for(lambda: all("closed" in node.err() for node in nodes), "they hear of it")
+        self.touch("end")
+        for node in nodes:
+            self.gone(node)
+
+    def test_a_join_that_takes_too_long_names_who_was_there(self):
+        conf = self.CONF + ",join_timeout=1"
+        nodes = [self.node(name, "3", self.script("note ran"), conf=conf) for name in "ab"]
+        for node in nodes:
+            self.gone(node, TIMEOUT)
+        self.assertRegex(nodes[0].err() + nodes[1].err(), r"2 of at least 3|[12] .* joined|127\.0\.0\.1_\d+_0")
+        self.assertEqual(self.notes(), [])
+
+    def test_the_store_is_killed(self):
+        nodes = [self.node(name, "2", self.script(SITTER), conf=QUICK) for name in "ab"]
+        self.wait_world(*nodes)
+        self.server.kill()
+        self.server.wait()
+        for node in nodes:
+            self.gone(node, CONNECT)
+            self.assertIn(self.server.endpoint, node.err().splitlines()[-1])
+
+
+class Hosts(run_nodes.Run):
+    """One of the nodes serves the store."""
+
+    def test_the_host_of_the_store_leaves_last(self):
+        endpoint = f"127.0.0.1:{run_nodes.free_port()}"
+        for slow in "ab":
+            with self.subTest(slow):
+                worker = self.script(f"[ $ROLE_NAME = {slow} ] && sleep 0.5; exit 0")
+                host = self.node("a", "2", worker, endpoint=endpoint, conf=NEVER + ",is_host=true")
+                other = self.node("b", "2", worker, endpoint=endpoint, conf=NEVER + ",is_host=false")
+                self.gone(host)
+                self.gone(other)
+                for node in (host, other):
+                    self.assertNotRegex(node.err(), "warning|error")
+
+    def test_the_host_is_killed_and_the_others_name_the_store(self):
+        endpoint = f"127.0.0.1:{run_nodes.free_port()}"
+        worker = self.script(SITTER)
+        host = self.node("a", "3", worker, endpoint=endpoint, conf=QUICK + ",is_host=true")
+        others = [self.node(name, "3", worker, endpoint=endpoint, conf=QUICK + ",is_host=false") for name in "bc"]
+        self.wait_world(host, *others)
+        host.process.kill()
+        for node in others:
+            self.gone(node, CONNECT)
+            self.assertIn(endpoint, node.err().splitlines()[-1])
+
+    def test_the_first_node_serves_the_store_by_itself(self):
+        endpoint = f"127.0.0.1:{run_nodes.free_port()}"
+        for node in [self.node(name, "3", self.script("note $WORLD_SIZE"), endpoint=endpoint) for name in "abc"]:
+            self.gone(node)
+        self.wait_notes("3", "3", "3")
+
+    def test_with_etcd_nobody_hosts_and_the_others_go_on(self):
+        member = etcd.shared()
+        worker = self.script(SITTER)
+        self.RUN_ID = f"job-{os.getpid()}"
+        nodes = [self.node(name, "1:3", worker, endpoint=member.endpoint, conf=QUICK, backend="etcd-v2")
+                 for name in "abc"]
+        before = self.wait_world(*nodes)
+        first = next(node for node in nodes if node.events("AGENT", "RUNNING")[-1]["group_rank"] == 0)
+        others = [node for node in nodes if node is not first]
+        first.process.kill()
+        self.wait_world(*others, after=before)
+        self.touch("end")
+        for node in others:
+            self.gone(node)
+
+    def test_the_static_rendezvous(self):
+        port = run_nodes.free_port()
+        worker = self.script("note $GROUP_RANK $RANK/$WORLD_SIZE $MASTER_ADDR:$MASTER_PORT")
+        nodes = [self.launch(f"n{rank}", ["--nnodes", "2", "--node-rank", str(rank), "--master-addr", "127.0.0.1",
+                                          "--master-port", str(port)], [worker]) for rank in (1, 0)]
+        for node in nodes:
+            self.gone(node)
+        self.wait_notes(f"0 0/2 127.0.0.1:{port}", f"1 1/2 127.0.0.1:{port}")
+
+
+if __name__ == "__main__":
+    etcd.need()
+    rdzvtest.main()

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A PyTorch job under `rdzv run` alone: the example, with each PyTorch, as a user starts it."""
+import signal
+
+import peers
+import rdzvtest
+import torchrun_jobs
+from torchrun_jobs import BEGAN, DONE, EXAMPLE, FIRST, SECOND, THIRD, Case, Job, ranks_of
+
+FAST = (1, 5)  # seconds between heartbeats, and how many may be missing: for a node that dies
+
+
+class Real(Case):
+    """Every worker is a Python that imports PyTorch itself."""
+
+    def check_recovery(self, version):
+        """2 nodes with 2 workers each, one of which fails once. The job then goes on where it was."""
+        job = Job(self, version, 2, "ours", shares=False)
+        python = [EXAMPLE] if version == "1.13" else ["--no-python", *rdzvtest.torch_python(version), "-u", EXAMPLE]
+        job.program = [*python, *job.program_arguments, "--steps", "6", "--fail-rank", "2", "--fail-step", "2"]
+        agents = [job.ours(FIRST), job.ours(SECOND)]
+        self.assertEqual(job.assert_done(agents), [1, 1])
+        self.assertEqual([ranks_of(agent) for agent in agents], [[0, 1], [2, 3]])
+        for agent in agents:
+            self.assertEqual([each[1:] for each in agent.workers(BEGAN)], [(4, 0, 0)] * 2 + [(4, 1, 2)] * 2)
+            self.assertEqual([each[3] for each in agent.workers(DONE)], [6] * 2)
+
+    def test_a_worker_fails_and_the_job_recovers(self):
+        self.tell({version: lambda version=version: self.check_recovery(version)
+                   for version in torchrun_jobs.those_here()})
+
+
+class EveryVersion:
+    version = None
+
+    def setUp(self):
+        super().setUp()
+        peers.need(self.version)
+        torchrun_jobs.run_peer(self.version)
+
+    def check_standalone(self):
+        job = Job(self, self.version, 1, "ours")
+        output = self.path("standalone")
+        agent = torchrun_jobs.Ours(self, output, ["--standalone", "--nproc-per-node=3", *job.program, "--steps=4"],
+                                   env=job.environment, cwd=rdzvtest.SOURCE)
+        self.assertEqual(agent.exit_code(), 0, agent.said())
+        self.assertEqual(sorted(agent.workers(DONE)), [(rank, 3, 0, 4) for rank in range(3)])
+
+    def check_nodes_come_and_go(self):
+        """The first node, which has the store, stays. When one leaves, nothing fails, and no restart is used up; the
+        workers of one that dies fail the others."""
+        job = Job(self, self.version, "1:3", "ours", keep_alive=FAST)
+        job.program += ["--steps", "1000000", "--pause", "0.02"]
+        first = job.ours(FIRST)
+        first.await_world(2)
+        second = job.ours(SECOND)
+        for agent in first, second:
+            agent.await_world(4)
+        third = job.ours(THIRD)
+        before = [agent.await_world(6) for agent in (first, second, third)]
+        second.tell(signal.SIGTERM)
+        self.assertEqual(second.exit_code(), 128 + signal.SIGTERM, second.said())
+        for agent, begun in ((first, before[0]), (third, before[2])):
+            agent.await_world(4, begun)
+            self.assertEqual({each[2] for each in agent.workers(BEGAN)}, {0}, agent.said())
+        third.tell(signal.SIGKILL)
+        first.await_world(2, before[0])
+        job.stop()
+        self.assertLessEqual(job.assert_done([first])[0], 1)
+        self.assert_steps_go_on(first)
+
+    def assert_steps_go_on(self, agent):
+        """Every time the workers begin where they were, or later."""
+        steps = [each[3] for each in agent.workers(BEGAN)]
+        self.assertEqual(steps, sorted(steps))
+        self.assertGreater(steps[-1], 0)
+
+    def test_standalone_and_nodes_that_come_and_go(self):
+        self.tell({"standalone": self.check_standalone, "nodes": self.check_nodes_come_and_go})
+
+
+class Torch113(EveryVersion, Case):
+    version = "1.13"
+
+
+class Torch26(EveryVersion, Case):
+    version = "2.6"
+
+
+if __name__ == "__main__":
+    peers.main()
