@@ -62,8 +62,7 @@ static void write_event(void *user, const rdzv_event *event) {
 
 /* ---- opening -------------------------------------------------------------------------------------------------- */
 
-/* "2" or "1:4". */
-static bool parse_nnodes(const char *text, int64_t *min, int64_t *max) {
+bool parse_nnodes(const char *text, int64_t *min, int64_t *max) {
   char *end;
   errno = 0;
   *min = *max = strtoll(text, &end, 10);

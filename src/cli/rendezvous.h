@@ -25,6 +25,9 @@ struct rendezvous_flags {
     "log-level", OPTION_CHOICE, &(to)->log_level, "off|error|warning|info|debug", "what to log to stderr (warning)"  \
   }
 
+/* "2" or "1:4". */
+bool parse_nnodes(const char *text, int64_t *min, int64_t *max);
+
 /* An open rendezvous, and what the command needs around it. */
 struct rendezvous {
   const char *command; /* for messages */

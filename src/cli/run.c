@@ -2,7 +2,6 @@
 #include "cli/run.h"
 #include "cli/signals.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -96,20 +95,6 @@ static int parse(int argc, char **argv, struct settings *to) {
 }
 
 /* ---- the rendezvous ------------------------------------------------------------------------------------------- */
-
-/* "2" or "1:4". */
-static bool parse_nnodes(const char *text, int64_t *min, int64_t *max) {
-  char *end;
-  errno = 0;
-  *min = *max = strtoll(text, &end, 10);
-  if (end == text || errno) return false;
-  if (*end == ':') {
-    const char *rest = end + 1;
-    *max = strtoll(rest, &end, 10);
-    if (end == rest || errno) return false;
-  }
-  return *end == '\0' && *min >= 1 && *max >= *min;
-}
 
 static const char *backend_of(const struct settings *settings, const rdzv_params *params) {
   if (settings->backend) return settings->backend;

@@ -41,8 +41,7 @@ class Case(rdzvtest.Case):
         one knows all in the backend etcd-v2, in the first generation itself only."""
         results = agree(self, nodes)
         for result in results:
-            own = result["members"][result["rank"]]
-            self.assertEqual((own["rank"], own["node"]), (result["rank"], result["node"]))
+            self.assertEqual(result["members"][result["rank"]], (result["rank"], result["node"]))
             if result["backend"] == "etcd-v2":
                 self.assertEqual(result["members"], results[0]["members"])
         return results[0]

@@ -240,7 +240,8 @@ class Leases(Case):
         nodes = [place.ours(), place.ours()]
         ranks = [node.joined()["rank"] for node in nodes]
         text = place.text()
-        time.sleep(LEASE + 2)
+        for rank in ranks:
+            place.await_renewed(f"v_1/rank_{rank}", LEASE)
         self.assertEqual(place.text(), text)
         self.assertTrue(all(place.has(f"v_1/rank_{rank}") for rank in ranks))
         nodes[0].kill()
@@ -256,12 +257,12 @@ class Leases(Case):
         self.agree(nodes)
         text = place.text()
         member.pause()
-        time.sleep(4)
+        time.sleep(4)  # so long nobody hears from it: the story itself
         member.resume()
         member.kill()
-        time.sleep(1)
         member.start().await_ready()
-        time.sleep(LEASE + 1)
+        for rank in range(2):
+            place.await_renewed(f"v_1/rank_{rank}", LEASE)
         self.assertEqual(place.text(), text)
         self.assertTrue(place.has("v_1/rank_0") and place.has("v_1/rank_1"))
         self.assertEqual(place.rdzv("close").returncode, 0)
@@ -387,7 +388,8 @@ class Leader(Case):
         waits = place.ours()
         place.await_active(num_workers_waiting=1)
         etcd.shared_cluster().kill_leader()
-        time.sleep(LEASE / 2 + 1)  # leases are renewed at another member
+        for rank in range(2):  # at another member
+            place.await_renewed(f"v_1/rank_{rank}", 1)
         self.assertEqual(place.active()["version"], "1")
         self.assertTrue(place.has("v_1/rank_0") and place.has("v_1/rank_1"))
         self.assertEqual(nodes.pop().leave(), 0)

@@ -3,21 +3,18 @@
 import functools
 import json
 import os
-import queue
 import shutil
-import signal
 import subprocess
 import tempfile
-import threading
 import unittest
 import uuid
 
 import peers
 import rdzvtest
+from join_node import CLOSED, Ours  # noqa: F401, the tests have them from here
 
 FAST = (1, 4)  # seconds between heartbeats, and how many may be missing
 SOON = "next_when_some_wait"
-CLOSED = 8  # what `rdzv join` exits with
 
 
 @functools.lru_cache(maxsize=None)
@@ -51,54 +48,6 @@ class Theirs(peers.TorchProcess):
             self.kill()
 
 
-class Ours:
-    """A node of ours: `rdzv join`."""
-
-    def __init__(self, case, command):
-        self.complaints = case.path(f"stderr-{id(self)}")
-        with open(self.complaints, "w", encoding="utf-8") as stderr:
-            self.process = case.start(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
-        self.lines = queue.Queue()
-        self.reader = threading.Thread(target=self.read)
-        self.reader.start()
-        case.addCleanup(self.kill)
-
-    def read(self):
-        for line in self.process.stdout:
-            self.lines.put(line)
-        self.lines.put(None)
-
-    def joined(self):
-        """The next round that it prints."""
-        try:
-            line = self.lines.get(timeout=rdzvtest.DEADLINE)
-        except queue.Empty:
-            raise TimeoutError(f"rdzv join says nothing; so far: {self.said()}") from None
-        if line is None:
-            raise AssertionError(f"rdzv join ended with {self.process.wait()}: {self.said()}")
-        result = json.loads(line)
-        result["members"] = [(member["rank"], member["node"]) for member in result["members"]]
-        result["master"] = (result["master_addr"], result["master_port"])
-        return result
-
-    def said(self):
-        with open(self.complaints, encoding="utf-8") as file:
-            return file.read()
-
-    def await_exit(self):
-        return self.process.wait(rdzvtest.DEADLINE)
-
-    def leave(self):
-        self.process.send_signal(signal.SIGTERM)
-        return self.await_exit()
-
-    def kill(self):
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-        self.reader.join()
-
-
 class Place:
     """One rendezvous, and what its nodes are told. The last call leaves time for PyTorch's nodes, which look once a
     second."""
@@ -121,8 +70,8 @@ class Place:
                 ",".join(f"{name}={value}" for name, value in conf.items())]
 
     def ours(self, addr, **more):
-        return Ours(self.case, [rdzvtest.RDZV, "join", *self.arguments(**more), "--nnodes",
-                                ":".join(map(str, self.nodes)), "--local-addr", addr, "--log-level", "info"])
+        return Ours(self.case, f"{addr}-{uuid.uuid4().hex}", [*self.arguments(**more), "--nnodes",
+                                                              ":".join(map(str, self.nodes)), "--local-addr", addr])
 
     def status(self):
         finished = self.case.rdzv("status", *self.arguments(), "--json")

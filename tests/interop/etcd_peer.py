@@ -7,24 +7,19 @@ etcd_peer.py SOCKET    prints "ready", runs until stdin closes
 The names that a process obeys are the methods of Peer, and those of its store. Only 1.13 has these with the etcd client
 that Debian has.
 """
-import ctypes
 import dataclasses
 import logging
 import os
-import select
-import signal
 import socket
-import sys
 import time
 from datetime import timedelta
-from multiprocessing.connection import Connection
 
 import etcd
+import fork_server
 from torch.distributed.elastic.agent.server.api import SimpleElasticAgent
 from torch.distributed.elastic.rendezvous import RendezvousParameters, dynamic_rendezvous, etcd_rendezvous_backend
 from torch.distributed.elastic.rendezvous.etcd_store import EtcdStore
 
-PR_SET_PDEATHSIG = 1
 POLL = 0.1  # seconds between two looks of an agent at the wait list
 logging.disable(logging.WARNING)  # heartbeats fail when a test is over
 
@@ -95,48 +90,4 @@ def answer(peer, name, arguments, keywords):
         return ("error", type(error).__name__, str(error))
 
 
-def obey(connection):
-    peer = Peer()
-    try:
-        while True:
-            request = connection.recv()
-            connection.send("began")
-            connection.send(answer(peer, *request))
-    except (EOFError, ConnectionError):
-        os._exit(0)
-
-
-def fork_peer(accepted):
-    """The process ends with its connection, and in any case with its parent."""
-    parent = os.getpid()
-    pid = os.fork()
-    if pid != 0:
-        return pid
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
-    return obey(Connection(accepted.detach()))
-
-
-def reap(pids):
-    return {pid for pid in pids if os.waitpid(pid, os.WNOHANG)[0] == 0}
-
-
-def main():
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(sys.argv[1])
-    listener.listen()
-    print("ready", flush=True)
-    pids = set()
-    while 0 not in (ready := select.select([0, listener], [], [])[0]):
-        pids = reap(pids)
-        if listener in ready:
-            accepted, _ = listener.accept()
-            pids.add(fork_peer(accepted))
-            accepted.close()
-    for pid in reap(pids):
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-
-
-main()
+fork_server.serve(Peer, answer)

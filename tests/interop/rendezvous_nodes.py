@@ -4,22 +4,19 @@ import concurrent.futures
 import functools
 import json
 import os
-import queue
 import random
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
-import threading
 import unittest
 
 import peers
 import rdzvtest
+from join_node import CLOSED, Ours  # noqa: F401, the tests have them from here
 
 DEFAULTS = (5, 3)  # seconds between heartbeats, and how many may be missing
 FAST = (1, 4)  # for tests in which nodes die; PyTorch looks once a second
-CLOSED = 8  # what `rdzv join` exits with
 PLACES = ("torch", "serve", "join", "file")  # who has the store: a PyTorch node, `rdzv serve`, our node, nobody
 NO_HOST = ("torch", "serve", "file")  # where it does not go with a node of ours
 SOON = "next_when_some_wait"  # what PyTorch's agents do all the time
@@ -66,70 +63,6 @@ class Theirs(peers.TorchProcess):
         """In whatever it is."""
         if not self.connection.closed:
             self.kill()
-
-
-class Ours:
-    """A node of ours: `rdzv join`."""
-
-    def __init__(self, case, number, command):
-        self.log, self.complaints = case.path(f"events-{number}"), case.path(f"stderr-{number}")
-        with open(self.complaints, "w", encoding="utf-8") as stderr:
-            self.process = case.start([*command[:2], "--event-log", self.log, "--log-level", "info", *command[2:]],
-                                      stdout=subprocess.PIPE, stderr=stderr, text=True)
-        self.lines = queue.Queue()
-        self.reader = threading.Thread(target=self.read)
-        self.reader.start()
-        case.addCleanup(self.kill)
-
-    def read(self):
-        for line in self.process.stdout:
-            self.lines.put(line)
-        self.lines.put(None)
-
-    def line(self):
-        try:
-            line = self.lines.get(timeout=rdzvtest.DEADLINE)
-        except queue.Empty:
-            raise TimeoutError(f"rdzv join says nothing; so far: {self.said()}") from None
-        if line is None:
-            raise AssertionError(f"rdzv join ended with {self.process.wait()}: {self.said()}")
-        return line
-
-    def joined(self):
-        """The next round that it prints."""
-        result = json.loads(self.line())
-        result["members"] = [(member["rank"], member["node"]) for member in result["members"]]
-        result["master"] = (result["master_addr"], result["master_port"])
-        return result
-
-    def said(self):
-        with open(self.complaints, encoding="utf-8") as file:
-            return file.read()
-
-    def events(self):
-        if not os.path.exists(self.log):
-            return []
-        with open(self.log, encoding="utf-8") as file:
-            return [json.loads(line)["message"] for line in file if line.endswith("\n")]
-
-    def await_event(self, text):
-        rdzvtest.wait_until(lambda: any(text in event for event in self.events()), f"'{text}' in {self.log}")
-
-    def await_said(self, text):
-        rdzvtest.wait_until(lambda: text in self.said(), f"rdzv join says '{text}'")
-
-    def await_exit(self):
-        return self.process.wait(rdzvtest.DEADLINE)
-
-    def leave(self):
-        self.process.send_signal(signal.SIGTERM)
-        return self.await_exit()
-
-    def kill(self):
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-        self.reader.join()
 
 
 class Place:
@@ -180,8 +113,8 @@ class Place:
         """A node of ours, which joins at once. At a "join" place the first has the store."""
         self.count += 1
         node = Ours(self.case, f"{self.run_id}-{self.count}",
-                    [rdzvtest.RDZV, "join", *self.arguments(**more), "--nnodes", ":".join(map(str, self.nodes)),
-                     "--local-addr", addr, *command])
+                    [*self.arguments(**more), "--nnodes", ":".join(map(str, self.nodes)), "--local-addr", addr,
+                     *command])
         if self.kind == "join" and self.count == 1:
             node.await_said("this process serves the store")
         return node

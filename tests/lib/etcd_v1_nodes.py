@@ -1,86 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What the tests of the first-generation rendezvous share: nodes of ours, and the places in etcd where they meet."""
 import concurrent.futures
+import datetime
 import json
-import os
-import queue
-import signal
-import subprocess
-import threading
 import urllib.parse
 import uuid
 
 import rdzvtest
+from join_node import CLOSED, Ours  # noqa: F401, the tests have them from here
 
-CLOSED = 8  # what `rdzv join` exits with
 LEASE = 10  # seconds, by the protocol
-
-
-class Ours:
-    """A node of ours: `rdzv join`."""
-
-    def __init__(self, case, number, arguments):
-        self.log, self.complaints = case.path(f"events-{number}"), case.path(f"stderr-{number}")
-        with open(self.complaints, "w", encoding="utf-8") as stderr:
-            self.process = case.start([rdzvtest.RDZV, "join", "--event-log", self.log, "--log-level", "info",
-                                       *arguments], stdout=subprocess.PIPE, stderr=stderr, text=True)
-        self.lines = queue.Queue()
-        self.reader = threading.Thread(target=self.read)
-        self.reader.start()
-        case.addCleanup(self.kill)
-
-    def read(self):
-        for line in self.process.stdout:
-            self.lines.put(line)
-        self.lines.put(None)
-
-    def line(self):
-        try:
-            line = self.lines.get(timeout=rdzvtest.DEADLINE)
-        except queue.Empty:
-            raise TimeoutError(f"rdzv join says nothing; so far: {self.said()}") from None
-        if line is None:
-            raise AssertionError(f"rdzv join ended with {self.process.wait()}: {self.said()}")
-        return line
-
-    def joined(self):
-        """The next round that it prints."""
-        result = json.loads(self.line())
-        result["master"] = (result["master_addr"], result["master_port"])
-        return result
-
-    def said(self):
-        with open(self.complaints, encoding="utf-8") as file:
-            return file.read()
-
-    def events(self):
-        if not os.path.exists(self.log):
-            return []
-        with open(self.log, encoding="utf-8") as file:
-            return [json.loads(line)["message"] for line in file if line.endswith("\n")]
-
-    def await_event(self, text):
-        rdzvtest.wait_until(lambda: any(text in event for event in self.events()), f"'{text}' in {self.log}")
-
-    def await_exit(self):
-        return self.process.wait(rdzvtest.DEADLINE)
-
-    def stop(self):
-        """So that it stays where it is, and keeps nothing alive."""
-        self.process.send_signal(signal.SIGSTOP)
-
-    def go_on(self):
-        self.process.send_signal(signal.SIGCONT)
-
-    def leave(self):
-        self.process.send_signal(signal.SIGTERM)
-        return self.await_exit()
-
-    def kill(self):
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-        self.reader.join()
 
 
 class Place:
@@ -148,6 +77,21 @@ class Place:
 
     def has(self, path):
         return self.member.node(self.key(path)) is not None
+
+    def expires(self, path):
+        """When the key at that path does, if nobody renews it; None: etcd cannot say just now."""
+        try:
+            node = self.member.node(self.key(path))
+        except OSError:  # between two leaders
+            return None
+        self.case.assertIsNotNone(node, f"{path} has expired")
+        return datetime.datetime.fromisoformat(node["expiration"][:19])
+
+    def await_renewed(self, path, seconds):
+        """Until it has been made to last so much longer than it would have."""
+        first = rdzvtest.wait_until(lambda: self.expires(path), f"{path} is there")
+        longer = first + datetime.timedelta(seconds=seconds)
+        rdzvtest.wait_until(lambda: (now := self.expires(path)) and now >= longer, f"{path} is renewed")
 
     def seconds_left(self):
         """Of the run's directory."""
