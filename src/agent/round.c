@@ -2,11 +2,11 @@
 #include "agent/agent.h"
 #include "backend/c10d.h"
 #include "base/error.h"
+#include "base/host.h"
 #include "base/log.h"
 #include "handler/handler.h"
 #include "handler/result.h"
 
-#include <arpa/inet.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
@@ -17,14 +17,6 @@ enum { EXCHANGE_MS = 300000, REQUEST_MS = 3000 };
 
 /* ---- the workers' store --------------------------------------------------------------------------------------- */
 
-static bool is_loopback_literal(const char *host) {
-  struct in_addr v4;
-  struct in6_addr v6;
-  if (strcmp(host, "localhost") == 0) return true;
-  if (inet_pton(AF_INET, host, &v4) == 1) return ntohl(v4.s_addr) >> 24 == IN_LOOPBACKNET;
-  return inet_pton(AF_INET6, host, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
-}
-
 /* On the port that was published, which has been kept from being given to others by chance since before. On all
  * addresses, since the one that others reach us by need not be one of ours. In each round another server: what workers
  * of before wrote is not to be found. */
@@ -32,7 +24,7 @@ static int serve_workers(rdzv_agent *agent, rdzv_error *error) {
   struct endpoint endpoint = {.port = agent->attempt.master_port};
   snprintf(endpoint.host, sizeof endpoint.host, "%s", agent->attempt.master_addr);
   const int result =
-      c10d_serve(&endpoint, is_loopback_literal(endpoint.host), &agent->server_log, &agent->workers_store, error);
+      c10d_serve(&endpoint, host_is_loopback(endpoint.host), &agent->server_log, &agent->workers_store, error);
   return result < 0 ? error_prefix(error, result, "cannot serve the workers' store") : 0;
 }
 

@@ -92,11 +92,13 @@ static bool is_loopback_literal(const char *host) {
   return inet_pton(AF_INET6, host, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
 }
 
+bool host_is_loopback(const char *host) { return same_word(host, "localhost") || is_loopback_literal(host); }
+
 struct host_match host_match(const struct endpoint *endpoint, deadline until, const struct cancel *cancel) {
   struct host_match match = {0};
   char own[HOST_NAME_SIZE];
   host_name(own);
-  match.loopback = same_word(endpoint->host, "localhost") || is_loopback_literal(endpoint->host);
+  match.loopback = host_is_loopback(endpoint->host);
   match.ours = match.loopback || same_word(endpoint->host, own);
   if (match.ours) {
     snprintf(match.why, sizeof match.why, "'%s' is %s", endpoint->host,
@@ -157,8 +159,7 @@ void host_own_address(const struct endpoint *endpoint, deadline until, const str
                       char out[HOST_NAME_SIZE]) {
   struct addrinfo *list = NULL;
   bool found = false, loopback = false;
-  const bool wants_loopback =
-      endpoint && (same_word(endpoint->host, "localhost") || is_loopback_literal(endpoint->host));
+  const bool wants_loopback = endpoint && host_is_loopback(endpoint->host);
   if (endpoint && resolve(endpoint, until, cancel, &list, NULL) < 0) list = NULL;
   for (const struct addrinfo *at = list; at && !found; at = at->ai_next) found = route_from(at, out, &loopback);
   if (list) freeaddrinfo(list);

@@ -11,6 +11,9 @@ enum { HOST_NAME_SIZE = 256 };
 /* The machine's own name, without asking anybody. */
 void host_name(char out[HOST_NAME_SIZE]);
 
+/* Is it "localhost", or a loopback address as text? No name is looked up. */
+bool host_is_loopback(const char *host);
+
 /* Is it this machine that the endpoint names? The addresses of the name are compared with those of our interfaces, so
  * an alias is found out, too. `why` is a clause for the log: "'node0' is this machine's host name". A name that cannot
  * be resolved is not ours. */

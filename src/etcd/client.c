@@ -3,11 +3,10 @@
 
 #include "base/endpoint.h"
 #include "base/error.h"
+#include "base/host.h"
 #include "base/log.h"
 #include "base/options.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -134,15 +133,6 @@ static int members_give(struct etcd_members *members, const char *list, rdzv_err
   return members->count > 0 ? 0 : error_set(error, RDZV_E_INVALID, "no endpoint of etcd is given");
 }
 
-/* By its name, without a look-up. */
-static bool is_loopback(const char *host) {
-  struct in_addr v4;
-  struct in6_addr v6;
-  if (inet_pton(AF_INET, host, &v4) == 1) return ntohl(v4.s_addr) >> 24 == IN_LOOPBACKNET;
-  if (inet_pton(AF_INET6, host, &v6) == 1) return IN6_IS_ADDR_LOOPBACK(&v6);
-  return strcasecmp(host, "localhost") == 0;
-}
-
 /* Is one of the endpoints given on this machine, so that "localhost" is where the members mean it to be? */
 static bool are_local(struct etcd_members *members) {
   bool local = false;
@@ -150,7 +140,7 @@ static bool are_local(struct etcd_members *members) {
   for (size_t i = 0; i < members->count && !local; i++) {
     struct endpoint endpoint;
     local = members->list[i].given && endpoint_parse(members->list[i].text, RDZV_ETCD_PORT, &endpoint, NULL) == 0 &&
-            is_loopback(endpoint.host);
+            host_is_loopback(endpoint.host);
   }
   pthread_mutex_unlock(&members->lock);
   return local;
@@ -169,7 +159,7 @@ static void members_learn(struct etcd_members *members, char *list, const char *
     one += len + 3;
     one[strcspn(one, "/ ")] = '\0';
     if (endpoint_parse(one, RDZV_ETCD_PORT, &endpoint, NULL) < 0) continue;
-    if (local || !is_loopback(endpoint.host)) add_member(members, &endpoint, false);
+    if (local || !host_is_loopback(endpoint.host)) add_member(members, &endpoint, false);
   }
 }
 
