@@ -1,18 +1,22 @@
 # What people type; CMake does the work. `make help` lists the targets.
+#   BUILD=DIR   the build folder (build); nothing else is written to
+#   PREFIX=DIR  where `make install` installs (/usr/local), below DESTDIR
 PREFIX ?= /usr/local
 DESTDIR ?=
+BUILD ?= build
 JOBS ?= $(shell nproc)
+export PREFIX DESTDIR BUILD
 
-.PHONY: all run test install clean format check lint fuzz bench-store bench-rdzv bench-etcd bench-run asan tsan clang coverage help
+.PHONY: all run test install uninstall clean format check lint fuzz bench-build bench-store bench-rdzv bench-etcd bench-run \
+  asan tsan clang coverage help
 
 all: ## build the library and the command (build/rdzv)
 	@scripts/setup build
-	@cmake --preset release -DRDZV_TESTS=OFF -DRDZV_BENCH=OFF >/dev/null
-	@cmake --build build -j $(JOBS)
+	@cmake --build "$(BUILD)" -j $(JOBS)
 
 run: all ## install what is missing, build, and show a job whose nodes die and are replaced
-	@$(CC) -O2 -Iinclude examples/ring.c -o build/ring -Lbuild -lrdzv -Wl,-rpath,$(CURDIR)/build
-	@examples/run-demo build/rdzv build/ring
+	@$(CC) -O2 -Iinclude examples/ring.c -o "$(BUILD)/ring" -L"$(BUILD)" -lrdzv -Wl,-rpath,'$$ORIGIN'
+	@examples/run-demo "$(BUILD)/rdzv" "$(BUILD)/ring"
 
 test: ## install the test peers too, build, and run all tests
 	@scripts/setup test
@@ -37,37 +41,32 @@ lint: ## clang-tidy
 format: ## reformat the C sources
 	@clang-format -i $$(git ls-files '*.c' '*.h')
 
-bench-store: ## compare the store server with PyTorch's and with a raw echo server
+bench-build:
 	@scripts/setup test
-	@cmake --preset release -DRDZV_TESTS=ON -DRDZV_BENCH=ON >/dev/null
-	@cmake --build build -j $(JOBS)
-	@bench/store build $(BENCH_FLAGS)
+	@scripts/configure release -DRDZV_TESTS=ON -DRDZV_BENCH=ON >/dev/null
+	@cmake --build "$(BUILD)" -j $(JOBS)
 
-bench-rdzv: ## time N nodes that join at once, side by side with PyTorch's; draws build/bench-rdzv.svg
-	@scripts/setup test
-	@cmake --preset release -DRDZV_TESTS=ON -DRDZV_BENCH=ON >/dev/null
-	@cmake --build build -j $(JOBS)
-	@bench/rendezvous build $(BENCH_FLAGS)
+bench-store: bench-build ## compare the store server with PyTorch's and with a raw echo server
+	@bench/store "$(BUILD)" $(BENCH_FLAGS)
 
-bench-etcd: ## time N nodes that join at once through an etcd, side by side with PyTorch's
-	@scripts/setup test
-	@cmake --preset release -DRDZV_TESTS=ON -DRDZV_BENCH=ON >/dev/null
-	@cmake --build build -j $(JOBS)
-	@bench/etcd build $(BENCH_FLAGS)
+bench-rdzv: bench-build ## time N nodes that join at once, side by side with PyTorch's; draws build/bench-rdzv.svg
+	@bench/rendezvous "$(BUILD)" $(BENCH_FLAGS)
 
-bench-run: ## time start, restart and memory of rdzv run, side by side with torchrun's
-	@scripts/setup test
-	@cmake --preset release -DRDZV_TESTS=ON -DRDZV_BENCH=ON >/dev/null
-	@cmake --build build -j $(JOBS)
-	@bench/run build $(BENCH_FLAGS)
+bench-etcd: bench-build ## time N nodes that join at once through an etcd, side by side with PyTorch's
+	@bench/etcd "$(BUILD)" $(BENCH_FLAGS)
 
-install: all ## install to PREFIX (/usr/local), below DESTDIR
-	@cmake --preset release -DCMAKE_INSTALL_PREFIX=$(PREFIX) >/dev/null
-	@cmake --build build -j $(JOBS)
-	@DESTDIR=$(DESTDIR) cmake --install build
+bench-run: bench-build ## time start, restart and memory of rdzv run, side by side with torchrun's
+	@bench/run "$(BUILD)" $(BENCH_FLAGS)
+
+install: ## build and install to PREFIX (/usr/local), below DESTDIR
+	@scripts/setup build
+	@scripts/install
+
+uninstall: ## remove what `make install` installed last
+	@scripts/uninstall
 
 clean: ## remove the build folders
-	@rm -rf build build-*
+	@rm -rf "$(BUILD)" "$(BUILD)"-*
 
 help: ## print this
 	@sed -nE 's/^([a-z][a-z -]*):.*## (.*)/  \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'

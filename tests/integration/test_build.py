@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The build as people meet it: a read-only checkout in a folder with a space, on a system without dpkg, installed to a
+prefix with a space and removed again; and as a part of somebody else's CMake project."""
+import os
+import re
+import shutil
+import subprocess
+
+import rdzvtest
+
+SUBPROJECT = """
+cmake_minimum_required(VERSION 3.22)
+project(user C)
+add_subdirectory("%s" rdzv)
+foreach(name rdzv::rdzv rdzv::SHARED rdzv::STATIC)
+  string(REPLACE ":" "_" program ${name})
+  add_executable(${program} user.c)
+  target_link_libraries(${program} PRIVATE ${name})
+endforeach()
+install(TARGETS rdzv__rdzv)
+"""
+
+# Mounts the checkout read-only where only this command sees it.
+READ_ONLY = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && cd "$1" && shift && exec "$@"'
+
+
+def files_below(folder):
+    return {os.path.relpath(os.path.join(path, name), folder) for path, _, names in os.walk(folder) for name in names}
+
+
+class Build(rdzvtest.Case):
+    def setUp(self):
+        super().setUp()
+        self.checkout = self.path("a checkout")
+        tracked = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=rdzvtest.SOURCE,
+                                 check=True, capture_output=True, text=True).stdout
+        for name in filter(None, tracked.split("\0")):
+            if name.startswith("tests/") or not os.path.exists(os.path.join(rdzvtest.SOURCE, name)):
+                continue
+            target = os.path.join(self.checkout, name)
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            shutil.copy2(os.path.join(rdzvtest.SOURCE, name), target)
+
+    def tools_without(self, *names):
+        """A PATH with every program of this machine but these."""
+        folder = self.path("tools")
+        os.makedirs(folder)
+        for path in os.environ["PATH"].split(":"):
+            for name in os.listdir(path) if os.path.isdir(path) else ():
+                if not name.startswith(names) and not os.path.lexists(os.path.join(folder, name)):
+                    os.symlink(os.path.join(path, name), os.path.join(folder, name))
+        return folder
+
+    def make(self, *arguments, path=None):
+        environment = {**os.environ, "PATH": path or os.environ["PATH"], "BUILD": self.path("the build")}
+        done = subprocess.run(["unshare", "--mount", "--propagation", "private", "sh", "-c", READ_ONLY, "sh", self.checkout,
+                               "make", *arguments], env=environment, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return done
+
+    def test_a_read_only_checkout_without_dpkg_builds_installs_and_is_removed(self):
+        path = self.tools_without("dpkg", "apt", "ninja")
+        prefix = self.path("a prefix")
+        done = self.make("install", f"PREFIX={prefix}", path=path)
+        self.assertNotIn("setup:", done.stderr)  # nothing is missing, and nothing is called missing
+        with open(os.path.join(rdzvtest.SOURCE, "README.md"), encoding="utf-8") as file:
+            example = re.search(r"```c\n(.*?)```", file.read(), re.S)[1]
+        with open(self.path("prog.c"), "w", encoding="utf-8") as file:
+            file.write(example)
+        # As the README says it, by a shell that keeps the space of the prefix.
+        subprocess.run(["bash", "-c", 'eval cc prog.c $(pkg-config --cflags --libs rdzv) -o prog'], cwd=self.folder, check=True,
+                       env={**os.environ, "PKG_CONFIG_PATH": os.path.join(prefix, "lib/pkgconfig")})
+        server = self.serve()
+        done = subprocess.run([self.path("prog"), server.endpoint], capture_output=True, text=True, check=False,
+                              timeout=rdzvtest.DEADLINE, env={"PATH": os.environ["PATH"]})
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.stop(server)
+        self.make("uninstall", f"PREFIX={prefix}", path=path)
+        self.assertEqual(files_below(prefix), set())
+
+    def test_a_library_that_is_missing_is_named(self):
+        environment = {**os.environ, "PATH": self.tools_without("dpkg", "apt"), "BUILD": self.path("b"),
+                       "PKG_CONFIG_LIBDIR": self.folder}
+        done = subprocess.run(["scripts/setup", "build"], cwd=self.checkout, env=environment, capture_output=True, text=True,
+                              check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("libuv", done.stderr)
+        self.assertIn("README.md", done.stderr)
+
+    def test_a_project_takes_it_as_a_folder_of_its_own(self):
+        with open(self.path("CMakeLists.txt"), "w", encoding="utf-8") as file:
+            file.write(SUBPROJECT % self.checkout)
+        with open(self.path("user.c"), "w", encoding="utf-8") as file:
+            file.write("#include <rdzv/rdzv.h>\nint main(void) { return rdzv_version() == 0; }\n")
+        done = subprocess.run(["cmake", "-S", self.folder, "-B", self.path("b")], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(self.path("b/rdzv/cmake_install.cmake"), encoding="utf-8") as file:
+            self.assertNotIn("librdzv", file.read())  # it installs nothing that the project did not ask for
+
+
+if __name__ == "__main__":
+    rdzvtest.main()
