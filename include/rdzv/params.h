@@ -51,7 +51,7 @@ typedef struct rdzv_registry rdzv_registry;
  *     max_workers                   in place of max_nodes; default min_workers where that is given
  *     etcd_prefix                   the path that everything is below; default /torchelastic/p2p
  *   backend static:
- *     rank                          of this node; must be given
+ *     rank                          of this node; must be given. Rank 0 serves the store, or fails with RDZV_E_IN_USE
  *     timeout                 600   for reaching the store
  */
 typedef struct rdzv_params {

@@ -50,4 +50,7 @@ int c10d_open_store(const char *endpoint, const struct c10d_options *options, rd
 int c10d_serve(const struct endpoint *endpoint, bool loopback, const rdzv_log *log, rdzv_server **out,
                rdzv_error *error);
 
+/* Where the host reaches its own server: at the address it listens on, whatever the endpoint's name resolves to. */
+void c10d_own_endpoint(rdzv_server *server, char out[ENDPOINT_TEXT_SIZE]);
+
 #endif

@@ -8,6 +8,7 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { RESOLVE_MS = 5000 }; /* for finding out whether the endpoint is us; the connection has its own time */
@@ -48,19 +49,20 @@ static int open_client(const char *endpoint, const struct c10d_options *options,
   return 0;
 }
 
-/* The host is its own client by the address that it listens on, whatever its name resolves to. */
-static int open_own(rdzv_server *server, bool loopback, const struct c10d_options *options, rdzv_store **store,
-                    rdzv_error *error) {
-  char own[ENDPOINT_TEXT_SIZE];
-  snprintf(own, sizeof own, "127.0.0.1:%d", rdzv_server_port(server));
-  return open_client(loopback ? rdzv_server_address(server) : own, options, store, error);
+void c10d_own_endpoint(rdzv_server *server, char out[ENDPOINT_TEXT_SIZE]) {
+  struct endpoint bound;
+  const bool known = endpoint_parse(rdzv_server_address(server), 0, &bound, NULL) == 0;
+  const bool any = !known || strcmp(bound.host, "::") == 0 || strcmp(bound.host, "0.0.0.0") == 0;
+  endpoint_format(any ? "127.0.0.1" : bound.host, rdzv_server_port(server), out);
 }
 
 static int try_host(const struct endpoint *endpoint, const struct host_match *match, const char *why,
                     const struct c10d_options *options, rdzv_store **store, rdzv_server **server, rdzv_error *error) {
+  char own[ENDPOINT_TEXT_SIZE];
   int result = c10d_serve(endpoint, match->loopback, &options->log, server, error);
   if (result < 0) return error_prefix(error, result, "cannot serve the store of the rendezvous");
-  result = open_own(*server, match->loopback, options, store, error);
+  c10d_own_endpoint(*server, own);
+  result = open_client(own, options, store, error);
   if (result < 0) {
     rdzv_server_close(*server);
     *server = NULL;

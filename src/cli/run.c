@@ -220,18 +220,21 @@ static int caught(void) {
 
 /* ---- running -------------------------------------------------------------------------------------------------- */
 
-static int failed(int result, const rdzv_error *error) {
-  complain(me, "%s", error->message);
+static int failed(const struct settings *settings, int result, const rdzv_error *error) {
+  const char *hint = result != RDZV_E_IN_USE ? ""
+                     : settings->endpoint    ? " (is another job running? choose another --rdzv-endpoint)"
+                                          : " (is another job running? choose --standalone or another --master-port)";
+  complain(me, "%s%s", error->message, hint);
   return result == RDZV_E_GRACEFUL_EXIT ? EXIT_YES : exit_code_of(result);
 }
 
-static int run(rdzv_agent *agent, bool json) {
+static int run(const struct settings *settings, rdzv_agent *agent) {
   rdzv_agent_result *result;
   rdzv_error error;
   const int code = rdzv_agent_run(agent, &result, &error);
-  if (code < 0) return failed(code, &error);
+  if (code < 0) return failed(settings, code, &error);
   const int exit_code = result->exit_code;
-  json ? print_report_json(result) : print_report(result);
+  settings->json_log ? print_report_json(result) : print_report(result);
   rdzv_agent_result_free(result);
   return exit_code;
 }
@@ -253,7 +256,7 @@ static int open_and_run(const struct settings *settings, rdzv_agent_options *opt
   }
   log->agent = agent;
   tell(agent);
-  code = run(agent, log->json);
+  code = run(settings, agent);
   tell(NULL);
   rdzv_agent_close(agent);
   signals_end();

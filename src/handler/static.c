@@ -30,13 +30,17 @@ struct fixed {
 
 static struct fixed *self(rdzv_handler *handler) { return (struct fixed *)handler; }
 
-/* Rank 0 serves, if nobody does already: a store may be shared by several jobs. */
+/* Rank 0 serves, or fails: a server that is there already belongs to another job. */
 static int serve(struct fixed *handler, rdzv_error *error) {
-  struct host_match match = host_match(&handler->endpoint, deadline_after(RESOLVE_MS), &handler->base.cancel);
-  const int result = c10d_serve(&handler->endpoint, match.loopback, &handler->base.log, &handler->server, error);
-  if (result == RDZV_E_IN_USE)
-    log_line(&handler->base.log, RDZV_LOG_INFO, "rank 0 serves no store: %s", error ? error->message : "in use");
-  return result == RDZV_E_IN_USE ? 0 : result;
+  const struct host_match match = host_match(&handler->endpoint, deadline_after(RESOLVE_MS), &handler->base.cancel);
+  return c10d_serve(&handler->endpoint, match.loopback, &handler->base.log, &handler->server, error);
+}
+
+/* Rank 0 connects to the address that it listens on, whatever the endpoint's name resolves to. */
+static const char *store_endpoint(const struct fixed *handler, char own[ENDPOINT_TEXT_SIZE]) {
+  if (!handler->server) return handler->base.endpoint;
+  c10d_own_endpoint(handler->server, own);
+  return own;
 }
 
 static int connect_store(struct fixed *handler, rdzv_error *error) {
@@ -45,10 +49,10 @@ static int connect_store(struct fixed *handler, rdzv_error *error) {
                                     .log = handler->base.log,
                                     .cancel_fd = handler->base.cancel.fd,
                                     .announce_worker = true};
+  char own[ENDPOINT_TEXT_SIZE];
   if (handler->store) return 0;
-  rdzv_error own;
-  int result = handler->rank == 0 && !handler->server ? serve(handler, error ? error : &own) : 0;
-  if (result == 0) result = rdzv_store_open_tcp(handler->base.endpoint, &options, &handler->store, error);
+  int result = handler->rank == 0 && !handler->server ? serve(handler, error) : 0;
+  if (result == 0) result = rdzv_store_open_tcp(store_endpoint(handler, own), &options, &handler->store, error);
   if (result == 0) store_forget_cancel_fd(handler->store);
   return result;
 }

@@ -90,6 +90,21 @@ class Addresses(Case):
         self.assertEqual(self.notes(), [])
 
 
+class DefaultPort(Case):
+    def test_of_two_plain_jobs_on_one_machine_the_second_fails_at_once(self):
+        worker = self.script("note $1 $RANK/$WORLD_SIZE; await end")
+        first = self.launch("first", ["--nproc-per-node", "2"], [worker, "first"], prefix=self.network.on(1))
+        self.wait_notes("first 0/2", "first 1/2")
+        second = self.gone(self.launch("second", ["--nproc-per-node", "2"], [worker, "second"],
+                                       prefix=self.network.on(1)), CONNECT, seconds=10)
+        self.assertIn("rdzv run: cannot join as rank 0: cannot listen on 127.0.0.1:29500: Address already in use (is "
+                      "another job running? choose --standalone or another --master-port)\n", second.err())
+        other = self.launch("other", ["--nproc-per-node", "1", "--master-port", "29501"], [worker, "other"],
+                            prefix=self.network.on(1))
+        self.wait_notes("first 0/2", "first 1/2", "other 0/1")
+        self.finish(first, other)
+
+
 class Partitions(Case):
     def workers_of(self, node):
         return [event["pid"] for event in node.events("WORKER", "STARTED")]

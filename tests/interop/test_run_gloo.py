@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A PyTorch job under `rdzv run` alone: the example, with each PyTorch, as a user starts it."""
+import os
 import signal
 
 import peers
@@ -75,8 +76,30 @@ class EveryVersion:
         self.assertEqual(steps, sorted(steps))
         self.assertGreater(steps[-1], 0)
 
+    def check_two_jobs_at_one_port(self):
+        """The workers of one sum their own numbers; the other job fails at once, and has no workers."""
+        script, port = os.path.join(peers.HERE, "sum_worker.py"), torchrun_jobs.free_port()
+        agents = [torchrun_jobs.Ours(self, self.path(f"sum-{number}"),
+                                     ["--nproc-per-node=2", "--master-port", str(port), torchrun_jobs.WORKER,
+                                      torchrun_jobs.run_peer(self.version), script, str(number), self.path("stop")],
+                                     env=torchrun_jobs.environment(), cwd=rdzvtest.SOURCE) for number in (1, 100)]
+        rdzvtest.wait_until(lambda: any(agent.ended() for agent in agents), "one of the jobs fails")
+        failed = next(agent for agent in agents if agent.ended())
+        works = next(agent for agent in agents if agent is not failed)
+        self.assertEqual(failed.exit_code(), 3, failed.said())
+        self.assertIn("Address already in use", failed.said())
+        self.assertIn("choose --standalone or another --master-port", failed.said())
+        self.assertNotIn("the sum is", failed.said())
+        expected = f"the sum is {2 if works is agents[0] else 200}."
+        rdzvtest.wait_until(lambda: works.ended() or works.said().count("the sum is") == 2, "the other job's workers sum")
+        self.assertEqual(works.said().count(expected), 2, works.said())
+        with open(self.path("stop"), "w", encoding="ascii"):
+            pass
+        self.assertEqual(works.exit_code(), 0, works.said())
+
     def test_standalone_and_nodes_that_come_and_go(self):
-        self.tell({"standalone": self.check_standalone, "nodes": self.check_nodes_come_and_go})
+        self.tell({"standalone": self.check_standalone, "nodes": self.check_nodes_come_and_go,
+                   "two jobs at one port": self.check_two_jobs_at_one_port})
 
 
 class Torch113(EveryVersion, Case):
