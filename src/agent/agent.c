@@ -171,7 +171,7 @@ int rdzv_agent_open(const rdzv_agent_options *given, rdzv_agent **out, rdzv_erro
   agent->on_event = options.on_event;
   agent->event_user = options.event_user;
   agent->guard = (struct guard){-1, -1};
-  agent->stop = (struct cancel){-1, -1};
+  agent->stop = CANCEL_NONE;
   agent->told_fd = -1;
   result = open_parts(agent, &options, error);
   if (result < 0)

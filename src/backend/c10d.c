@@ -427,7 +427,7 @@ int c10d_open(rdzv_store *store, rdzv_server *server, const char *run_id, const 
   cell->store = store;
   cell->server = server;
   cell->log = *log;
-  cell->wake = (struct cancel){-1, -1};
+  cell->wake = CANCEL_NONE;
   cell->poll_ms = FIRST_POLL_MS;
   snprintf(cell->text, sizeof cell->text, "c10d %s%s", rdzv_store_describe(store),
            server ? ", served by this process" : "");

@@ -152,7 +152,7 @@ int etcd_v2_cell_open(struct etcd_client *client, const char *run_id, rdzv_backe
   }
   cell->base.ops = &cell_ops;
   cell->client = client;
-  cell->wake = cell->stop = (struct cancel){-1, -1};
+  cell->wake = cell->stop = CANCEL_NONE;
   int result = *run_id ? 0 : error_set(error, RDZV_E_INVALID, "the run id is empty");
   if (result == 0 && asprintf(&cell->key, "/torch/elastic/rendezvous/%s", run_id) < 0) result = error_no_memory(error);
   if (result == 0) result = cancel_open(&cell->wake, error);

@@ -2,6 +2,7 @@
 #include "base/cancel.h"
 
 #include "base/error.h"
+#include "base/waiting.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +17,14 @@ static int failed(struct cancel *cancel, rdzv_error *error) {
   return error_errno(error, RDZV_E_IO, errnum, "cannot make an event descriptor");
 }
 
+struct cancel cancel_with(const struct cancel *cancel, struct waiting *waiting) {
+  struct cancel flag = cancel ? *cancel : CANCEL_NONE;
+  flag.waiting = waiting;
+  return flag;
+}
+
 int cancel_open(struct cancel *cancel, rdzv_error *error) {
+  cancel->waiting = NULL;
   cancel->fd = cancel->raise_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   return cancel->fd < 0 ? failed(cancel, error) : 0;
 }
@@ -39,6 +47,7 @@ int cancel_open_with(struct cancel *cancel, int also, rdzv_error *error) {
 }
 
 int cancel_share(struct cancel *cancel, const struct cancel *with, rdzv_error *error) {
+  cancel->waiting = NULL;
   cancel->fd = cancel->raise_fd = fcntl(with->fd, F_DUPFD_CLOEXEC, 0);
   if (cancel->fd >= 0 && with->raise_fd != with->fd) cancel->raise_fd = fcntl(with->raise_fd, F_DUPFD_CLOEXEC, 0);
   return cancel->fd < 0 || cancel->raise_fd < 0 ? failed(cancel, error) : 0;
@@ -77,8 +86,10 @@ void cancel_close(struct cancel *cancel) {
 
 int cancel_poll(const struct cancel *cancel, struct pollfd *fds, nfds_t count, deadline until) {
   fds[count] = (struct pollfd){.fd = cancel ? cancel->fd : -1, .events = POLLIN};
+  struct waiting *waiting = cancel_waiting(cancel);
   for (;;) {
-    const int ready = poll(fds, count + 1, deadline_poll(until));
+    waiting_tick(waiting);
+    const int ready = poll(fds, count + 1, deadline_poll(waiting_until(waiting, until)));
     if (ready > 0) return fds[count].revents ? RDZV_E_CANCELED : 0;
     if (ready == 0 && deadline_left(until) == 0) return RDZV_E_TIMEOUT;
     if (ready < 0 && errno != EINTR) return RDZV_E_IO;

@@ -8,11 +8,24 @@
 #include <poll.h>
 #include <rdzv/error.h>
 #include <stdbool.h>
+#include <stddef.h>
+
+struct waiting; /* base/waiting.h */
 
 struct cancel {
   int fd;       /* readable when it is up */
   int raise_fd; /* an event descriptor; the same as fd, unless fd also looks at a descriptor of the caller's */
+  struct waiting *waiting; /* says its lines while the flag is waited for; mostly NULL: nobody wants to hear of it */
 };
+
+/* The same flag, for one thread that reports to `waiting` while it waits. `cancel` may be NULL. Not to be closed. */
+struct cancel cancel_with(const struct cancel *cancel, struct waiting *waiting);
+
+/* The wait that this flag is looked at for, to report to; `cancel` may be NULL. */
+static inline struct waiting *cancel_waiting(const struct cancel *cancel) { return cancel ? cancel->waiting : NULL; }
+
+/* No flag: closing it does nothing. */
+#define CANCEL_NONE ((struct cancel){.fd = -1, .raise_fd = -1})
 
 int cancel_open(struct cancel *cancel, rdzv_error *error);
 

@@ -19,7 +19,7 @@ int rdzv_log_level_parse(const char *name) {
 
 void log_line(const rdzv_log *log, rdzv_log_level level, const char *format, ...) {
   if (!log_on(log, level)) return;
-  char line[1024];
+  char line[2048];
   va_list args;
   va_start(args, format);
   vsnprintf(line, sizeof line, format, args);

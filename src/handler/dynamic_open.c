@@ -84,7 +84,7 @@ static void init_plain(struct dynamic *handler, const rdzv_params *params, rdzv_
   pthread_mutex_init(&handler->call, NULL);
   pthread_mutex_init(&handler->look, NULL);
   pthread_mutex_init(&handler->lock, NULL);
-  handler->base.cancel = handler->done = handler->changed = handler->ended = handler->looked = (struct cancel){-1, -1};
+  handler->base.cancel = handler->done = handler->changed = handler->ended = handler->looked = CANCEL_NONE;
   handler->backend = backend;
   handler->store = store;
   handler->view = STATE_EMPTY;

@@ -196,7 +196,7 @@ int etcd_leases_open(struct etcd_client *client, struct events *events, etcd_lea
                      struct etcd_leases **out, rdzv_error *error) {
   struct etcd_leases *leases = calloc(1, sizeof *leases);
   if (!leases) return error_no_memory(error);
-  *leases = (struct etcd_leases){.client = client, .events = events, .told = told, .user = user, .stop = {-1, -1}};
+  *leases = (struct etcd_leases){.client = client, .events = events, .told = told, .user = user, .stop = CANCEL_NONE};
   thread_cond_init(&leases->changed);
   pthread_mutex_init(&leases->lock, NULL);
   const int result = start(leases, error);

@@ -114,7 +114,7 @@ static int open_parts(struct etcd_v1 *handler, const rdzv_params *params, const 
 static struct etcd_v1 *new_handler(const rdzv_params *params) {
   struct etcd_v1 *handler = calloc(1, sizeof *handler);
   if (!handler) return NULL;
-  const struct cancel none = {-1, -1};
+  const struct cancel none = CANCEL_NONE;
   handler->port_fd = -1;
   handler->wake = handler->news.changed = handler->news.outside = handler->news.ended = none;
   snprintf(handler->backend, sizeof handler->backend, "%s", params->backend);

@@ -14,7 +14,7 @@ int handler_init(rdzv_handler *handler, const struct handler_ops *ops, const rdz
                  rdzv_error *error) {
   handler->ops = ops;
   handler->log = params->log;
-  handler->cancel = (struct cancel){-1, -1};
+  handler->cancel = CANCEL_NONE;
   if (!copy(&handler->run_id, params->run_id) || !copy(&handler->endpoint, params->endpoint) ||
       !copy(&handler->local_addr, params->local_addr) || !copy(&handler->node, node))
     return error_no_memory(error);

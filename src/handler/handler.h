@@ -61,7 +61,7 @@ int handler_init(rdzv_handler *handler, const struct handler_ops *ops, const rdz
                  rdzv_error *error);
 
 /* Releases the common part; the kind frees the memory. A handler that handler_init failed on, or that is all zero but
- * for `cancel` {-1, -1}, is fine. */
+ * for `cancel` CANCEL_NONE, is fine. */
 void handler_deinit(rdzv_handler *handler);
 
 /* ---- registry.c ---- */

@@ -45,7 +45,7 @@ static void test_a_line_that_is_too_long_is_cut(void **state) {
   struct seen seen = {0};
   const rdzv_log log = {note, &seen, RDZV_LOG_DEBUG};
   log_line(&log, RDZV_LOG_INFO, "%s", text);
-  assert_int_equal(strlen(seen.text), 1023);
+  assert_int_equal(strlen(seen.text), 2047);
 }
 
 /* Names and levels are the same both ways. */
