@@ -33,13 +33,16 @@ static int fail(struct cell *cell, int code, rdzv_error *error) {
 }
 
 static int decode(struct cell *cell, const struct etcd_node *node, rdzv_value *out, rdzv_error *error) {
-  struct buf state = {0};
-  bool valid = true;
-  if (!base64_decode(rdzv_str(node->value), &state, &valid)) return error_no_memory(error);
-  if (!valid) return error_set(error, RDZV_E_CORRUPT, "the state under '%s' in etcd is corrupt: not base64", cell->key);
-  const bool copied = value_copy(out, state.data, state.len);
-  buf_free(&state);
-  return copied ? 0 : error_no_memory(error);
+  bool valid;
+  if (!base64_decode_value(rdzv_str(node->value), out, &valid)) return error_no_memory(error);
+  if (valid) return 0;
+  return error_set(error, RDZV_E_CORRUPT, "the state under '%s' in etcd is corrupt: not base64", cell->key);
+}
+
+static int give_nothing(uint64_t held, rdzv_value *out, uint64_t *token, rdzv_error *error) {
+  if (!value_copy(out, NULL, 0)) return error_no_memory(error);
+  *token = held;
+  return 0;
 }
 
 static int cell_get(rdzv_backend *backend, rdzv_value *out, uint64_t *token, rdzv_error *error) {
@@ -48,10 +51,7 @@ static int cell_get(rdzv_backend *backend, rdzv_value *out, uint64_t *token, rdz
   struct etcd_result result;
   int outcome = etcd_v2_get(cell->client, cell->key, ETCD_QUORUM, &call, &result);
   if (outcome >= 0) cell->index = result.index;
-  if (outcome == ETCD_NOT_FOUND) {
-    *token = 0;
-    return value_copy(out, NULL, 0) ? 0 : error_no_memory(error);
-  }
+  if (outcome == ETCD_NOT_FOUND) return give_nothing(0, out, token, error);
   if (outcome != 0) return fail(cell, outcome, error);
   outcome = decode(cell, &result.node, out, error);
   if (outcome == 0) *token = result.node.modified;
@@ -75,17 +75,14 @@ static int cell_set(rdzv_backend *backend, rdzv_bytes state, unsigned flags, uin
                                .prev_index = *token,
                                .exist = *token == 0 ? ETCD_ABSENT : ETCD_ANY,
                                .unique = true};
-  const int outcome = etcd_v2_put(cell->client, cell->key, &put, &call, &result);
+  int outcome = etcd_v2_put(cell->client, cell->key, &put, &call, &result);
   buf_free(&text);
-  *written = outcome == 0;
-  if (*written) {
-    *token = result.node.modified;
-    etcd_result_free(&result);
-    return value_copy(out, NULL, 0) ? 0 : error_no_memory(error);
-  }
-  if (outcome == ETCD_COMPARE_FAILED || outcome == ETCD_EXISTS || outcome == ETCD_NOT_FOUND)
-    return cell_get(backend, out, token, error);
-  return fail(cell, outcome, error);
+  if (outcome != 0 && !etcd_v2_is_lost_race(outcome)) return fail(cell, outcome, error);
+  const bool done = outcome == 0;
+  outcome = done ? give_nothing(result.node.modified, out, token, error) : cell_get(backend, out, token, error);
+  if (done) etcd_result_free(&result);
+  if (outcome == 0) *written = done;
+  return outcome;
 }
 
 /* Waits for an event of the key, or for a reason to look again. */

@@ -57,3 +57,11 @@ bool base64_decode(rdzv_bytes text, struct buf *out, bool *valid) {
   if (*valid) out->len = (size_t)(to - out->data) - (size_t)padding;
   return true;
 }
+
+bool base64_decode_value(rdzv_bytes text, rdzv_value *out, bool *valid) {
+  struct buf bytes = {0};
+  bool done = base64_decode(text, &bytes, valid);
+  if (done && *valid) done = value_copy(out, bytes.data, bytes.len);
+  buf_free(&bytes);
+  return done;
+}

@@ -8,6 +8,10 @@
 #include <curl/curl.h>
 #include <rdzv/error.h>
 
+#if LIBCURL_VERSION_NUM < 0x075700 /* what is loaded may be newer than the headers */
+#define CURLOPT_QUICK_EXIT ((CURLoption)(CURLOPTTYPE_LONG + 322))
+#endif
+
 #define CURL_FUNCTIONS(X) \
   X(global_init)          \
   X(easy_init)            \

@@ -97,14 +97,28 @@ static size_t on_header(char *data, size_t one, size_t count, void *user) {
 
 /* ---- one exchange --------------------------------------------------------------------------------------------- */
 
-static void set_identity(CURL *easy, const struct http_identity *identity) {
-  if (identity->ca_cert) curl.easy_setopt(easy, CURLOPT_CAINFO, identity->ca_cert);
-  if (identity->cert) curl.easy_setopt(easy, CURLOPT_SSLCERT, identity->cert);
-  if (identity->key) curl.easy_setopt(easy, CURLOPT_SSLKEY, identity->key);
+/* Setting options of a handle, which stops at the first one that fails: a request without one of them is not sent. */
+struct setup {
+  CURL *easy;
+  CURLcode code;      /* CURLE_OK: all are set so far */
+  const char *failed; /* else: which is not */
+};
+
+#define SET(setup, option, value)                                             \
+  do {                                                                        \
+    if ((setup)->code != CURLE_OK) break;                                     \
+    (setup)->code = curl.easy_setopt((setup)->easy, CURLOPT_##option, value); \
+    if ((setup)->code != CURLE_OK) (setup)->failed = #option;                 \
+  } while (0)
+
+static void set_identity(struct setup *setup, const struct http_identity *identity) {
+  if (identity->ca_cert) SET(setup, CAINFO, identity->ca_cert);
+  if (identity->cert) SET(setup, SSLCERT, identity->cert);
+  if (identity->key) SET(setup, SSLKEY, identity->key);
   if (!identity->user) return;
-  curl.easy_setopt(easy, CURLOPT_HTTPAUTH, CURLAUTH_BASIC);
-  curl.easy_setopt(easy, CURLOPT_USERNAME, identity->user);
-  curl.easy_setopt(easy, CURLOPT_PASSWORD, identity->password ? identity->password : "");
+  SET(setup, HTTPAUTH, CURLAUTH_BASIC);
+  SET(setup, USERNAME, identity->user);
+  SET(setup, PASSWORD, identity->password ? identity->password : "");
 }
 
 /* curl sends a request again, unasked, where a connection that it had kept is closed without an answer. */
@@ -123,29 +137,38 @@ static curl_socket_t open_socket(void *unused, curlsocktype why, struct curl_soc
   return fd;
 }
 
-static void set_up(struct http_line *line, const struct http_request *request, struct exchange *exchange) {
-  CURL *easy = line->easy;
-  curl.easy_reset(easy);
+static void set_callbacks(struct setup *setup, struct exchange *exchange) {
+  SET(setup, WRITEFUNCTION, on_body);
+  SET(setup, WRITEDATA, exchange);
+  SET(setup, HEADERFUNCTION, on_header);
+  SET(setup, HEADERDATA, exchange);
+  SET(setup, PREREQFUNCTION, on_begin);
+  SET(setup, PREREQDATA, exchange);
+  SET(setup, OPENSOCKETFUNCTION, open_socket);
+}
+
+static int set_up(struct http_line *line, const struct http_request *request, struct exchange *exchange,
+                  rdzv_error *error) {
+  struct setup setup = {.easy = line->easy, .code = CURLE_OK};
+  curl.easy_reset(line->easy);
   line->reason[0] = '\0';
   line->over_limit = false;
-  curl.easy_setopt(easy, CURLOPT_ERRORBUFFER, line->reason);
-  curl.easy_setopt(easy, CURLOPT_URL, request->url);
-  curl.easy_setopt(easy, CURLOPT_CUSTOMREQUEST, request->method);
-  curl.easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-  curl.easy_setopt(easy, CURLOPT_PROXY, ""); /* nor one of the environment's, which are for the web */
-  curl.easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
-  curl.easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-  curl.easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_MS);
-  curl.easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_body);
-  curl.easy_setopt(easy, CURLOPT_WRITEDATA, exchange);
-  curl.easy_setopt(easy, CURLOPT_HEADERFUNCTION, on_header);
-  curl.easy_setopt(easy, CURLOPT_HEADERDATA, exchange);
-  curl.easy_setopt(easy, CURLOPT_PREREQFUNCTION, on_begin);
-  curl.easy_setopt(easy, CURLOPT_PREREQDATA, exchange);
-  if (request->form) curl.easy_setopt(easy, CURLOPT_POSTFIELDS, request->form);
-  curl.easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L); /* a name look-up that hangs is left behind */
-  curl.easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket);
-  set_identity(easy, &line->identity);
+  SET(&setup, ERRORBUFFER, line->reason);
+  SET(&setup, URL, request->url);
+  SET(&setup, CUSTOMREQUEST, request->method);
+  SET(&setup, NOSIGNAL, 1L);
+  SET(&setup, PROXY, ""); /* nor one of the environment's, which are for the web */
+  SET(&setup, HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+  SET(&setup, CONNECTTIMEOUT_MS, (long)CONNECT_MS);
+  if (request->form) SET(&setup, POSTFIELDS, request->form);
+  SET(&setup, QUICK_EXIT, 1L);                                   /* a name look-up that hangs is left behind */
+  if (setup.code == CURLE_UNKNOWN_OPTION) setup.code = CURLE_OK; /* before 7.87 closing the line waits for it */
+  set_callbacks(&setup, exchange);
+  set_identity(&setup, &line->identity);
+  if (setup.code == CURLE_OK) return 0;
+  if (setup.code == CURLE_OUT_OF_MEMORY) return error_no_memory(error);
+  return error_set(error, RDZV_E_INVALID, "libcurl does not take the option %s: %s", setup.failed,
+                   curl.easy_strerror(setup.code));
 }
 
 /* Runs the transfer to its end. Gives curl's code, or a code of ours that is negative. */
@@ -222,7 +245,8 @@ int http_exchange(struct http_line *line, const struct http_request *request, st
   struct exchange exchange = {line, response, request->once, 0};
   *response = (struct http_response){0};
   *sent = false;
-  set_up(line, request, &exchange);
+  const int ready = set_up(line, request, &exchange, error);
+  if (ready < 0) return ready;
   if (curl.multi_add_handle(line->multi, line->easy) != CURLM_OK) return error_no_memory(error);
   const int code = transfer(line, request);
   *sent = exchange.begun > 0;

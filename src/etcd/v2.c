@@ -10,13 +10,13 @@
 
 enum { CUT_OFF_MS = 20 }; /* before the next try, where one was cut off */
 
+bool etcd_v2_is_lost_race(int code) {
+  return code == ETCD_COMPARE_FAILED || code == ETCD_EXISTS || code == ETCD_NOT_FOUND;
+}
+
 int etcd_v2_unexpected(int code) {
-  switch (code) {
-    case ETCD_COMPARE_FAILED:
-    case ETCD_EXISTS:
-    case ETCD_NOT_FOUND: return RDZV_E_STALE;
-    default: return code > 0 ? RDZV_E_PROTOCOL : code;
-  }
+  if (code <= 0) return code;
+  return etcd_v2_is_lost_race(code) ? RDZV_E_STALE : RDZV_E_PROTOCOL;
 }
 
 /* ---- requests ------------------------------------------------------------------------------------------------- */
@@ -183,8 +183,7 @@ int etcd_v2_put(struct etcd_client *client, const char *key, const struct etcd_p
     if (again && cancel_pause(call->cancel, deadline_after(jitter(CUT_OFF_MS))) == 0)
       continue; /* done once more it can only fail, if the first was done */
     if (unsure == 0) return outcome;
-    const bool refused_now = outcome == ETCD_COMPARE_FAILED || outcome == ETCD_EXISTS || outcome == ETCD_NOT_FOUND;
-    return still_unsure(refused_now ? look_after(client, key, put, call, result) : outcome, call);
+    return still_unsure(etcd_v2_is_lost_race(outcome) ? look_after(client, key, put, call, result) : outcome, call);
   }
 }
 

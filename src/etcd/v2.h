@@ -21,6 +21,9 @@ enum {
   ETCD_INDEX_CLEARED = 401,
 };
 
+/* Is it what a write on a condition, or of a key that has to be new, is told where another was faster? */
+bool etcd_v2_is_lost_race(int code);
+
 /* The sentence of a code of etcd's that the caller did not expect, as a negative code of ours. */
 int etcd_v2_unexpected(int code);
 

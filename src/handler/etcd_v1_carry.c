@@ -18,9 +18,7 @@ struct carried {
   rdzv_error error;
 };
 
-static bool is_refusal(int code) {
-  return code == ETCD_COMPARE_FAILED || code == ETCD_EXISTS || code == ETCD_NOT_FOUND || code == ETCD_NOT_A_FILE;
-}
+static bool is_refusal(int code) { return etcd_v2_is_lost_race(code) || code == ETCD_NOT_A_FILE; }
 
 static void set_event(struct carried *carried, int code, enum barrier_event_kind done) {
   if (code == 0 || (done == BARRIER_STATE && code == ETCD_NOT_FOUND))

@@ -13,8 +13,8 @@
 #include "base/options.h"
 #include "etcd/v2.h"
 #include "store/etcd_keys.h"
+#include "store/keyspace.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,13 +48,9 @@ static int encode(rdzv_bytes value, struct buf *out, rdzv_error *error) {
 }
 
 static int decode(const struct etcd_node *node, rdzv_value *out, rdzv_error *error) {
-  struct buf bytes = {0};
   bool valid;
-  if (!base64_decode(rdzv_str(node->value), &bytes, &valid)) return error_no_memory(error);
-  if (!valid) return error_set(error, RDZV_E_CORRUPT, "the value at '%s' in etcd is not base64", node->key);
-  const bool copied = value_copy(out, bytes.data, bytes.len);
-  buf_free(&bytes);
-  return copied ? 0 : error_no_memory(error);
+  if (!base64_decode_value(rdzv_str(node->value), out, &valid)) return error_no_memory(error);
+  return valid ? 0 : error_set(error, RDZV_E_CORRUPT, "the value at '%s' in etcd is not base64", node->key);
 }
 
 /* ---- calls ---------------------------------------------------------------------------------------------------- */
@@ -147,9 +143,7 @@ static int put(rdzv_store *store, const char *what, rdzv_bytes key, rdzv_bytes v
   }
   buf_free(&text);
   free(path);
-  if (outcome == 0 || outcome == ETCD_COMPARE_FAILED || outcome == ETCD_EXISTS || outcome == ETCD_NOT_FOUND)
-    return outcome;
-  return fail(store, outcome, what, key, call);
+  return outcome == 0 || etcd_v2_is_lost_race(outcome) ? outcome : fail(store, outcome, what, key, call);
 }
 
 /* The version of a key that was there a moment ago, as the same member knows it; 0: it is gone. */
@@ -221,6 +215,13 @@ static int etcd_get(rdzv_store *store, rdzv_bytes key, rdzv_value *out, struct s
   return outcome;
 }
 
+/* What the calls on versions give for a key that is not there. */
+static int give_absent(rdzv_value *out, uint64_t *version, const struct store_call *call) {
+  if (!value_copy(out, NULL, 0)) return error_no_memory(call->error);
+  *version = 0;
+  return 0;
+}
+
 static int etcd_get_version(rdzv_store *store, rdzv_bytes key, rdzv_value *out, uint64_t *version,
                             struct store_call *call) {
   struct etcd_result result;
@@ -231,13 +232,10 @@ static int etcd_get_version(rdzv_store *store, rdzv_bytes key, rdzv_value *out, 
   const struct etcd_call own = quick(store, call);
   outcome = read_node(store, path, &own, &result, &index);
   free(path);
-  if (outcome == ETCD_NOT_FOUND) {
-    *version = 0;
-    return value_copy(out, NULL, 0) ? 0 : error_no_memory(call->error);
-  }
+  if (outcome == ETCD_NOT_FOUND) return give_absent(out, version, call);
   if (outcome != 0) return fail(store, outcome, "get", key, call);
-  *version = result.node.modified;
   outcome = decode(&result.node, out, call->error);
+  if (outcome == 0) *version = result.node.modified;
   etcd_result_free(&result);
   return outcome;
 }
@@ -245,11 +243,15 @@ static int etcd_get_version(rdzv_store *store, rdzv_bytes key, rdzv_value *out, 
 static int etcd_compare_set_version(rdzv_store *store, rdzv_bytes key, uint64_t expected, rdzv_bytes value,
                                     bool *swapped, rdzv_value *out, uint64_t *version, struct store_call *call) {
   const struct etcd_put how = {.prev_index = expected, .exist = expected == 0 ? ETCD_ABSENT : ETCD_ANY};
-  const int outcome = put(store, "compare_set", key, value, &how, call, version);
+  uint64_t held = 0;
+  int outcome = put(store, "compare_set", key, value, &how, call, &held);
   if (outcome < 0) return outcome;
-  *swapped = outcome == 0;
-  if (!*swapped) return etcd_get_version(store, key, out, version, call);
-  return value_copy(out, NULL, 0) ? 0 : error_no_memory(call->error);
+  const bool done = outcome == 0;
+  outcome = done ? give_absent(out, version, call) : etcd_get_version(store, key, out, version, call);
+  if (outcome < 0) return outcome;
+  if (done) *version = held;
+  *swapped = done;
+  return 0;
 }
 
 static int etcd_wait_changed(rdzv_store *store, rdzv_bytes key, uint64_t known, rdzv_value *out, uint64_t *version,
@@ -257,17 +259,15 @@ static int etcd_wait_changed(rdzv_store *store, rdzv_bytes key, uint64_t known, 
   struct etcd_result result;
   int outcome = await_node(store, key, known, "wait for", call, &result);
   if (outcome < 0) return outcome;
-  if (outcome == ETCD_NOT_FOUND) {
-    *version = 0;
-    return value_copy(out, NULL, 0) ? 0 : error_no_memory(call->error);
-  }
-  *version = result.node.modified;
+  if (outcome == ETCD_NOT_FOUND) return give_absent(out, version, call);
   outcome = decode(&result.node, out, call->error);
+  if (outcome == 0) *version = result.node.modified;
   etcd_result_free(&result);
   return outcome;
 }
 
-/* Reads, lets `change` make the new value of the old one, and swaps, until nobody comes between. */
+/* Reads, lets `change` make the new value of the old one, behind which stands a zero byte, and swaps, until nobody
+ * comes between. */
 typedef int change_value(void *argument, bool exists, rdzv_bytes old, struct buf *new, rdzv_error *error);
 
 static int modify(rdzv_store *store, const char *what, rdzv_bytes key, change_value *change, void *argument,
@@ -296,13 +296,9 @@ struct addition {
 
 static int change_by_sum(void *argument, bool exists, rdzv_bytes old, struct buf *new, rdzv_error *error) {
   struct addition *addition = argument;
-  char text[24], *end = text;
-  const size_t len = old.len < sizeof text - 1 ? old.len : sizeof text - 1;
-  bytes_copy(text, old.data, len);
-  text[len] = '\0';
-  errno = 0;
-  const long long number = exists ? strtoll(text, &end, 10) : 0;
-  if (exists && (end == text || errno)) return error_set(error, RDZV_E_NOT_A_NUMBER, "the value is not a number");
+  int64_t number = 0;
+  if (exists && ks_parse_number(old, &number) < 0)
+    return error_set(error, RDZV_E_NOT_A_NUMBER, "the value is not a number");
   addition->sum = (int64_t)((uint64_t)number + (uint64_t)addition->delta);
   char sum[24];
   snprintf(sum, sizeof sum, "%" PRId64, addition->sum);
@@ -360,10 +356,11 @@ static int etcd_delete_key(rdzv_store *store, rdzv_bytes key, bool *deleted, str
   if (outcome < 0) return outcome;
   outcome = etcd_v2_delete(shared_of(store)->client, path, &(struct etcd_delete){0}, &own, &result);
   free(path);
+  const bool absent = outcome == ETCD_NOT_FOUND || outcome == ETCD_NOT_A_FILE || outcome == ETCD_NOT_A_DIR;
+  if (outcome != 0 && !absent) return fail(store, outcome, "delete", key, call);
   if (outcome == 0) etcd_result_free(&result);
   *deleted = outcome == 0;
-  if (outcome == ETCD_NOT_FOUND || outcome == ETCD_NOT_A_FILE || outcome == ETCD_NOT_A_DIR) return 0;
-  return outcome == 0 ? 0 : fail(store, outcome, "delete", key, call);
+  return 0;
 }
 
 static int etcd_wait(rdzv_store *store, const rdzv_bytes *keys, size_t count, struct store_call *call) {
@@ -428,23 +425,38 @@ static int etcd_list_keys(rdzv_store *store, rdzv_value **out, size_t *count, st
   return 0;
 }
 
-/* One trip: for one key that key, for more the list of all. */
-static int etcd_check(rdzv_store *store, const rdzv_bytes *keys, size_t count, bool *all, struct store_call *call) {
-  if (count <= 1) {
-    rdzv_value value;
-    uint64_t version = 1;
-    const int outcome = count == 0 ? 0 : etcd_get_version(store, keys[0], &value, &version, call);
-    if (outcome == 0 && count == 1) rdzv_value_free(&value);
-    *all = version != 0;
-    return outcome;
-  }
+static int check_one(rdzv_store *store, rdzv_bytes key, bool *there, const struct store_call *call) {
+  const struct etcd_call own = quick(store, call);
+  struct etcd_result result;
+  uint64_t index;
+  char *path;
+  int outcome = etcd_key_path(shared_of(store)->prefix, key, &path, call->error);
+  if (outcome < 0) return outcome;
+  outcome = read_node(store, path, &own, &result, &index);
+  free(path);
+  if (outcome != 0 && outcome != ETCD_NOT_FOUND) return fail(store, outcome, "check", key, call);
+  if (outcome == 0) etcd_result_free(&result);
+  *there = outcome == 0;
+  return 0;
+}
+
+static int check_many(rdzv_store *store, const rdzv_bytes *keys, size_t count, bool *all, struct store_call *call) {
   struct etcd_key_check check = {keys, count, calloc(count, sizeof(bool))};
   if (!check.found) return error_no_memory(call->error);
   const int outcome = visit_all(store, etcd_check_key, &check, call);
-  *all = true;
-  for (size_t i = 0; i < count; i++) *all = *all && check.found[i];
+  bool found = true;
+  for (size_t i = 0; i < count; i++) found = found && check.found[i];
+  if (outcome == 0) *all = found;
   free(check.found);
   return outcome;
+}
+
+/* One trip: for one key that key, for more the list of all. */
+static int etcd_check(rdzv_store *store, const rdzv_bytes *keys, size_t count, bool *all, struct store_call *call) {
+  if (count > 1) return check_many(store, keys, count, all, call);
+  if (count == 1) return check_one(store, keys[0], all, call);
+  *all = true;
+  return 0;
 }
 
 /* ---- handles -------------------------------------------------------------------------------------------------- */
