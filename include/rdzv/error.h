@@ -11,29 +11,30 @@
  * The class says what a caller can do:
  *   RETRYABLE  nothing was changed, or doing it again is harmless: the same call may succeed later
  *   DEFINITE   the answer is no; the same call gives the same answer until something else changes
- *   FATAL      the object can only be closed
+ *   UNCERTAIN  the store may not hold what the caller believes: the call may have taken effect, or what was written
+ *              before is gone. Read before going on
  */
-#define RDZV_ERROR_LIST(X)                                                                                           \
-  X(INVALID, -1, DEFINITE, "invalid argument")                                                                       \
-  X(NO_MEMORY, -2, RETRYABLE, "out of memory")                                                                       \
-  X(TIMEOUT, -3, RETRYABLE, "timed out")                                                                             \
-  X(CANCELED, -4, FATAL, "canceled")                                                                                 \
-  X(CONNECTION, -5, RETRYABLE, "connection failed")                                                                  \
-  X(ADDRESS, -6, RETRYABLE, "address cannot be resolved")                                                            \
-  X(OUTCOME_UNKNOWN, -7, DEFINITE, "the connection was lost before the answer: it may or may not have taken effect") \
-  X(PROTOCOL, -8, DEFINITE, "the peer broke the protocol")                                                           \
-  X(UNSUPPORTED, -9, DEFINITE, "not supported")                                                                      \
-  X(NOT_A_NUMBER, -10, DEFINITE, "the value is not a number")                                                        \
-  X(LIMIT, -11, DEFINITE, "over a limit")                                                                            \
-  X(EMPTY, -12, RETRYABLE, "the queue is empty")                                                                     \
-  X(IO, -13, DEFINITE, "input or output failed")                                                                     \
-  X(NO_SPACE, -14, RETRYABLE, "no space left")                                                                       \
-  X(CORRUPT, -15, DEFINITE, "the data is corrupt")                                                                   \
-  X(STALE, -16, DEFINITE, "left over from another run")                                                              \
-  X(IN_USE, -17, RETRYABLE, "the address is in use")                                                                 \
-  X(STOPPED, -18, RETRYABLE, "the server is stopping")                                                               \
-  X(DATA_LOST, -19, DEFINITE, "the server was restarted and has forgotten its keys")                                 \
-  X(CLOSED, -20, DEFINITE, "the rendezvous is closed")                                                               \
+#define RDZV_ERROR_LIST(X)                                                                                            \
+  X(INVALID, -1, DEFINITE, "invalid argument")                                                                        \
+  X(NO_MEMORY, -2, RETRYABLE, "out of memory")                                                                        \
+  X(TIMEOUT, -3, RETRYABLE, "timed out")                                                                              \
+  X(CANCELED, -4, DEFINITE, "canceled")                                                                               \
+  X(CONNECTION, -5, RETRYABLE, "connection failed")                                                                   \
+  X(ADDRESS, -6, RETRYABLE, "address cannot be resolved")                                                             \
+  X(OUTCOME_UNKNOWN, -7, UNCERTAIN, "the connection was lost before the answer: it may or may not have taken effect") \
+  X(PROTOCOL, -8, DEFINITE, "the peer broke the protocol")                                                            \
+  X(UNSUPPORTED, -9, DEFINITE, "not supported")                                                                       \
+  X(NOT_A_NUMBER, -10, DEFINITE, "the value is not a number")                                                         \
+  X(LIMIT, -11, DEFINITE, "over a limit")                                                                             \
+  X(EMPTY, -12, RETRYABLE, "the queue is empty")                                                                      \
+  X(IO, -13, DEFINITE, "input or output failed")                                                                      \
+  X(NO_SPACE, -14, RETRYABLE, "no space left")                                                                        \
+  X(CORRUPT, -15, DEFINITE, "the data is corrupt")                                                                    \
+  X(STALE, -16, DEFINITE, "left over from another run")                                                               \
+  X(IN_USE, -17, RETRYABLE, "the address is in use")                                                                  \
+  X(STOPPED, -18, RETRYABLE, "the server is stopping")                                                                \
+  X(DATA_LOST, -19, UNCERTAIN, "the server was restarted and has forgotten its keys")                                 \
+  X(CLOSED, -20, DEFINITE, "the rendezvous is closed")                                                                \
   X(GRACEFUL_EXIT, -21, DEFINITE, "the rendezvous was closed while this node was a spare")
 
 typedef enum rdzv_error_code {
@@ -47,7 +48,7 @@ typedef enum rdzv_error_class {
   RDZV_CLASS_OK = 0,
   RDZV_CLASS_RETRYABLE,
   RDZV_CLASS_DEFINITE,
-  RDZV_CLASS_FATAL,
+  RDZV_CLASS_UNCERTAIN,
 } rdzv_error_class;
 
 #define RDZV_MESSAGE_SIZE 512

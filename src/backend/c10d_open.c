@@ -74,13 +74,15 @@ static int try_host(const struct endpoint *endpoint, const struct host_match *ma
 }
 
 /* Is this node to be the host? `match` says why, for the log. */
-static bool is_host(const struct endpoint *endpoint, const struct c10d_options *options, struct host_match *match,
-                    rdzv_error *error) {
+static int find_host(const struct endpoint *endpoint, const struct c10d_options *options, struct host_match *match,
+                     bool *is_host, rdzv_error *error) {
   struct cancel cancel;
-  if (cancel_open_with(&cancel, options->cancel_fd, error) < 0) return false;
+  const int result = cancel_open_with(&cancel, options->cancel_fd, error);
+  if (result < 0) return result;
   *match = host_match(endpoint, deadline_after(RESOLVE_MS), &cancel);
   cancel_close(&cancel);
-  return options->is_host == C10D_FIND_OUT ? match->ours : options->is_host == C10D_HOST;
+  *is_host = options->is_host == C10D_FIND_OUT ? match->ours : options->is_host == C10D_HOST;
+  return 0;
 }
 
 static int open_tcp(const char *text, const struct c10d_options *options, rdzv_store **store, rdzv_server **server,
@@ -90,10 +92,13 @@ static int open_tcp(const char *text, const struct c10d_options *options, rdzv_s
   const bool told = options->is_host != C10D_FIND_OUT;
   if (endpoint_parse(text, RDZV_DEFAULT_PORT, &endpoint, error) < 0)
     return error_prefix(error, RDZV_E_INVALID, "invalid rendezvous endpoint");
-  if (is_host(&endpoint, options, &match, error)) {
+  bool host = false;
+  int result = find_host(&endpoint, options, &match, &host, error);
+  if (result < 0) return result;
+  if (host) {
     const char *why = told ? "option is_host says so" : match.why;
-    const int result = try_host(&endpoint, &match, why, options, store, server, error);
-    if (result == 0 || told || result == RDZV_E_CANCELED) return result;
+    result = try_host(&endpoint, &match, why, options, store, server, error);
+    if (told || result != RDZV_E_IN_USE) return result; /* only a port that is taken means that another serves */
     log_line(&options->log, RDZV_LOG_INFO,
              "this process is a client of the store at '%s', although %s: it cannot serve there: %s", text, match.why,
              error ? error->message : "");

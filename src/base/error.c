@@ -2,6 +2,7 @@
 #include "base/error.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -27,7 +28,7 @@ enum { ERROR_INDEX_OK, RDZV_ERROR_LIST(CHECK_ORDER) };
 RDZV_ERROR_LIST(CHECK_ORDER)
 #undef CHECK_ORDER
 
-static const struct row unknown = {0, RDZV_CLASS_FATAL, "UNKNOWN", "unknown error"};
+static const struct row unknown = {0, RDZV_CLASS_UNCERTAIN, "UNKNOWN", "unknown error"};
 
 static const struct row *row_of(int code) {
   const int count = (int)(sizeof rows / sizeof rows[0]);
@@ -61,12 +62,13 @@ int error_errno(rdzv_error *error, int code, int errnum, const char *format, ...
 int error_prefix(rdzv_error *error, int code, const char *format, ...) {
   if (!error) return code;
   char inner[RDZV_MESSAGE_SIZE], outer[RDZV_MESSAGE_SIZE];
-  memcpy(inner, error->message, sizeof inner);
+  const bool filled = error->code < 0;
+  snprintf(inner, sizeof inner, "%s", filled ? error->message : rdzv_error_text(code));
   va_list args;
   va_start(args, format);
   vsnprintf(outer, sizeof outer, format, args);
   va_end(args);
-  return error_set(error, error->code, "%s: %s", outer, inner);
+  return error_set(error, filled ? error->code : code, "%s: %s", outer, inner);
 }
 
 int error_no_memory(rdzv_error *error) { return error_set(error, RDZV_E_NO_MEMORY, "out of memory"); }

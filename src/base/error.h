@@ -11,8 +11,8 @@ int error_set(rdzv_error *error, int code, const char *format, ...) RDZV_PRINTF(
 /* As error_set, with ": " and the text of errnum behind. */
 int error_errno(rdzv_error *error, int code, int errnum, const char *format, ...) RDZV_PRINTF(4, 5);
 
-/* Puts "text: " before the message that is there, so that the innermost cause stays last. Returns error's code, or
- * `code` where error is NULL. */
+/* Puts "text: " before the message that is there, so that the innermost cause stays last. Returns the error's code. An
+ * error that nobody filled (its code is 0) gets `code` and its general text; `code` is returned where error is NULL. */
 int error_prefix(rdzv_error *error, int code, const char *format, ...) RDZV_PRINTF(3, 4);
 
 int error_no_memory(rdzv_error *error);

@@ -106,13 +106,33 @@ int params_check(const rdzv_params *from, rdzv_params *to, rdzv_error *error) {
   return params_check_nodes(to->min_nodes, to->max_nodes, error);
 }
 
-int rdzv_open(const rdzv_params *params, rdzv_handler **out, rdzv_error *error) {
+/* A creator is somebody else's code: one that fails may not have filled the error, and one that succeeds must have made
+ * a handler. */
+static int create(const struct entry *entry, const rdzv_params *params, rdzv_handler **out, rdzv_error *error) {
+  rdzv_handler *made = NULL;
+  const int result = entry->creator(entry->user, params, &made, error);
+  if (result < 0) return result;
+  if (result > 0)
+    return error_set(error, RDZV_E_INVALID, "backend '%s' returned %d, which is not an error code", entry->name,
+                     result);
+  if (!made) return error_set(error, RDZV_E_INVALID, "backend '%s' made no handler", entry->name);
+  *out = made;
+  return 0;
+}
+
+static int open_handler(const rdzv_params *params, rdzv_handler **out, rdzv_error *error) {
   rdzv_params own_params;
-  const int result = params_check(params, &own_params, error);
+  int result = params_check(params, &own_params, error);
   if (result < 0) return error_prefix(error, result, "cannot open a rendezvous");
   const struct entry *entry = find(own_params.registry, own_params.backend);
   if (!entry) return unknown(&own_params, error);
-  const int opened = entry->creator(entry->user, &own_params, out, error);
-  if (opened == 0) return 0;
-  return error_prefix(error, opened, "cannot open rendezvous '%s'", own_params.run_id);
+  result = create(entry, &own_params, out, error);
+  return result < 0 ? error_prefix(error, result, "cannot open rendezvous '%s'", own_params.run_id) : 0;
+}
+
+int rdzv_open(const rdzv_params *params, rdzv_handler **out, rdzv_error *error) {
+  rdzv_error found = {0}; /* what failed on the way to success is not the caller's to read */
+  const int result = open_handler(params, out, &found);
+  if (result < 0 && error) *error = found;
+  return result;
 }

@@ -48,8 +48,8 @@ static void fail_by_action(struct engine *engine, const struct rendezvous_contex
 
 /* Trying again may help: nothing was done, or whatever was done the state will show. */
 static bool is_passing(int code) {
-  return rdzv_error_class_of(code) == RDZV_CLASS_RETRYABLE || code == RDZV_E_OUTCOME_UNKNOWN ||
-         code == RDZV_E_DATA_LOST;
+  const rdzv_error_class class = rdzv_error_class_of(code);
+  return class == RDZV_CLASS_RETRYABLE || class == RDZV_CLASS_UNCERTAIN;
 }
 
 static void fail_by_store(struct engine *engine, struct moment now, struct engine_update *update) {

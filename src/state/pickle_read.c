@@ -120,7 +120,7 @@ static bool keep_attribute(struct reader *reader, rdzv_bytes name, const struct 
   text[name.len] = '\0';
   struct pyvalue value;
   bool kept = keep(reader, from, 0, &value);
-  if (!kept) error_prefix(reader->machine.error, 0, "attribute '%s' cannot be kept", bytes_quote(name).text);
+  if (!kept) error_prefix(reader->machine.error, reader->machine.code, "attribute '%s' cannot be kept", bytes_quote(name).text);
   if (kept && !pynames_set(&reader->state.extra, text, &value)) kept = pickle_no_memory(&reader->machine);
   if (!kept) pyvalue_free(&value);
   return kept;
@@ -281,13 +281,13 @@ int pickle_read(rdzv_bytes pickle, struct rendezvous_state *state, struct torch_
   struct torch_layouts found;
   struct pickle_value result;
   const bool ran = pickle_run(&reader.machine, &result);
-  if (!ran) error_prefix(error, 0, "at byte %zu", reader.machine.at);
+  if (!ran) error_prefix(error, reader.machine.code, "at byte %zu", reader.machine.at);
   const bool read = ran && make_state(&reader, &result, &found);
   if (read) {
     *state = reader.state;
     *layouts = found;
   } else {
-    error_prefix(error, 0, "cannot read the rendezvous state");
+    error_prefix(error, reader.machine.code, "cannot read the rendezvous state");
     state_free(&reader.state);
   }
   state_builder_free(&reader.builder);

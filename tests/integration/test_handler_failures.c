@@ -3,6 +3,9 @@
  * it is; the store is a file. */
 #include "handler_scene.h"
 
+#include <sys/resource.h>
+#include <sys/wait.h>
+
 enum { AT_ONCE_MS = 2500 };
 
 /* ---- a store that is gone for a while ------------------------------------------------------------------------- */
@@ -229,6 +232,62 @@ static void test_who_is_told_to_serve_must(void **state) {
   assert_true(live_now_ms() - began < AT_ONCE_MS);
 }
 
+/* Success leaves the error alone, also where the way there was to find the port taken. */
+static void test_success_leaves_the_error_alone(void **state) {
+  struct scene *scene = *state;
+  char endpoint[32];
+  rdzv_error error, untouched;
+  memset(&untouched, 'x', sizeof untouched);
+  error = untouched;
+  struct node *node = &scene->nodes[0];
+  snprintf(endpoint, sizeof endpoint, "localhost:%d", rdzv_server_port(scene->server));
+  assert_code(node_try_open(node, endpoint, "a", (struct node_options){0}, &error), 0);
+  assert_null(strstr(rdzv_describe(node->handler), "served by this process"));
+  assert_code(rdzv_next(node->handler, &node->result, &error), 0);
+  assert_code(rdzv_leave(node->handler, &error), 0);
+  assert_memory_equal(&error, &untouched, sizeof error);
+}
+
+static void note_client(void *user, rdzv_log_level level, const char *line) {
+  (void)level;
+  if (strstr(line, "is a client")) atomic_store((atomic_bool *)user, true);
+}
+
+/* Opens a node that is to serve with ever more descriptors: until it can, the error says what is missing, and it never
+ * becomes a client of nobody instead. 0: as it should be. */
+static int open_with_few_descriptors(const char *endpoint) {
+  atomic_bool client = false;
+  struct node_options options = {.log = {note_client, &client, RDZV_LOG_DEBUG}, .conf = "read_timeout=1"};
+  const int lowest = dup(0);
+  close(lowest);
+  for (int more = 0; more < 64; more++) {
+    struct node node;
+    rdzv_error error;
+    const struct rlimit limit = {(rlim_t)(lowest + more), (rlim_t)(lowest + more)};
+    if (fork() == 0) {
+      if (setrlimit(RLIMIT_NOFILE, &limit) < 0) _exit(2);
+      if (node_try_open(&node, endpoint, "a", options, &error) == 0) _exit(0);
+      const bool serves = error.code == RDZV_E_CONNECTION; /* but cannot accept us */
+      if (!atomic_load(&client) && (serves || strcasestr(error.message, "too many open files"))) _exit(1);
+      fprintf(stderr, "%d descriptors: %s\n", more, error.message);
+      _exit(3);
+    }
+    int status;
+    if (wait(&status) < 0 || !WIFEXITED(status)) return 5;
+    if (WEXITSTATUS(status) != 1) return WEXITSTATUS(status);
+  }
+  return 6;
+}
+
+static void test_a_host_without_descriptors_says_so(void **state) {
+  (void)state;
+  char endpoint[32];
+  int port;
+  close(peer_listen(1, &port));
+  snprintf(endpoint, sizeof endpoint, "localhost:%d", port);
+  assert_int_equal(open_with_few_descriptors(endpoint), 0);
+}
+
 /* ---- a file ---------------------------------------------------------------------------------------------------- */
 
 /* A file is a store as well: changes are found by looking. */
@@ -270,6 +329,8 @@ int main(void) {
       IN_A_SCENE(test_a_cancel_ends_the_wait_for_the_address),
       cmocka_unit_test(test_the_first_serves_and_the_second_is_a_client),
       IN_A_SCENE(test_who_is_told_to_serve_must),
+      IN_A_SCENE(test_success_leaves_the_error_alone),
+      cmocka_unit_test(test_a_host_without_descriptors_says_so),
       cmocka_unit_test(test_a_rendezvous_in_a_file),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

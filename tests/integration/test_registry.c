@@ -292,6 +292,45 @@ static void test_names_are_given_once(void **state) {
   rdzv_registry_close(NULL);
 }
 
+struct broken_creator {
+  int returns, fills; /* codes; 0: none */
+};
+
+static int broken_create(void *user, const rdzv_params *params, rdzv_handler **out, rdzv_error *error) {
+  const struct broken_creator *broken = user;
+  (void)params, (void)out;
+  if (broken->fills) *error = (rdzv_error){broken->fills, "its own words"};
+  return broken->returns;
+}
+
+/* Whatever a creator of somebody else's does, opening fails with a code and a sentence unless there is a handler. */
+static void test_a_creator_that_fails_is_an_error(void **state) {
+  struct scene *scene = *state;
+  static const struct {
+    struct broken_creator creator;
+    int code;
+    const char *sentence;
+  } cases[] = {{{RDZV_E_TIMEOUT, 0}, RDZV_E_TIMEOUT, "cannot open rendezvous 'job': timed out"},
+               {{RDZV_E_TIMEOUT, RDZV_E_ADDRESS}, RDZV_E_ADDRESS, "cannot open rendezvous 'job': its own words"},
+               {{0, 0}, RDZV_E_INVALID, "cannot open rendezvous 'job': backend 'broken' made no handler"},
+               {{7, 0}, RDZV_E_INVALID, "backend 'broken' returned 7, which is not an error code"}};
+  for (size_t i = 0; i < COUNT_OF(cases); i++) {
+    rdzv_registry *registry;
+    rdzv_error error = {RDZV_E_CORRUPT, "of a call before"};
+    assert_code(rdzv_registry_open(&registry, &error), 0);
+    assert_code(rdzv_registry_add(registry, "broken", broken_create, (void *)&cases[i].creator, &error), 0);
+    struct node_options options = scene->options;
+    options.registry = registry;
+    options.backend = "broken";
+    struct node node;
+    assert_error(node_try_open(&node, NULL, "a", options, &error), cases[i].code, &error, cases[i].sentence);
+    assert_code(error.code, cases[i].code);
+    assert_null(node.handler);
+    assert_code(node_try_open(&node, NULL, "a", options, NULL), cases[i].code);
+    rdzv_registry_close(registry);
+  }
+}
+
 static void test_an_unknown_backend_is_refused_with_the_nearest(void **state) {
   struct scene *scene = *state;
   struct node node;
@@ -367,6 +406,7 @@ int main(void) {
       IN_A_SCENE(test_an_option_that_is_wrong_closes_the_backend),
       IN_A_SCENE(test_options_of_c10d_are_for_c10d),
       IN_A_SCENE(test_names_are_given_once),
+      IN_A_SCENE(test_a_creator_that_fails_is_an_error),
       IN_A_SCENE(test_an_unknown_backend_is_refused_with_the_nearest),
       cmocka_unit_test(test_params_that_are_wrong_are_named),
   };

@@ -28,12 +28,12 @@ static void test_zero_is_no_error(void **state) {
 }
 
 /* Any number may be asked about. */
-static void test_a_number_that_is_no_code_is_unknown_and_fatal(void **state) {
+static void test_a_number_that_is_no_code_is_unknown(void **state) {
   (void)state;
   const int numbers[] = {1, 5, INT_MAX, INT_MIN, INT_MIN + 1, -1000};
   for (size_t i = 0; i < COUNT_OF(numbers); i++) {
     assert_string_equal(rdzv_error_text(numbers[i]), "unknown error");
-    assert_int_equal(rdzv_error_class_of(numbers[i]), RDZV_CLASS_FATAL);
+    assert_int_equal(rdzv_error_class_of(numbers[i]), RDZV_CLASS_UNCERTAIN);
   }
 }
 
@@ -66,6 +66,24 @@ static void test_prefixes_keep_the_innermost_cause_last(void **state) {
   assert_code(error.code, RDZV_E_ADDRESS);
 }
 
+/* An error that nobody filled gets the code and its general text: a failure is never taken for a success. */
+static void test_a_prefix_fills_an_error_that_nobody_did(void **state) {
+  (void)state;
+  rdzv_error error = {.message = "left over"};
+  assert_code(error_prefix(&error, RDZV_E_TIMEOUT, "open"), RDZV_E_TIMEOUT);
+  assert_string_equal(error.message, "open: timed out");
+  assert_code(error.code, RDZV_E_TIMEOUT);
+}
+
+/* The class is what the header says of it: a canceled call fails until the flag is taken down, which for a descriptor
+ * of the caller's can happen; after a lost answer, or lost data, nobody knows what the store holds. */
+static void test_classes_are_what_they_are_described_as(void **state) {
+  (void)state;
+  assert_int_equal(rdzv_error_class_of(RDZV_E_CANCELED), RDZV_CLASS_DEFINITE);
+  assert_int_equal(rdzv_error_class_of(RDZV_E_OUTCOME_UNKNOWN), RDZV_CLASS_UNCERTAIN);
+  assert_int_equal(rdzv_error_class_of(RDZV_E_DATA_LOST), RDZV_CLASS_UNCERTAIN);
+}
+
 /* A message that is too long is cut, ends with a zero byte, and leaves the code alone. */
 static void test_a_message_that_is_too_long_is_cut(void **state) {
   (void)state;
@@ -86,10 +104,12 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_every_code_has_a_name_a_text_and_a_class),
       cmocka_unit_test(test_zero_is_no_error),
-      cmocka_unit_test(test_a_number_that_is_no_code_is_unknown_and_fatal),
+      cmocka_unit_test(test_a_number_that_is_no_code_is_unknown),
       cmocka_unit_test(test_the_code_is_returned_also_without_an_error),
       cmocka_unit_test(test_the_cause_of_the_system_stands_behind),
       cmocka_unit_test(test_prefixes_keep_the_innermost_cause_last),
+      cmocka_unit_test(test_a_prefix_fills_an_error_that_nobody_did),
+      cmocka_unit_test(test_classes_are_what_they_are_described_as),
       cmocka_unit_test(test_a_message_that_is_too_long_is_cut),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
