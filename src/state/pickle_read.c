@@ -120,7 +120,8 @@ static bool keep_attribute(struct reader *reader, rdzv_bytes name, const struct 
   text[name.len] = '\0';
   struct pyvalue value;
   bool kept = keep(reader, from, 0, &value);
-  if (!kept) error_prefix(reader->machine.error, reader->machine.code, "attribute '%s' cannot be kept", bytes_quote(name).text);
+  if (!kept)
+    error_prefix(reader->machine.error, reader->machine.code, "attribute '%s' cannot be kept", bytes_quote(name).text);
   if (kept && !pynames_set(&reader->state.extra, text, &value)) kept = pickle_no_memory(&reader->machine);
   if (!kept) pyvalue_free(&value);
   return kept;
