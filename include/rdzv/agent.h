@@ -78,8 +78,9 @@ typedef struct rdzv_agent_options {
   const char *nproc_per_node; /* a number, "auto", "cpu" or "gpu"; default "1" */
   const char *role;           /* default "default" */
   int64_t max_restarts;
-  const char *log_dir;   /* below it a folder for this run; default a temporary one, which is removed after success.
-                            "/dev/null": none, and no error files */
+  const char *log_dir;   /* below it a folder for this run; default a temporary one, which is removed at the end unless
+                            workers failed, or `redirects` or `tee` asked for files. "/dev/null": none, and no error
+                            files. A folder without files is never left */
   const char *redirects; /* "0" none, "1" stdout, "2" stderr, "3" both, or "local_rank:value,…"; default "0" */
   const char *tee;       /* the same */
   const char *local_ranks_filter;  /* "0,2": only these are shown; default all */
@@ -114,7 +115,7 @@ typedef struct rdzv_agent_result {
   const rdzv_worker_failure *failures; /* of the last attempt, the first in time first; also another node's, if it was
                                           first and told */
   size_t failure_count;
-  const char *log_dir; /* of this run; "" where there is none any more */
+  const char *log_dir; /* of this run; "" where there are no files */
 } rdzv_agent_result;
 
 RDZV_BEGIN

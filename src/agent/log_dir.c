@@ -87,8 +87,17 @@ static int remove_one(const char *path, const struct stat *status, int type, str
   return 0;
 }
 
-void log_dir_remove(struct log_dir *dir) {
-  if (!dir->own_base || !dir->base[0]) return;
-  nftw(dir->base, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-  dir->base[0] = dir->run[0] = '\0';
+/* Folders only, and those only that are empty. */
+static int remove_empty(const char *path, const struct stat *status, int type, struct FTW *where) {
+  (void)status, (void)where;
+  if (type == FTW_DP) rmdir(path);
+  return 0;
+}
+
+void log_dir_end(struct log_dir *dir, bool keep) {
+  if (!dir->base[0]) return;
+  const bool removes_all = dir->own_base && !keep;
+  const char *top = dir->own_base ? dir->base : dir->run; /* the folder that the user named stays */
+  if (*top) nftw(top, removes_all ? remove_one : remove_empty, 16, FTW_DEPTH | FTW_PHYS);
+  if (access(dir->run, F_OK) < 0) dir->run[0] = '\0';
 }

@@ -23,7 +23,7 @@ int log_dir_init(struct log_dir *dir, const char *base, rdzv_error *error);
 int log_dir_worker(struct log_dir *dir, const char *run_id, int64_t attempt, int64_t local_rank, char path[PATH_MAX],
                    rdzv_error *error);
 
-/* Removes what we made where the user named nothing. */
-void log_dir_remove(struct log_dir *dir);
+/* The run is over. A folder without any file is removed, and a temporary one unless `keep`. `run` is "" then. */
+void log_dir_end(struct log_dir *dir, bool keep);
 
 #endif

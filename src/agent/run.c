@@ -450,13 +450,22 @@ void rdzv_agent_result_free(rdzv_agent_result *base) {
   free(result);
 }
 
+/* Files that were asked for stay, and so do those that tell of a failure. The report of a failure names them. */
+static void end_files(rdzv_agent *agent) {
+  const bool asked = std_map_any(&agent->streams.redirects) || std_map_any(&agent->streams.tee);
+  const bool failed = state_of(agent) == RDZV_AGENT_FAILED && agent->failures.count > 0;
+  log_dir_end(&agent->log_dir, asked || failed);
+  if (!failed && asked && agent->log_dir.run[0])
+    log_line(&agent->log, RDZV_LOG_INFO, "the workers' output is in '%s'", agent->log_dir.run);
+}
+
 int rdzv_agent_run(rdzv_agent *agent, rdzv_agent_result **out, rdzv_error *error) {
   agent->group.on_end = on_worker_end;
   while (agent->supervisor.request != SUPERVISOR_END) carry_out(agent);
   if (agent->supervisor.outcome == SUPERVISOR_LEFT) leave(agent); /* where there was no time for it before */
   round_end(agent);
   agent_note(agent, state_of(agent), NULL, "%s", agent->reason);
-  if (state_of(agent) != RDZV_AGENT_FAILED || agent->failures.count == 0) log_dir_remove(&agent->log_dir);
+  end_files(agent);
   if (agent->supervisor.outcome == SUPERVISOR_NOT_JOINED) {
     if (agent->failures.count > 0)
       log_line(&agent->log, RDZV_LOG_ERROR, "what went before: rank %" PRId64 " on %s failed: %s%s%s",

@@ -74,6 +74,12 @@ unsigned std_map_of(const struct std_map *map, int64_t local_rank) {
   return entry ? entry->streams : map->all;
 }
 
+bool std_map_any(const struct std_map *map) {
+  bool any = map->count == 0 && map->all;
+  for (size_t i = 0; i < map->count; i++) any |= map->entries[i].streams != 0;
+  return any;
+}
+
 bool rank_list_has(const struct std_map *list, int64_t local_rank) {
   return list->count == 0 || find(list, local_rank) != NULL;
 }

@@ -23,6 +23,9 @@ struct std_map {
 /* `option` is the name that an error tells. */
 int std_map_parse(const char *option, const char *text, struct std_map *out, rdzv_error *error);
 unsigned std_map_of(const struct std_map *map, int64_t local_rank);
+
+/* Is any stream of any local rank meant? */
+bool std_map_any(const struct std_map *map);
 void std_map_free(struct std_map *map);
 
 /* "0,2" as a map whose entries have no streams. */

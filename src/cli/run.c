@@ -225,7 +225,9 @@ static int failed(const struct settings *settings, int result, const rdzv_error 
                      : settings->endpoint    ? " (is another job running? choose another --rdzv-endpoint)"
                                           : " (is another job running? choose --standalone or another --master-port)";
   complain(me, "%s%s", error->message, hint);
-  return result == RDZV_E_GRACEFUL_EXIT ? EXIT_YES : exit_code_of(result);
+  if (result == RDZV_E_GRACEFUL_EXIT) return EXIT_YES;
+  error_file_error(me, error);
+  return exit_code_of(result);
 }
 
 static int run(const struct settings *settings, rdzv_agent *agent) {
@@ -235,6 +237,7 @@ static int run(const struct settings *settings, rdzv_agent *agent) {
   if (code < 0) return failed(settings, code, &error);
   const int exit_code = result->exit_code;
   settings->json_log ? print_report_json(result) : print_report(result);
+  if (result->state == RDZV_AGENT_FAILED && result->failure_count > 0) error_file_failure(me, &result->failures[0]);
   rdzv_agent_result_free(result);
   return exit_code;
 }
@@ -251,8 +254,8 @@ static int open_and_run(const struct settings *settings, rdzv_agent_options *opt
   const int result = rdzv_agent_open(options, &agent, &error);
   if (result == RDZV_E_CANCELED && caught()) return 128 + caught();
   if (result < 0) {
-    complain(me, "%s", error.message);
-    return result == RDZV_E_TIMEOUT ? EXIT_CONNECT : exit_code_of(result);
+    const int exit_code = failed(settings, result, &error);
+    return result == RDZV_E_TIMEOUT ? EXIT_CONNECT : exit_code;
   }
   log->agent = agent;
   tell(agent);

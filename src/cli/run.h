@@ -42,4 +42,9 @@ void run_log_close(struct run_log *log);
 void print_report(const rdzv_agent_result *result);
 void print_report_json(const rdzv_agent_result *result);
 
+/* ---- error_file.c: TORCHELASTIC_ERROR_FILE of our own; nothing happens where it is not set ---- */
+
+void error_file_failure(const char *command, const rdzv_worker_failure *failure);
+void error_file_error(const char *command, const rdzv_error *error);
+
 #endif

@@ -101,6 +101,46 @@ class Ends(run_nodes.Run):
         self.assertEqual(len(node.events("WORKER", "FAILED")), 3)
 
 
+class ErrorFile(run_nodes.Run):
+    """A launcher above us has set TORCHELASTIC_ERROR_FILE for us, as torchrun for its workers."""
+
+    def run_with_file(self, text, code, *flags):
+        path = self.path("error.json")
+        with open(path, "w", encoding="ascii") as file:
+            file.write("of before")
+        node = self.alone(text, *flags, env={"TORCHELASTIC_ERROR_FILE": path})
+        self.gone(node, code)
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+
+    def test_the_first_failure_is_left_there_with_its_code(self):
+        message = {"message": {"message": "ValueError: no", "extraInfo": {"py_callstack": "x", "timestamp": "1700000000"}}}
+        text = f"""if [ $RANK = 0 ]; then forever; fi
+        cat >"$TORCHELASTIC_ERROR_FILE" <<'END'\n{json.dumps(message)}\nEND\nexit 3"""
+        found = self.run_with_file(text, 3, "--nproc-per-node", "2")
+        message["message"]["errorCode"] = 3
+        self.assertEqual(found, message)
+
+    def test_a_worker_that_leaves_no_file_is_told_of_too(self):
+        found = self.run_with_file("kill -9 $$", 137)
+        self.assertEqual(found["message"]["errorCode"], -9)
+        self.assertIn("SIGKILL", found["message"]["message"])
+        self.assertTrue(found["message"]["extraInfo"]["timestamp"].isdigit())
+
+    def test_an_error_of_ours_is_left_there(self):
+        found = self.run_with_file("exit 0", IO, "--log-dir", "/proc/no/such")
+        self.assertIn("/proc/no", found["message"]["message"])
+
+    def test_success_leaves_it_alone(self):
+        path = self.path("error.json")
+        self.run_alone("[ \"$TORCHELASTIC_ERROR_FILE\" != \"$T/error.json\" ]", env={"TORCHELASTIC_ERROR_FILE": path})
+        self.assertFalse(os.path.exists(path))
+
+    def test_a_file_that_cannot_be_written_is_told(self):
+        node = self.run_alone("exit 4", code=4, env={"TORCHELASTIC_ERROR_FILE": "/proc/no/such"})
+        self.assertIn("cannot write the error file '/proc/no/such': No such file or directory", node.err())
+
+
 class Restarts(run_nodes.Run):
     def test_all_are_started_again_and_the_job_recovers(self):
         text = """

@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
 import struct
 import termios
@@ -142,9 +143,37 @@ class Files(Case):
             self.assertEqual(self.files_below(os.path.join(logs, name)), ["attempt_0/0/stdout.log"])
 
     def test_the_temporary_folder_is_removed_after_success(self):
-        self.quiet('[ -d "$(dirname "$TORCHELASTIC_ERROR_FILE")" ] && note there', "--redirects", "3")
+        self.quiet('echo x >"$TORCHELASTIC_ERROR_FILE" && note there')
         self.wait_notes("there", "there")
         self.assertEqual(self.temporary(), [])
+
+    def test_output_that_was_asked_for_is_kept_and_named(self):
+        for flag, value in (("--redirects", "1"), ("--tee", "3"), ("--tee", "0:1")):
+            with self.subTest(f"{flag} {value}"):
+                node = self.run_alone("echo found", flag, value)
+                folder = self.run_folder()
+                self.assertEqual(text_of(os.path.join(folder, "attempt_0/0/stdout.log")), "found\n")
+                self.assertIn(f"the workers' output is in '{folder}'\n", node.err())
+                shutil.rmtree(os.path.dirname(folder))
+
+    def test_a_failure_without_files_leaves_and_names_no_folder(self):
+        node = self.run_alone("exit 1", code=1)
+        self.assertEqual(self.temporary(), [])
+        self.assertNotIn("files of this run", node.err())
+
+    def test_an_error_file_is_kept_after_a_failure_and_empty_folders_are_not(self):
+        node = self.run_alone("[ $RANK = 0 ] && forever; echo '{}' >$TORCHELASTIC_ERROR_FILE; exit 1",
+                              "--nproc-per-node", "2", code=1)
+        folder = self.run_folder()
+        self.assertEqual(os.listdir(os.path.join(folder, "attempt_0")), ["1"])
+        self.assertIn(f"  files of this run: {folder}\n", node.err())
+
+    def test_no_empty_folder_is_left_in_a_log_dir(self):
+        logs = self.path("logs")
+        for code in (0, 1):
+            node = self.run_alone(f"exit {code}", "--log-dir", logs, code=code)
+            self.assertEqual(os.listdir(logs), [])
+            self.assertNotIn(logs, node.err())
 
     def test_the_temporary_folder_is_kept_after_a_failure_and_named(self):
         node = self.run_alone("echo found; exit 1", "--redirects", "3", code=1)
@@ -152,12 +181,17 @@ class Files(Case):
         self.assertIn(f"  files of this run: {folder}\n", node.err())
         self.assertEqual(text_of(os.path.join(folder, "attempt_0/0/stdout.log")), "found\n")
 
-    def test_the_temporary_folder_is_removed_after_a_signal(self):
-        node = self.alone("note ready; forever", "--redirects", "3")
-        self.wait_notes("ready")
-        node.signal(signal.SIGTERM)
-        self.gone(node, 128 + signal.SIGTERM)
-        self.assertEqual(self.temporary(), [])
+    def test_after_a_signal_too_what_was_asked_for_is_kept(self):
+        for flags in ((), ("--redirects", "3")):
+            with self.subTest(flags):
+                self.touch("notes")
+                node = self.alone("note ready; forever", *flags)
+                self.wait_notes("ready")
+                node.signal(signal.SIGTERM)
+                self.gone(node, 128 + signal.SIGTERM)
+                self.assertEqual(len(self.temporary()), 1 if flags else 0)
+                self.assertEqual("the workers' output is in" in node.err(), bool(flags))
+                os.remove(self.path("notes"))
 
     def test_with_dev_null_there_are_no_files(self):
         node = self.quiet(BOTH + '; note "<$TORCHELASTIC_ERROR_FILE>"', "--redirects", "1", "--log-dir", "/dev/null")

@@ -287,6 +287,25 @@ class Flags(Case):
             with self.subTest(flags=flags):
                 self.refused(Launch({"master_port": "PORT", **flags}, versions=["2.6"]), "underscores")
 
+    def test_the_error_file_of_the_launcher_itself_has_the_first_failure(self):
+        """Whoever starts the launcher reads in the file that it has set for it what it reads after torchrun."""
+        path, program = self.path("error.json"), self.path("fails.py")
+        error = {"message": {"message": "ValueError: no", "extraInfo": {"py_callstack": "x", "timestamp": "1700000000"}}}
+        with open(program, "w", encoding="ascii") as file:
+            file.write(f"import json, os, sys\njson.dump({error!r}, open(os.environ['{ERROR_FILE}'], 'w'))\n"
+                       "if sys.argv[1] == '-9':\n    os.kill(os.getpid(), 9)\nsys.exit(int(sys.argv[1]))\n")
+        for code in (3, -9):
+            launch = Launch({"master_port": "PORT", "log_dir": "LOGS"}, program=[program, str(code)],
+                            more={ERROR_FILE: path})
+            launched = {version: lambda version=version: self.theirs(version, f"error{code}", launch)
+                        for version in torchrun_jobs.those_here()}
+            for kind, start in {**launched, "ours": lambda: self.ours("underscores", f"error{code}", launch)}.items():
+                with self.subTest(kind=kind, code=code):
+                    self.assertNotEqual(start().exit_code, 0)
+                    with open(path, encoding="utf-8") as file:
+                        self.assertEqual(json.load(file), {"message": {**error["message"], "errorCode": code}})
+                    os.remove(path)
+
     def test_flags_that_are_only_accepted(self):
         flags = {**ONLY_ACCEPTED, "standalone": True}
         for way in WAYS:
