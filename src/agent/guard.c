@@ -2,6 +2,7 @@
 #include "agent/guard.h"
 
 #include "base/error.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -39,11 +40,8 @@ static void close_others(void) {
 
 static void run_guard(int fd) {
   static struct groups groups;
-  sigset_t all;
   pid_t message;
-  sigfillset(&all); /* only SIGKILL ends it before its time */
-  sigprocmask(SIG_SETMASK, &all, NULL);
-  setsid();
+  setsid(); /* all signals are blocked: only SIGKILL ends it before its time */
   prctl(PR_SET_NAME, "rdzv-guard");
   const int null_fd = open("/dev/null", O_RDWR);
   dup2(fd, STDIN_FILENO);
@@ -66,7 +64,7 @@ int guard_open(struct guard *guard, rdzv_error *error) {
   *guard = (struct guard){-1, -1};
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
     return error_errno(error, RDZV_E_IO, errno, "cannot start the workers' guard: no socket pair");
-  const pid_t pid = fork();
+  const pid_t pid = thread_fork();
   if (pid == 0) run_guard(ends[1]);
   const int errnum = errno;
   close(ends[1]);

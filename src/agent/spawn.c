@@ -6,6 +6,7 @@
 #include "agent/spawn.h"
 
 #include "base/error.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -42,15 +43,25 @@ static void close_others_at_exec(void) {
   for (int fd = STDERR_FILENO + 1; fd < MOST_DESCRIPTORS; fd++) fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
-static void run_child(const struct spawn *spawn, pid_t parent, int pipe_fd) {
+/* All signals are blocked when we are forked. A handler of the parent's must not run here: it would act on descriptors
+ * that we share with the parent. What came meanwhile does what it does to the program. */
+static void take_signals(void) {
+  struct sigaction action;
   sigset_t none;
+  for (int number = 1; number < NSIG; number++)
+    if (sigaction(number, NULL, &action) == 0 && action.sa_handler != SIG_IGN && action.sa_handler != SIG_DFL)
+      signal(number, SIG_DFL);
+  signal(SIGPIPE, SIG_DFL); /* which we may ignore for our own sake */
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+static void run_child(const struct spawn *spawn, pid_t parent, int pipe_fd) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(127); /* which has ended before we asked for the signal */
   if (setsid() < 0) fail(pipe_fd, STEP_SESSION);
   guard_add(spawn->guard, getpid());
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, NULL);
-  signal(SIGPIPE, SIG_DFL); /* which we may ignore for our own sake */
+  take_signals();
   if (spawn->out >= 0 && dup2(spawn->out, STDOUT_FILENO) < 0) fail(pipe_fd, STEP_STREAMS);
   if (spawn->err >= 0 && dup2(spawn->err, STDERR_FILENO) < 0) fail(pipe_fd, STEP_STREAMS);
   close_others_at_exec();
@@ -77,7 +88,7 @@ int spawn(const struct spawn *spawn, pid_t *out, rdzv_error *error) {
   const pid_t parent = getpid();
   if (pipe2(ends, O_CLOEXEC) < 0)
     return error_errno(error, RDZV_E_IO, errno, "cannot start '%s': no pipe", spawn->argv[0]);
-  const pid_t pid = fork();
+  const pid_t pid = thread_fork();
   if (pid == 0) run_child(spawn, parent, ends[1]);
   const int errnum = errno;
   close(ends[1]);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "base/thread.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <time.h>
+#include <unistd.h>
 
 int thread_start(pthread_t *thread, void *(*run)(void *argument), void *argument) {
   sigset_t all, before;
@@ -11,6 +13,17 @@ int thread_start(pthread_t *thread, void *(*run)(void *argument), void *argument
   const int errnum = pthread_create(thread, NULL, run, argument);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   return errnum;
+}
+
+pid_t thread_fork(void) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const pid_t pid = fork();
+  const int errnum = errno;
+  if (pid != 0) pthread_sigmask(SIG_SETMASK, &before, NULL);
+  errno = errnum;
+  return pid;
 }
 
 void thread_cond_init(pthread_cond_t *cond) {

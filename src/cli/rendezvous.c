@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,16 +14,20 @@
 
 /* ---- signals -------------------------------------------------------------------------------------------------- */
 
-static atomic_int caught, child;
+static atomic_int caught;
 static int signal_pipe[2] = {-1, -1};
+static pthread_mutex_t child_lock = PTHREAD_MUTEX_INITIALIZER; /* whoever signals the child holds it */
+static pid_t child;                                            /* 0: none; not reaped before it is 0 again */
 
 /* A second one ends the process in the usual way, unless there is a child to decide. What a terminal sends, it sends to
  * the child by itself. */
 static void on_signal(void *unused, int number, bool by_terminal) {
   (void)unused;
-  const pid_t pid = atomic_load(&child);
-  if (atomic_exchange(&caught, number) && pid <= 0) signals_default(number);
-  if (pid > 0 && !by_terminal) kill(pid, number);
+  pthread_mutex_lock(&child_lock);
+  const bool has_child = child > 0, again = atomic_exchange(&caught, number);
+  if (has_child && !by_terminal) kill(child, number);
+  pthread_mutex_unlock(&child_lock);
+  if (again && !has_child) signals_default(number);
   if (write(signal_pipe[1], "x", 1) < 0) { /* it is full, which is as good */
   }
 }
@@ -48,9 +53,11 @@ int rendezvous_signal_fd(void) { return signal_pipe[0]; }
 int rendezvous_signal(void) { return atomic_load(&caught); }
 
 void rendezvous_forward_to(int pid) {
-  atomic_store(&child, pid);
+  pthread_mutex_lock(&child_lock);
+  child = pid;
   const int number = atomic_load(&caught);
   if (pid > 0 && number) kill(pid, number); /* it came between */
+  pthread_mutex_unlock(&child_lock);
 }
 
 /* ---- the event log -------------------------------------------------------------------------------------------- */

@@ -44,7 +44,7 @@ int rendezvous_signal_fd(void);
 /* The signal that came, or 0. */
 int rendezvous_signal(void);
 
-/* Signals are passed on to that process, too; 0: to none. */
+/* Signals are passed on to that process, too; 0: to none any more, so that it may be reaped. */
 void rendezvous_forward_to(int pid);
 
 /* Opens it. `as_guest`: only looks in, so it never serves the store and does not wait long for it. Gives an exit code,

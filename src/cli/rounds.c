@@ -129,14 +129,21 @@ static char **environment_with(char texts[VARIABLES][LONGEST]) {
   return environment;
 }
 
+/* Signals are passed on to it until it has ended. It is reaped only then: its id is nobody else's before that. */
 static int wait_for(const char *command, pid_t pid) {
-  int status;
-  while (waitpid(pid, &status, 0) < 0)
-    if (errno != EINTR) {
-      complain(command, "cannot wait for process %ld: %s", (long)pid, strerror(errno));
-      return EXIT_IO;
-    }
-  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  siginfo_t info;
+  int result;
+  rendezvous_forward_to(pid);
+  do result = waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT);
+  while (result < 0 && errno == EINTR);
+  const int errnum = errno;
+  rendezvous_forward_to(0);
+  if (result < 0) {
+    complain(command, "cannot wait for process %ld: %s", (long)pid, strerror(errnum));
+    return EXIT_IO;
+  }
+  waitpid(pid, NULL, 0);
+  return info.si_code == CLD_EXITED ? info.si_status : 128 + info.si_status;
 }
 
 int run_command(const char *command, const rdzv_result *result, char **argv) {
@@ -159,8 +166,5 @@ int run_command(const char *command, const rdzv_result *result, char **argv) {
     complain(command, "cannot run '%s': %s", argv[0], strerror(errnum));
     return errnum == ENOENT ? 127 : 126;
   }
-  rendezvous_forward_to(pid);
-  const int code = wait_for(command, pid);
-  rendezvous_forward_to(0);
-  return code;
+  return wait_for(command, pid);
 }

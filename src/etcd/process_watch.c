@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -200,25 +201,13 @@ static int open_all(const struct watcher_job *job, struct descriptors *to, int *
   return to->line >= 0 && *ours >= 0 ? 0 : error_errno(error, RDZV_E_IO, errno, "cannot start etcd: no descriptors");
 }
 
-/* Without signals in between, for which the watcher would have our handlers. */
-static pid_t fork_watcher(const struct watcher_job *job, const struct descriptors *all) {
-  sigset_t every, before;
-  sigfillset(&every);
-  pthread_sigmask(SIG_SETMASK, &every, &before);
-  const pid_t pid = fork();
-  if (pid == 0) run_watcher(job, all);
-  const int errnum = errno;
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
-  errno = errnum;
-  return pid;
-}
-
 int watcher_start(const struct watcher_job *job, struct watcher *out, rdzv_error *error) {
   struct descriptors all = {-1, -1, -1, -1, -1};
   *out = (struct watcher){.line = -1};
   int result = open_all(job, &all, &out->line, error);
   if (result == 0) {
-    out->pid = fork_watcher(job, &all);
+    out->pid = thread_fork();
+    if (out->pid == 0) run_watcher(job, &all);
     if (out->pid < 0) result = error_errno(error, RDZV_E_IO, errno, "cannot start etcd: no process");
   }
   close_all(&all);

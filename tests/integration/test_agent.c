@@ -5,6 +5,8 @@
 #include <dirent.h>
 #include <rdzv/agent.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 enum { MOST_EVENTS = 64 };
@@ -203,6 +205,37 @@ static void test_stopped_before_it_runs(void **state) {
   rdzv_agent_close(agent);
 }
 
+/* ---- a signal in the middle of a fork --------------------------------------------------------------------------- */
+
+static rdzv_agent *to_stop;
+static pid_t we;
+static atomic_bool raises;
+
+static void stop_it(int number) { rdzv_agent_stop(to_stop, number); }
+
+/* Instead of libc's: a process of the agent's calls it between fork and exec, and gets a signal there. */
+pid_t setsid(void) {
+  if (atomic_load(&raises) && getpid() != we) raise(SIGUSR1);
+  return (pid_t)syscall(SYS_setsid);
+}
+
+/* The program's handler must not run in a child, where it would tell the agent in the parent to stop. */
+static void test_a_signal_between_fork_and_exec_is_the_workers(void **state) {
+  (void)state;
+  rdzv_agent_options options = alone(PROGRAM("exit 0"), NULL);
+  we = getpid();
+  to_stop = open_agent(&options);
+  signal(SIGUSR1, stop_it);
+  atomic_store(&raises, true);
+  rdzv_agent_result *result = run(to_stop);
+  atomic_store(&raises, false);
+  signal(SIGUSR1, SIG_DFL);
+  assert_int_equal(result->state, RDZV_AGENT_FAILED);
+  assert_int_equal(result->failures[0].signal, SIGUSR1);
+  rdzv_agent_close(to_stop);
+  rdzv_agent_result_free(result);
+}
+
 static void test_closed_without_being_run(void **state) {
   (void)state;
   const rdzv_agent_options options = alone(PROGRAM("exit 0"), NULL);
@@ -317,6 +350,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_stopped_twice_it_kills, setup, teardown),
       cmocka_unit_test_setup_teardown(test_stopped_while_it_begins, setup, teardown),
       cmocka_unit_test_setup_teardown(test_stopped_before_it_runs, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_a_signal_between_fork_and_exec_is_the_workers, setup, teardown),
       cmocka_unit_test_setup_teardown(test_closed_without_being_run, setup, teardown),
       cmocka_unit_test_setup_teardown(test_two_agents_in_one_process, setup, teardown),
       cmocka_unit_test_setup_teardown(test_wrong_options_are_named, setup, teardown),

@@ -270,6 +270,20 @@ class Command(Rendezvous):
         self.gone(self.run_until_signal(dies, signal.SIGTERM), 128 + signal.SIGTERM)
 
 
+    @unittest.skipIf(rdzvtest.SANITIZED, "the sanitizer wants to be loaded first")
+    def test_a_signal_never_goes_to_another_process_that_got_the_id(self):
+        """The command ends in the moment in which a signal is passed on to it."""
+        found = self.path("found")
+        shim = os.path.join(rdzvtest.BUILD, "tests", "slow_kill.so")
+        ready = self.path("ready")
+        node = self.node("a", "1", command=["sh", "-c", f": >{ready}; unset LD_PRELOAD; exec sleep 1000"],
+                         env=dict(os.environ, LD_PRELOAD=shim, SLOW_KILL=found))
+        wait_until(lambda: os.path.exists(ready), "the command runs")
+        node.send_signal(signal.SIGTERM)
+        self.gone(node, 128 + signal.SIGKILL)
+        self.assertEqual(self.text(found), "kept\n")
+
+
 class Failures(Rendezvous):
     def check(self, arguments, code, *texts, command="join", most=rdzvtest.DEADLINE):
         began = time.monotonic()
