@@ -72,7 +72,7 @@ typedef struct rdzv_agent_options {
   rdzv_params rendezvous;  /* its size is to be set, too; cancel_fd is looked at while opening only, rdzv_agent_stop is
                               for the rest. Stores that the agent serves log there, too */
   bool standalone;         /* one node: serves the store itself, on a free port; backend, endpoint, run id and number
-                              of nodes are its own */
+                              of nodes are its own; `conf` is for backend c10d */
   const char *const *argv; /* the program and its arguments, ending with NULL; looked for in PATH. "${local_rank}" in
                               them is replaced */
   const char *nproc_per_node; /* a number, "auto", "cpu" or "gpu"; default "1" */

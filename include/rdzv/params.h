@@ -6,6 +6,7 @@
 #include <rdzv/error.h>
 #include <rdzv/event.h>
 #include <rdzv/log.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -71,6 +72,8 @@ typedef struct rdzv_params {
   rdzv_on_event *on_event; /* default none */
   void *event_user;
   const rdzv_registry *registry; /* further backends; default none. Must outlive the call only */
+  bool ignore_unknown; /* as torchrun does: options in conf that the backend does not have are ignored, with a warning
+                          in the log; but one that is nearly the name of another is refused */
 } rdzv_params;
 
 /* Makes a handler for rdzv_open; what it gets has been checked, but for endpoint and conf. */

@@ -119,7 +119,7 @@ static int serve_standalone(rdzv_agent *agent, rdzv_error *error) {
 
 static int open_rendezvous(rdzv_agent *agent, const rdzv_agent_options *options, rdzv_error *error) {
   rdzv_params params = options->rendezvous;
-  char run_id[40];
+  char run_id[40], *conf = NULL;
   uint64_t random[2] = {0};
   int result = 0;
   params.cancel_fd = agent->stop.fd;
@@ -128,15 +128,21 @@ static int open_rendezvous(rdzv_agent *agent, const rdzv_agent_options *options,
     snprintf(run_id, sizeof run_id, "%016" PRIx64 "%016" PRIx64, random[0], random[1]);
     result = serve_standalone(agent, error);
     params.backend = "c10d";
-    params.conf = "is_host=false";
+    if (asprintf(&conf, "%s%sstore_type=tcp,is_host=false", params.conf ? params.conf : "",
+                 params.conf && *params.conf ? "," : "") < 0)
+      return error_no_memory(error);
+    params.conf = conf;
     params.run_id = run_id;
     params.min_nodes = params.max_nodes = 1;
   }
+  if (result == 0 && options->standalone) params.endpoint = rdzv_server_address(agent->standalone);
+  if (result == 0) result = (agent->run_id = strdup(params.run_id ? params.run_id : "")) ? 0 : error_no_memory(error);
+  if (result == 0) result = rdzv_open(&params, &agent->handler, error);
+  free(conf);
   if (result < 0) return result;
-  if (options->standalone) params.endpoint = rdzv_server_address(agent->standalone);
-  agent->run_id = strdup(params.run_id ? params.run_id : "");
-  result = agent->run_id ? rdzv_open(&params, &agent->handler, error) : error_no_memory(error);
-  if (result == 0) handler_find_master_later(agent->handler);
+  handler_find_master_later(agent->handler);
+  log_line(&agent->log, RDZV_LOG_INFO, "rendezvous '%s' at %s; this node is '%s'", agent->run_id,
+           rdzv_describe(agent->handler), rdzv_node(agent->handler));
   if (options->rendezvous.cancel_fd > 0) cancel_forget(&agent->stop, options->rendezvous.cancel_fd);
   return result;
 }

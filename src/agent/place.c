@@ -13,7 +13,7 @@ enum { RESOLVE_MS = 2000 };
 
 static bool is_loopback(const char *text) {
   struct endpoint endpoint;
-  if (endpoint_parse(text, RDZV_DEFAULT_PORT, &endpoint, NULL) < 0) return false;
+  if (endpoint_parse_to_serve(text, RDZV_DEFAULT_PORT, &endpoint, NULL) < 0) return false;
   return host_match(&endpoint, deadline_after(RESOLVE_MS), NULL).loopback;
 }
 

@@ -76,14 +76,24 @@ static int agree(rdzv_agent *agent, rdzv_error *error) {
 
 /* ---- starting ------------------------------------------------------------------------------------------------- */
 
+/* "rank 1", "ranks 2 to 3". */
+static void ranks_text(const struct attempt *attempt, char *out, size_t size) {
+  const int64_t first = attempt->ranks.base, last = first + attempt->local_world_size - 1;
+  if (first == last)
+    snprintf(out, size, "rank %" PRId64, first);
+  else
+    snprintf(out, size, "ranks %" PRId64 " to %" PRId64, first, last);
+}
+
 static int start(rdzv_agent *agent, rdzv_error *error) {
   const struct attempt *attempt = &agent->attempt;
+  char ranks[64], master[ENDPOINT_TEXT_SIZE];
+  ranks_text(attempt, ranks, sizeof ranks);
+  endpoint_format(attempt->master_addr, attempt->master_port, master);
   agent_note(agent, RDZV_AGENT_STARTING, NULL,
-             "round %" PRId64 ": node %" PRId64 " of %" PRId64 ", ranks %" PRId64 " to %" PRId64 " of %" PRId64
-             ", attempt %" PRId64 ", master %s:%d",
-             agent->round->round, attempt->group_rank, attempt->group_world_size, attempt->ranks.base,
-             attempt->ranks.base + attempt->local_world_size - 1, attempt->ranks.world_size,
-             attempt->terms.restart_count, attempt->master_addr, attempt->master_port);
+             "round %" PRId64 ": node %" PRId64 " of %" PRId64 ", %s of %" PRId64 ", attempt %" PRId64 ", master %s",
+             agent->round->round, attempt->group_rank, attempt->group_world_size, ranks, attempt->ranks.world_size,
+             attempt->terms.restart_count, master);
   int result = is_ours_to_serve(agent) ? serve_workers(agent, error) : 0;
   if (result == 0) result = group_start(&agent->group, agent->argv, attempt, &agent->log_dir, error);
   for (size_t i = 0; i < agent->group.count; i++)

@@ -42,11 +42,12 @@ struct c10d_options {
 };
 
 /* Opens the store that the endpoint names, a path for a file. Serves it in this process where this node is the host,
- * and gives the server, else NULL. Whoever was inferred to be the host, but finds the port taken, is a client. */
+ * and gives the server, else NULL. Port 0 is any free port, for the host only. A node that was inferred to be the host,
+ * but finds the port taken, is a client. */
 int c10d_open_store(const char *endpoint, const struct c10d_options *options, rdzv_store **store, rdzv_server **server,
                     rdzv_error *error);
 
-/* Serves on the endpoint's port: on loopback if it names that, else on every address. */
+/* Serves on the endpoint's port, 0: any free one: on loopback if it names that, else on every address. */
 int c10d_serve(const struct endpoint *endpoint, bool loopback, const rdzv_log *log, rdzv_server **out,
                rdzv_error *error);
 

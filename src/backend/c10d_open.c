@@ -20,7 +20,7 @@ int c10d_serve(const struct endpoint *endpoint, bool loopback, const rdzv_log *l
                                  .bind = !loopback ? "::"
                                          : literal ? endpoint->host
                                                    : "127.0.0.1",
-                                 .port = endpoint->port,
+                                 .port = endpoint->port ? endpoint->port : RDZV_ANY_PORT,
                                  .log = *log};
   int result = rdzv_server_open(&options, out, error);
   if (result < 0 && result != RDZV_E_IN_USE && !loopback) { /* a machine without IPv6 */
@@ -90,7 +90,7 @@ static int open_tcp(const char *text, const struct c10d_options *options, rdzv_s
   struct endpoint endpoint;
   struct host_match match = {0};
   const bool told = options->is_host != C10D_FIND_OUT;
-  if (endpoint_parse(text, RDZV_DEFAULT_PORT, &endpoint, error) < 0)
+  if (endpoint_parse_to_serve(text, RDZV_DEFAULT_PORT, &endpoint, error) < 0)
     return error_prefix(error, RDZV_E_INVALID, "invalid rendezvous endpoint");
   bool host = false;
   int result = find_host(&endpoint, options, &match, &host, error);
@@ -102,6 +102,11 @@ static int open_tcp(const char *text, const struct c10d_options *options, rdzv_s
     log_line(&options->log, RDZV_LOG_INFO,
              "this process is a client of the store at '%s', although %s: it cannot serve there: %s", text, match.why,
              error ? error->message : "");
+  } else if (endpoint.port == 0) {
+    return error_set(error, RDZV_E_INVALID,
+                     "invalid rendezvous endpoint '%s': port 0 is for the node that serves the store, which chooses a "
+                     "free port and says which; this one does not serve: %s",
+                     text, told ? "option is_host says so" : match.why);
   } else {
     log_line(&options->log, RDZV_LOG_INFO, "this process is a client of the store at '%s': %s", text,
              told ? "option is_host says so" : match.why);

@@ -23,7 +23,7 @@ static const char *check_host(const char *host, size_t len) {
   return NULL;
 }
 
-static const char *parse_port(const char *text, int *port) {
+static const char *parse_port(const char *text, bool zero_too, int *port) {
   if (*text == '\0') return "the port is missing after the colon";
   int value = 0;
   for (; *text; text++) {
@@ -31,12 +31,12 @@ static const char *parse_port(const char *text, int *port) {
     value = value * 10 + (*text - '0');
     if (value > 65535) return "the port is above 65535";
   }
-  if (value == 0) return "the port is 0";
+  if (value == 0 && !zero_too) return "the port is 0";
   *port = value;
   return NULL;
 }
 
-int endpoint_parse(const char *text, int default_port, struct endpoint *out, rdzv_error *error) {
+static int parse(const char *text, int default_port, bool zero_too, struct endpoint *out, rdzv_error *error) {
   const char *host = text, *end, *rest;
   if (text[0] == '[') {
     host = text + 1;
@@ -53,11 +53,19 @@ int endpoint_parse(const char *text, int default_port, struct endpoint *out, rdz
   }
   struct endpoint found = {.port = default_port};
   const char *why = check_host(host, (size_t)(end - host));
-  if (!why && *rest == ':') why = parse_port(rest + 1, &found.port);
+  if (!why && *rest == ':') why = parse_port(rest + 1, zero_too, &found.port);
   if (why) return refuse(error, text, why);
   memcpy(found.host, host, (size_t)(end - host));
   *out = found;
   return 0;
+}
+
+int endpoint_parse(const char *text, int default_port, struct endpoint *out, rdzv_error *error) {
+  return parse(text, default_port, false, out, error);
+}
+
+int endpoint_parse_to_serve(const char *text, int default_port, struct endpoint *out, rdzv_error *error) {
+  return parse(text, default_port, true, out, error);
 }
 
 void endpoint_format(const char *host, int port, char out[ENDPOINT_TEXT_SIZE]) {

@@ -53,17 +53,21 @@ struct command {
   const char *more;             /* what --help says behind the options; may be NULL */
 };
 
+enum { OPTIONS_MOST = 64 }; /* in one table */
+
 /* Takes the options off the front of argv and gives the index of the first word that is none; `-` and `_` between
- * the words of a name are the same. Gives -1 when it has printed what was wrong (to stderr) and -2 when it has
- * printed the help that was asked for. */
+ * the words of a name are the same, and the beginning of a name will do if no other begins so. Gives -1 when it has
+ * printed what was wrong (to stderr) and -2 when it has printed the help that was asked for. */
 int options_parse(const struct command *command, int argc, char **argv);
 
 /* What a command has beyond that. */
 struct option_extras {
-  const char *letters;     /* "r=redirects,t=tee": -r is --redirects */
-  const char *environment; /* "PET_": PET_MAX_RESTARTS is the default of --max-restarts */
+  const char *letters;      /* "r=redirects,t=tee": -r is --redirects */
+  const char *environment;  /* "PET_": PET_MAX_RESTARTS is the default of --max-restarts */
+  char taken[512];          /* out: the variables that were used, "PET_NNODES='2', PET_ROLE='x'" */
+  bool given[OPTIONS_MOST]; /* out: on the command line, in the table's order */
 };
-int options_parse_with(const struct command *command, const struct option_extras *extras, int argc, char **argv);
+int options_parse_with(const struct command *command, struct option_extras *extras, int argc, char **argv);
 
 /* ---- messages ---- */
 

@@ -39,16 +39,28 @@ static void print_help(const struct command *command, const struct option_extras
   if (command->more) printf("\n%s", command->more);
 }
 
-static bool same_name(const char *name, const char *given, size_t len) {
+static bool begins_with(const char *name, const char *given, size_t len) {
   for (size_t i = 0; i < len; i++)
     if (name[i] != given[i] && !(name[i] == '-' && given[i] == '_')) return false;
-  return name[len] == '\0';
+  return true;
 }
 
-static const struct option *find(const struct command *command, const char *given, size_t len) {
-  for (const struct option *option = command->options; option->name; option++)
-    if (option->type != OPTION_GROUP && same_name(option->name, given, len)) return option;
-  return NULL;
+/* The option of that name, or the only one whose name begins so, as argparse has it. NULL: there is none; *others, of
+ * `size`, then names those that it could be. */
+static const struct option *find(const struct command *command, const char *given, size_t len, char *others,
+                                 size_t size) {
+  const struct option *found = NULL;
+  size_t count = 0, used = 0;
+  *others = '\0';
+  for (const struct option *option = command->options; option->name; option++) {
+    if (option->type == OPTION_GROUP || !begins_with(option->name, given, len)) continue;
+    if (!option->name[len]) return option;
+    if (len == 0) continue;
+    found = option;
+    if (used < size) used += (size_t)snprintf(others + used, size - used, "%s--%s", count ? ", " : "", option->name);
+    count++;
+  }
+  return count == 1 ? found : NULL;
 }
 
 static const struct option *find_letter(const struct command *command, const struct option_extras *extras,
@@ -135,13 +147,17 @@ static int give(const struct command *command, const struct option *option, cons
 }
 
 /* Takes the option at argv[i]; gives the index of the next word. */
-static int take(const struct command *command, const struct option_extras *extras, int argc, char **argv, int i) {
+static int take(const struct command *command, struct option_extras *extras, int argc, char **argv, int i) {
   const bool is_long = argv[i][1] == '-';
   const char *given = argv[i] + (is_long ? 2 : 1);
   const char *equals = is_long ? strchr(given, '=') : NULL;
   const size_t len = equals ? (size_t)(equals - given) : strlen(given);
-  const struct option *option = is_long ? find(command, given, len) : find_letter(command, extras, *given);
-  if (!option) return wrong(command, argv[i], "there is no such option");
+  char others[256] = "", why[300];
+  const struct option *option =
+      is_long ? find(command, given, len, others, sizeof others) : find_letter(command, extras, *given);
+  snprintf(why, sizeof why, *others ? "it could be %s" : "there is no such option", others);
+  if (!option) return wrong(command, argv[i], why);
+  extras->given[option - command->options] = true;
   const char *value = equals ? equals + 1 : !is_long && given[1] ? given + 1 : NULL; /* "-r3" */
   if (option->type == OPTION_FLAG) {
     if (value) return wrong(command, argv[i], "this option takes no value");
@@ -154,29 +170,36 @@ static int take(const struct command *command, const struct option_extras *extra
 }
 
 /* A flag's variable is a number: 0 leaves it off. */
-static int take_variable(const struct command *command, const char *prefix, const struct option *option) {
+static int take_variable(const struct command *command, struct option_extras *extras, const struct option *option) {
   char name[64];
-  size_t len = (size_t)snprintf(name, sizeof name, "%s%s", prefix, option->name);
+  const size_t len = (size_t)snprintf(name, sizeof name, "%s%s", extras->environment, option->name);
   for (size_t i = 0; i < len && i < sizeof name; i++)
     name[i] = (char)(name[i] == '-' ? '_' : toupper((unsigned char)name[i]));
   const char *value = getenv(name);
   if (!value || (option->type == OPTION_FLAG && atoi(value) == 0)) return 0;
+  const size_t used = strlen(extras->taken);
+  snprintf(extras->taken + used, sizeof extras->taken - used, "%s%s='%s'", used ? ", " : "", name, value);
   if (store_value(option, value)) return 0;
   complain(command->name, "%s: invalid value '%s': it takes %s", name, value, what_it_takes(option));
   return -1;
 }
 
-static int take_environment(const struct command *command, const char *prefix) {
-  for (const struct option *option = command->options; prefix && option->name; option++)
-    if (option->type != OPTION_GROUP && take_variable(command, prefix, option) < 0) return -1;
+/* Only where the command line has nothing to say. */
+static int take_environment(const struct command *command, struct option_extras *extras) {
+  for (const struct option *option = command->options; extras->environment && option->name; option++)
+    if (option->type != OPTION_GROUP && !extras->given[option - command->options] &&
+        take_variable(command, extras, option) < 0)
+      return -1;
   return 0;
 }
 
-int options_parse_with(const struct command *command, const struct option_extras *extras, int argc, char **argv) {
+int options_parse_with(const struct command *command, struct option_extras *extras, int argc, char **argv) {
   int i = 1;
-  if (take_environment(command, extras->environment) < 0) return -1;
   while (i < argc && argv[i][0] == '-' && argv[i][1] != '\0') {
-    if (strcmp(argv[i], "--") == 0) return i + 1;
+    if (strcmp(argv[i], "--") == 0) {
+      i++;
+      break;
+    }
     if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
       print_help(command, extras);
       return -2;
@@ -184,9 +207,10 @@ int options_parse_with(const struct command *command, const struct option_extras
     i = take(command, extras, argc, argv, i);
     if (i < 0) return i;
   }
-  return i;
+  return take_environment(command, extras) < 0 ? -1 : i;
 }
 
 int options_parse(const struct command *command, int argc, char **argv) {
-  return options_parse_with(command, &(struct option_extras){0}, argc, argv);
+  struct option_extras none = {0};
+  return options_parse_with(command, &none, argc, argv);
 }

@@ -93,10 +93,20 @@ static char *guest_conf(const struct rendezvous_flags *flags) {
   return printed < 0 ? NULL : conf;
 }
 
+/* Nobody else can know which one was chosen. */
+static void say_free_port(const struct rendezvous *rendezvous, const char *endpoint) {
+  const size_t len = endpoint ? strlen(endpoint) : 0;
+  if (len > 2 && strcmp(endpoint + len - 2, ":0") == 0)
+    complain(rendezvous->command, "the rendezvous is at %s", rdzv_describe(rendezvous->handler));
+}
+
 static int open_handler(struct rendezvous *rendezvous, const rdzv_params *params) {
   rdzv_error error;
   const int result = rdzv_open(params, &rendezvous->handler, &error);
-  if (result == 0) return EXIT_YES;
+  if (result == 0) {
+    say_free_port(rendezvous, params->endpoint);
+    return EXIT_YES;
+  }
   if (result == RDZV_E_CANCELED && rendezvous_signal()) return EXIT_YES; /* told to end before anything began */
   complain(rendezvous->command, "%s", error.message);
   return result == RDZV_E_TIMEOUT ? EXIT_CONNECT : exit_code_of(result);
@@ -120,6 +130,10 @@ int rendezvous_open(struct rendezvous *rendezvous, const char *command, const st
   if (!parse_nnodes(flags->nnodes, &params.min_nodes, &params.max_nodes)) {
     complain(command, "--nnodes: invalid value '%s': it takes MIN or MIN:MAX", flags->nnodes);
     return EXIT_USAGE;
+  }
+  if (as_guest && flags->backend && strcmp(flags->backend, "static") == 0) {
+    complain(command, "a static rendezvous has no state to look at");
+    return EXIT_REFUSED;
   }
   int code = flags->event_log ? event_log_open(command, flags->event_log, &rendezvous->event_fd) : EXIT_YES;
   if (code != EXIT_YES) return code;

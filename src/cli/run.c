@@ -12,6 +12,8 @@
 
 static const char *const me = "rdzv run";
 
+#define NOT_GIVEN INT64_MIN
+
 struct settings {
   const char *nnodes, *nproc, *role;
   const char *backend, *endpoint, *run_id, *conf, *local_addr;
@@ -22,6 +24,7 @@ struct settings {
   bool standalone, json_log;
   int log_level;
   struct program_flags program;
+  char variables[sizeof((struct option_extras *)NULL)->taken + 32]; /* behind an error: where values may come from */
 };
 
 /* ---- the command line ----------------------------------------------------------------------------------------- */
@@ -37,7 +40,7 @@ static int parse(int argc, char **argv, struct settings *to) {
       {"the rendezvous", OPTION_GROUP, NULL, NULL, NULL},
       {"standalone", OPTION_FLAG, &to->standalone, NULL, "this node alone, with a store of its own"},
       {"rdzv-backend", OPTION_TEXT, &to->backend, "NAME", "c10d, etcd, etcd-v2 or static; see below"},
-      {"rdzv-endpoint", OPTION_TEXT, &to->endpoint, "HOST:PORT", "where the store is"},
+      {"rdzv-endpoint", OPTION_TEXT, &to->endpoint, "HOST:PORT", "where the store is; port 0: a free one"},
       {"rdzv-id", OPTION_TEXT, &to->run_id, "ID", "the job's name, the same on all nodes (none)"},
       {"rdzv-conf", OPTION_TEXT, &to->conf, "K=V,...", "options of the rendezvous; see rdzv-join(1)"},
       {"local-addr", OPTION_TEXT, &to->local_addr, "ADDR", "what the others know and reach this node by"},
@@ -84,71 +87,112 @@ static int parse(int argc, char **argv, struct settings *to) {
           "Every option of torchrun's is also taken from the environment, as PET_NNODES, PET_MAX_RESTARTS and so on.\n"
           "\n"
           "PROGRAM is run by Python (PYTHON_EXEC, or python3) if its name ends in .py or it is a file that cannot be\n"
-          "executed. \"${local_rank}\" in its arguments is replaced. If no backend is named, it is c10d with\n"
-          "--rdzv-endpoint or a range of nodes, else static, with --master-addr and --master-port.\n"
+          "executed. \"${local_rank}\" in its arguments is replaced.\n"
+          "\n"
+          "If no backend is named, it is static, as for torchrun, or c10d for a range of nodes.\n"
           "\n"
           "It exits with 0 after success, with the code of the worker that failed first (128+n: ended by signal n),\n"
           "or as 'man rdzv' says.\n",
   };
-  const struct option_extras extras = {.letters = "m=module,r=redirects,t=tee", .environment = "PET_"};
-  return options_parse_with(&command, &extras, argc, argv);
+  _Static_assert(sizeof options / sizeof options[0] <= OPTIONS_MOST, "the table of options is too long");
+  struct option_extras extras = {.letters = "m=module,r=redirects,t=tee", .environment = "PET_"};
+  const int rest = options_parse_with(&command, &extras, argc, argv);
+  if (*extras.taken) snprintf(to->variables, sizeof to->variables, " (from the environment: %s)", extras.taken);
+  return rest;
 }
+
+static bool is_given(const char *text) { return text && *text; }
 
 /* ---- the rendezvous ------------------------------------------------------------------------------------------- */
 
+/* As torchrun reads it: static, unless another one is named. But a range of nodes can only be dynamic. */
 static const char *backend_of(const struct settings *settings, const rdzv_params *params) {
-  if (settings->backend) return settings->backend;
-  return settings->endpoint || params->max_nodes > params->min_nodes ? "c10d" : "static";
+  if (is_given(settings->backend)) return settings->backend;
+  return params->max_nodes > params->min_nodes ? "c10d" : "static";
 }
 
 /* What the static rendezvous has in flags of its own. To be freed are *conf and *endpoint. */
 static bool fill_static(const struct settings *settings, rdzv_params *params, char **conf, char **endpoint) {
+  const long long rank = settings->node_rank;
+  const long long port = settings->master_port == NOT_GIVEN ? 29500 : settings->master_port;
+  const char *comma = *params->conf ? "," : "";
+  const char *addr = settings->master_addr ? settings->master_addr : "127.0.0.1";
   if (strcmp(params->backend, "static") != 0) return true;
-  if (asprintf(conf, "%s%srank=%lld", settings->conf, *settings->conf ? "," : "", (long long)settings->node_rank) < 0)
-    return false;
+  if (settings->node_rank != NOT_GIVEN && asprintf(conf, "%s%srank=%lld", params->conf, comma, rank) < 0) return false;
+  if (settings->node_rank == NOT_GIVEN && asprintf(conf, "rank=0%s%s", comma, params->conf) < 0) return false;
   params->conf = *conf;
-  if (settings->endpoint) return true;
-  const bool v6 = strchr(settings->master_addr, ':') && settings->master_addr[0] != '[';
-  if (asprintf(endpoint, v6 ? "[%s]:%lld" : "%s:%lld", settings->master_addr, (long long)settings->master_port) < 0)
-    return false;
+  if (params->endpoint) return true;
+  const bool v6 = strchr(addr, ':') && addr[0] != '[';
+  if (asprintf(endpoint, v6 ? "[%s]:%lld" : "%s:%lld", addr, port) < 0) return false;
   params->endpoint = *endpoint;
   return true;
 }
 
 static int fill_params(const struct settings *settings, rdzv_params *params, char **conf, char **endpoint) {
-  if (!parse_nnodes(settings->nnodes, &params->min_nodes, &params->max_nodes)) {
-    complain(me, "--nnodes: invalid value '%s': it takes MIN or MIN:MAX", settings->nnodes);
+  const char *nnodes = settings->nnodes ? settings->nnodes : "1";
+  if (!parse_nnodes(nnodes, &params->min_nodes, &params->max_nodes)) {
+    complain(me, "--nnodes: invalid value '%s': it takes MIN or MIN:MAX%s", nnodes, settings->variables);
     return EXIT_USAGE;
   }
-  params->backend = backend_of(settings, params);
-  params->endpoint = settings->endpoint;
-  params->run_id = settings->run_id;
-  params->conf = settings->conf;
+  params->backend = settings->standalone ? "c10d" : backend_of(settings, params);
+  params->endpoint = is_given(settings->endpoint) ? settings->endpoint : NULL;
+  params->run_id = settings->run_id ? settings->run_id : "none";
+  params->conf = settings->conf ? settings->conf : "";
   params->local_addr = settings->local_addr;
+  params->ignore_unknown = true;
   if (fill_static(settings, params, conf, endpoint)) return EXIT_YES;
   complain(me, "out of memory");
   return EXIT_IO;
 }
 
-static void say(const rdzv_log *log, rdzv_log_level level, const char *flag, const char *why) {
+/* ---- what was said in vain ------------------------------------------------------------------------------------ */
+
+struct vain {
+  bool given;
+  const char *flag, *why;
+};
+
+static void say(const rdzv_log *log, rdzv_log_level level, const struct vain *list, size_t count) {
   char text[256];
-  snprintf(text, sizeof text, "%s has no effect: %s", flag, why);
-  if (log->level >= level) log->write(log->user, level, text);
+  for (size_t i = 0; i < count; i++) {
+    snprintf(text, sizeof text, "%s has no effect: %s", list[i].flag, list[i].why);
+    if (list[i].given && log->level >= level) log->write(log->user, level, text);
+  }
 }
 
-/* What was said in vain. */
+#define SAY(log, level, list) say(log, level, list, sizeof(list) / sizeof(list)[0])
+
+static void say_without_rendezvous(const struct settings *settings, const rdzv_params *params, const rdzv_log *log) {
+  const bool alone = settings->standalone, fixed = !alone && strcmp(params->backend, "static") == 0;
+  const char *own = "--standalone has a store and a name of its own", *dynamic = "this backend gives ranks itself";
+  const char *master = alone                         ? own
+                       : fixed && settings->endpoint ? "--rdzv-endpoint says where rank 0 is"
+                                                     : "it is for the backend static";
+  const bool uses_master = fixed && !is_given(settings->endpoint);
+  const struct vain list[] = {
+      {alone && params->max_nodes > 1, "--nnodes", "--standalone is one node"},
+      {alone && is_given(settings->backend) && strcmp(settings->backend, "c10d") != 0, "--rdzv-backend", own},
+      {alone && is_given(settings->endpoint), "--rdzv-endpoint", own},
+      {alone && settings->run_id, "--rdzv-id", own},
+      {!fixed && settings->node_rank != NOT_GIVEN && settings->node_rank != 0, "--node-rank", alone ? own : dynamic},
+      {!uses_master && settings->master_addr, "--master-addr", master},
+      {!uses_master && settings->master_port != NOT_GIVEN, "--master-port", master}};
+  SAY(log, RDZV_LOG_WARNING, list);
+  if (fixed && params->max_nodes > 1 && !is_given(settings->backend) && is_given(settings->endpoint) &&
+      settings->node_rank == NOT_GIVEN && log->level >= RDZV_LOG_WARNING)
+    log->write(log->user, RDZV_LOG_WARNING,
+               "this node is rank 0 of a static rendezvous, as with torchrun, since neither --rdzv-backend nor "
+               "--node-rank is given; with --rdzv-backend=c10d nodes get their ranks by themselves");
+}
+
 static void say_without_effect(const struct settings *settings, const rdzv_params *params, const rdzv_log *log) {
-  const struct {
-    const char *value, *flag, *why;
-  } flags[] = {
+  const struct vain list[] = {
       {settings->monitor_interval, "--monitor-interval", "workers and members are heard of when something happens"},
       {settings->start_method, "--start-method", "workers are always executed"},
       {settings->logs_specs, "--logs-specs", "there are no plug-ins for logs"},
       {settings->event_log_handler, "--event-log-handler", "--event-log PATH writes events"}};
-  for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++)
-    if (flags[i].value) say(log, RDZV_LOG_INFO, flags[i].flag, flags[i].why);
-  if (strcmp(params->backend, "static") != 0 && settings->node_rank > 0)
-    say(log, RDZV_LOG_WARNING, "--node-rank", "this backend gives ranks itself");
+  SAY(log, RDZV_LOG_INFO, list);
+  say_without_rendezvous(settings, params, log);
 }
 
 /* ---- signals -------------------------------------------------------------------------------------------------- */
@@ -163,13 +207,13 @@ static int signal_number(const char *name, size_t len) {
   return -1;
 }
 
-static int parse_signals(const char *text, sigset_t *out) {
+static int parse_signals(const struct settings *settings, sigset_t *out) {
   sigemptyset(out);
-  for (const char *at = text; *at;) {
+  for (const char *at = settings->signals; *at;) {
     const size_t len = strcspn(at, ",");
     const int number = signal_number(at, len);
     if (number < 0 || number == SIGKILL || number == SIGSTOP) {
-      complain(me, "--signals-to-handle: '%.*s' is no signal that can be handled", (int)len, at);
+      complain(me, "--signals-to-handle: '%.*s' is no signal that can be handled%s", (int)len, at, settings->variables);
       return EXIT_USAGE;
     }
     sigaddset(out, number);
@@ -220,11 +264,17 @@ static int caught(void) {
 
 /* ---- running -------------------------------------------------------------------------------------------------- */
 
+static const char *hint_of(const struct settings *settings, int result) {
+  if (result == RDZV_E_INVALID) return settings->variables;
+  if (result != RDZV_E_IN_USE) return "";
+  if (!is_given(settings->endpoint)) return " (is another job running? choose --standalone or another --master-port)";
+  return is_given(settings->backend) ? " (is another job running? choose another --rdzv-endpoint)"
+                                     : " (is another job running? choose another --rdzv-endpoint, or "
+                                       "--rdzv-backend=c10d to use the store there)";
+}
+
 static int failed(const struct settings *settings, int result, const rdzv_error *error) {
-  const char *hint = result != RDZV_E_IN_USE ? ""
-                     : settings->endpoint    ? " (is another job running? choose another --rdzv-endpoint)"
-                                          : " (is another job running? choose --standalone or another --master-port)";
-  complain(me, "%s%s", error->message, hint);
+  complain(me, "%s%s", error->message, hint_of(settings, result));
   if (result == RDZV_E_GRACEFUL_EXIT) return EXIT_YES;
   error_file_error(me, error);
   return exit_code_of(result);
@@ -246,7 +296,7 @@ static int open_and_run(const struct settings *settings, rdzv_agent_options *opt
   sigset_t signals;
   rdzv_agent *agent;
   rdzv_error error;
-  int code = parse_signals(settings->signals, &signals);
+  int code = parse_signals(settings, &signals);
   if (code != EXIT_YES) return code;
   told.canceled = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (told.canceled < 0 || !signals_begin_set(me, &signals, on_signal, NULL)) return EXIT_IO;
@@ -254,8 +304,8 @@ static int open_and_run(const struct settings *settings, rdzv_agent_options *opt
   const int result = rdzv_agent_open(options, &agent, &error);
   if (result == RDZV_E_CANCELED && caught()) return 128 + caught();
   if (result < 0) {
-    const int exit_code = failed(settings, result, &error);
-    return result == RDZV_E_TIMEOUT ? EXIT_CONNECT : exit_code;
+    code = failed(settings, result, &error);
+    return result == RDZV_E_TIMEOUT ? EXIT_CONNECT : code;
   }
   log->agent = agent;
   tell(agent);
@@ -308,11 +358,8 @@ static int launch(const struct settings *settings, char **words) {
 }
 
 int cmd_run(int argc, char **argv) {
-  struct settings settings = {.nnodes = "1",
-                              .run_id = "none",
-                              .conf = "",
-                              .master_addr = "127.0.0.1",
-                              .master_port = 29500,
+  struct settings settings = {.node_rank = NOT_GIVEN,
+                              .master_port = NOT_GIVEN,
                               .shutdown_ms = 30000,
                               .barrier_ms = 300000,
                               .signals = "SIGTERM,SIGINT,SIGHUP,SIGQUIT",

@@ -10,7 +10,7 @@ int c10d_create(void *user, const rdzv_params *params, rdzv_handler **out, rdzv_
   rdzv_store *store;
   rdzv_server *server;
   rdzv_backend *backend;
-  int result = conf_parse(params->conf, CONF_DYNAMIC | CONF_C10D, &conf, error);
+  int result = conf_parse(params->conf, CONF_DYNAMIC | CONF_C10D, params_lenient(params), &conf, error);
   if (result < 0) return result;
   const struct c10d_options options = {.store_type = (enum c10d_store_type)conf.store_type,
                                        .is_host = (enum c10d_is_host)conf.is_host,

@@ -2,12 +2,14 @@
 #include "handler/conf.h"
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/nearest.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -148,21 +150,40 @@ static const struct conf_option *find(const char *name) {
   return NULL;
 }
 
-static int unknown(const char *name, unsigned handlers, rdzv_error *error) {
+/* The backend's own option for what another one's is called by that name; NULL: none. */
+static const char *meant_by(const char *name, unsigned handlers) {
+  if (strcmp(name, "timeout") == 0 && (handlers & CONF_DYNAMIC)) return "join_timeout";
+  if (strcmp(name, "join_timeout") == 0 && !(handlers & CONF_DYNAMIC)) return "timeout";
+  return NULL;
+}
+
+/* 0: the option is ignored, with a word in the log. */
+static int ignore(const char *name, unsigned handlers, const rdzv_log *lenient, rdzv_error *error) {
+  const char *meant = meant_by(name, handlers);
+  char text[128] = "";
+  if (meant) snprintf(text, sizeof text, "; '%s' is meant?", meant);
+  if (!lenient) return error_set(error, RDZV_E_INVALID, "option '%s' does not apply to this backend%s", name, text);
+  log_line(lenient, RDZV_LOG_WARNING, "option '%s' does not apply to this backend and has no effect%s", name, text);
+  return 0;
+}
+
+static int unknown(const char *name, unsigned handlers, const rdzv_log *lenient, rdzv_error *error) {
   const char *names[OPTIONS];
   size_t count = 0;
   for (int i = 0; i < OPTIONS; i++)
     if (options[i].handlers & handlers) names[count++] = options[i].name;
   const char *near = nearest_name(name, names, count);
   if (near) return error_set(error, RDZV_E_INVALID, "unknown option '%s'; did you mean '%s'?", name, near);
-  return error_set(error, RDZV_E_INVALID, "unknown option '%s'", name);
+  if (!lenient) return error_set(error, RDZV_E_INVALID, "unknown option '%s'", name);
+  log_line(lenient, RDZV_LOG_WARNING, "option '%s' is unknown and has no effect", name);
+  return 0;
 }
 
-static int take(const char *name, const char *value, unsigned handlers, struct conf *conf, rdzv_error *error) {
+static int take(const char *name, const char *value, unsigned handlers, const rdzv_log *lenient, struct conf *conf,
+                rdzv_error *error) {
   const struct conf_option *option = find(name);
-  if (!option) return unknown(name, handlers, error);
-  if (!(option->handlers & handlers))
-    return error_set(error, RDZV_E_INVALID, "option '%s' is none of this backend", name);
+  if (!option) return unknown(name, handlers, lenient, error);
+  if (!(option->handlers & handlers)) return ignore(name, handlers, lenient, error);
   if (!*value) return error_set(error, RDZV_E_INVALID, "option '%s' has no value", name);
   if (!parse_value(option, value, conf))
     return error_set(error, RDZV_E_INVALID, "option '%s' is '%s': it takes %s", name, value, what_it_takes(option));
@@ -177,7 +198,7 @@ static char *trim(char *text) {
   return text;
 }
 
-static int take_all(char *text, unsigned handlers, struct conf *conf, rdzv_error *error) {
+static int take_all(char *text, unsigned handlers, const rdzv_log *lenient, struct conf *conf, rdzv_error *error) {
   text = trim(text);
   for (char *rest = *text ? text : NULL; rest;) {
     char *pair = strsep(&rest, ",");
@@ -186,17 +207,17 @@ static int take_all(char *text, unsigned handlers, struct conf *conf, rdzv_error
     const char *name = trim(pair);
     if (!*name)
       return error_set(error, RDZV_E_INVALID, "options are to be given as name=value,name=value: a name is missing");
-    const int result = take(name, value ? trim(value) : "", handlers, conf, error);
+    const int result = take(name, value ? trim(value) : "", handlers, lenient, conf, error);
     if (result < 0) return result;
   }
   return 0;
 }
 
-int conf_parse(const char *text, unsigned handlers, struct conf *out, rdzv_error *error) {
+int conf_parse(const char *text, unsigned handlers, const rdzv_log *lenient, struct conf *out, rdzv_error *error) {
   *out = defaults;
   out->text = strdup(text ? text : "");
   if (!out->text) return error_no_memory(error);
-  const int result = take_all(out->text, handlers, out, error);
+  const int result = take_all(out->text, handlers, lenient, out, error);
   if (result < 0) conf_free(out);
   return result;
 }

@@ -37,8 +37,10 @@ struct conf {
   char *text; /* private: what the texts point into */
 };
 
-/* Takes `text`, which may be NULL, over the defaults. RDZV_E_INVALID: the sentence names the option and its value. */
-int conf_parse(const char *text, unsigned handlers, struct conf *out, rdzv_error *error);
+/* Takes `text`, which may be NULL, over the defaults. RDZV_E_INVALID: the sentence names the option and its value.
+ * Where `lenient` is not NULL, an option that none of these handlers has is ignored and named in that log, unless it is
+ * nearly one that they have. */
+int conf_parse(const char *text, unsigned handlers, const rdzv_log *lenient, struct conf *out, rdzv_error *error);
 void conf_free(struct conf *conf);
 
 #endif

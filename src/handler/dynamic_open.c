@@ -126,7 +126,9 @@ int dynamic_open(const rdzv_params *given, unsigned options, rdzv_backend *backe
   rdzv_params params = {0};
   struct conf conf = {0};
   int result = params_check(given, &params, error);
-  if (result == 0) result = conf_parse(params.conf, options, &conf, error);
+  rdzv_params again = params; /* options that are ignored have been named by whoever made the backend */
+  if (options != CONF_DYNAMIC) again.log = (rdzv_log){0};
+  if (result == 0) result = conf_parse(params.conf, options, params_lenient(&again), &conf, error);
   if (result < 0) {
     close_both(backend, store);
     return result;

@@ -139,7 +139,7 @@ static int init(struct etcd_v1 *handler, const rdzv_params *params, const struct
 int etcd_v1_create(void *user, const rdzv_params *params, rdzv_handler **out, rdzv_error *error) {
   (void)user;
   struct conf conf;
-  int result = conf_parse(params->conf, CONF_ETCD | CONF_ETCD_V1, &conf, error);
+  int result = conf_parse(params->conf, CONF_ETCD | CONF_ETCD_V1, params_lenient(params), &conf, error);
   if (result < 0) return result;
   struct etcd_v1 *handler = new_handler(params);
   result = handler ? init(handler, params, &conf, error) : error_no_memory(error);

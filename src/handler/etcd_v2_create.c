@@ -41,7 +41,7 @@ int etcd_v2_create(void *user, const rdzv_params *params, rdzv_handler **out, rd
   struct conf conf;
   rdzv_store *store = NULL;
   rdzv_backend *backend = NULL;
-  int result = conf_parse(params->conf, CONF_DYNAMIC | CONF_ETCD, &conf, error);
+  int result = conf_parse(params->conf, CONF_DYNAMIC | CONF_ETCD, params_lenient(params), &conf, error);
   if (result < 0) return result;
   const rdzv_etcd_options etcd = etcd_options_of(params, &conf);
   result = open_both(&etcd, params, &backend, &store, error);

@@ -69,6 +69,9 @@ void handler_deinit(rdzv_handler *handler);
 /* Copies params, fills in defaults, and checks what all backends need. */
 int params_check(const rdzv_params *from, rdzv_params *to, rdzv_error *error);
 
+/* For conf_parse: the log in which options that are ignored are named; NULL: they are refused. */
+const rdzv_log *params_lenient(const rdzv_params *params);
+
 /* Can a rendezvous be of so many? */
 int params_check_nodes(int64_t min, int64_t max, rdzv_error *error);
 

@@ -15,7 +15,7 @@ void master_own_address(const rdzv_handler *handler, int default_port, char out[
   char first[ENDPOINT_TEXT_SIZE];
   snprintf(first, sizeof first, "%s", handler->endpoint);
   first[strcspn(first, ",")] = '\0'; /* of a list */
-  const bool known = first[0] != '/' && endpoint_parse(first, default_port, &endpoint, NULL) == 0;
+  const bool known = first[0] != '/' && endpoint_parse_to_serve(first, default_port, &endpoint, NULL) == 0;
   if (handler->local_addr)
     snprintf(out, HOST_NAME_SIZE, "%s", handler->local_addr);
   else

@@ -86,6 +86,8 @@ int params_check_nodes(int64_t min, int64_t max, rdzv_error *error) {
   return 0;
 }
 
+const rdzv_log *params_lenient(const rdzv_params *params) { return params->ignore_unknown ? &params->log : NULL; }
+
 int params_check(const rdzv_params *from, rdzv_params *to, rdzv_error *error) {
   const int result = options_copy(to, sizeof *to, from, error);
   if (result < 0) return result;

@@ -33,7 +33,14 @@ static struct fixed *self(rdzv_handler *handler) { return (struct fixed *)handle
 /* Rank 0 serves, or fails: a server that is there already belongs to another job. */
 static int serve(struct fixed *handler, rdzv_error *error) {
   const struct host_match match = host_match(&handler->endpoint, deadline_after(RESOLVE_MS), &handler->base.cancel);
-  return c10d_serve(&handler->endpoint, match.loopback, &handler->base.log, &handler->server, error);
+  if (!match.ours && handler->world_size > 1)
+    log_line(&handler->base.log, RDZV_LOG_WARNING,
+             "this node is rank 0 and serves the store, but others look for it elsewhere: %s; is another node rank 0?",
+             match.why);
+  const int result = c10d_serve(&handler->endpoint, match.loopback, &handler->base.log, &handler->server, error);
+  if (result < 0) return error_prefix(error, result, "rank 0 cannot serve the store");
+  handler->endpoint.port = rdzv_server_port(handler->server);
+  return 0;
 }
 
 /* Rank 0 connects to the address that it listens on, whatever the endpoint's name resolves to. */
@@ -51,8 +58,7 @@ static int connect_store(struct fixed *handler, rdzv_error *error) {
                                     .announce_worker = true};
   char own[ENDPOINT_TEXT_SIZE];
   if (handler->store) return 0;
-  int result = handler->rank == 0 && !handler->server ? serve(handler, error) : 0;
-  if (result == 0) result = rdzv_store_open_tcp(store_endpoint(handler, own), &options, &handler->store, error);
+  const int result = rdzv_store_open_tcp(store_endpoint(handler, own), &options, &handler->store, error);
   if (result == 0) store_forget_cancel_fd(handler->store);
   return result;
 }
@@ -153,8 +159,12 @@ static int check(const rdzv_params *params, const struct conf *conf, struct endp
     return error_set(error, RDZV_E_INVALID,
                      "option 'rank' is '%" PRId64 "': a world of %" PRId64 " has ranks up to %" PRId64, conf->rank,
                      params->max_nodes, params->max_nodes - 1);
-  if (endpoint_parse(params->endpoint, RDZV_DEFAULT_PORT, endpoint, error) < 0)
+  if (endpoint_parse_to_serve(params->endpoint, RDZV_DEFAULT_PORT, endpoint, error) < 0)
     return error_prefix(error, RDZV_E_INVALID, "invalid rendezvous endpoint");
+  if (endpoint->port == 0 && conf->rank > 0)
+    return error_set(error, RDZV_E_INVALID,
+                     "invalid rendezvous endpoint '%s': port 0 is for rank 0, which chooses a free port and says which",
+                     params->endpoint);
   return 0;
 }
 
@@ -162,7 +172,7 @@ int static_create(void *user, const rdzv_params *params, rdzv_handler **out, rdz
   (void)user;
   struct conf conf;
   struct endpoint endpoint;
-  int result = conf_parse(params->conf, CONF_STATIC, &conf, error);
+  int result = conf_parse(params->conf, CONF_STATIC, params_lenient(params), &conf, error);
   if (result < 0) return result;
   conf_free(&conf);
   result = check(params, &conf, &endpoint, error);
@@ -177,13 +187,16 @@ int static_create(void *user, const rdzv_params *params, rdzv_handler **out, rdz
   handler->rank = conf.rank;
   handler->world_size = params->max_nodes;
   handler->timeout = conf.timeout;
-  snprintf(handler->text, sizeof handler->text, "static %s", params->endpoint);
   pthread_mutex_init(&handler->lock, NULL);
   result = handler_init(&handler->base, &static_ops, params, node, error);
+  if (result == 0 && handler->rank == 0) result = serve(handler, error);
   if (result < 0) {
     static_close(&handler->base);
     return result;
   }
+  char where[ENDPOINT_TEXT_SIZE];
+  endpoint_format(endpoint.host, handler->endpoint.port, where);
+  snprintf(handler->text, sizeof handler->text, "static %s", where);
   *out = &handler->base;
   return 0;
 }

@@ -88,7 +88,7 @@ static void test_what_is_wrong_is_said(void **state) {
       {"etcd://h:1/a?protocol=ftp", "option 'protocol' is 'ftp': it takes http|https"},
       {"etcd://h:x/a", "'h:x'"},
       {"etdc://h:1/a", "unknown backend 'etdc'; did you mean 'etcd'?"},
-      {"etcd-v2://h:1/a?etcd_prefix=x", "option 'etcd_prefix' is none of this backend"},
+      {"etcd-v2://h:1/a?etcd_prefix=x", "option 'etcd_prefix' does not apply to this backend"},
   };
   for (size_t i = 0; i < COUNT_OF(cases); i++) {
     rdzv_handler *handler;

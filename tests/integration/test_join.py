@@ -319,7 +319,7 @@ class Failures(Rendezvous):
             ([*job, "--rdzv-conf", "is_host=maybe"], "option 'is_host' is 'maybe': it takes true or false"),
             ([*job, "--rdzv-conf", "torch_version=new"], "it takes a version of PyTorch, such as 1.13 or 2.6"),
             ([*job, "--rdzv-conf", "store_type=file"], "needs the path of a file as endpoint"),
-            ([*job, "--rdzv-conf", "rank=1"], "option 'rank' is none of this backend"),
+            ([*job, "--rdzv-conf", "rank=1"], "option 'rank' does not apply to this backend"),
             ([*job, "--rdzv-endpoint", "host:99999"], "invalid rendezvous endpoint"),
             ([*job, "--rdzv-backend", "static"], "option 'rank' is missing: which rank is this node?"),
             ([*job, "--rdzv-backend", "static", "--rdzv-endpoint", "localhost:1", "--nnodes", "2", "--rdzv-conf",

@@ -254,7 +254,7 @@ static void test_an_option_that_is_wrong_closes_the_backend(void **state) {
                "cannot open rendezvous 'job': option 'join_timeout' is 'never'");
   scene->options.conf = "rank=1";
   assert_error(node_try_open(&node, NULL, "a", scene->options, &error), RDZV_E_INVALID, &error,
-               "option 'rank' is none of this backend");
+               "option 'rank' does not apply to this backend");
   assert_int_equal(atomic_load(&scene->memory.open), 0);
 }
 
@@ -266,7 +266,7 @@ static void test_options_of_c10d_are_for_c10d(void **state) {
   scene->options.conf = "is_host=true";
   const int result = node_try_open(&node, NULL, "a", scene->options, &error);
   if (result == 0) node_close(&node);
-  assert_error(result, RDZV_E_INVALID, &error, "option 'is_host' is none of this backend");
+  assert_error(result, RDZV_E_INVALID, &error, "option 'is_host' does not apply to this backend");
 }
 
 /* ---- names ---------------------------------------------------------------------------------------------------- */

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The command line of `rdzv run`: spellings, variables, what program is run and how, and what is refused."""
+import json
 import os
+import re
+import signal
 import subprocess
 
 import rdzvtest
@@ -75,6 +78,67 @@ class Spelling(Case):
             self.assertIn(f"\n{group}:\n", text)
 
 
+    def test_the_beginning_of_a_name_will_do(self):
+        for words in (["--nproc-per=2"], ["--nproc_p", "2"], ["--nproc-per-node=2"]):
+            with self.subTest(words):
+                done = self.run_words("--stand", "--log-le=off", *words, "sh", "-c", "echo $WORLD_SIZE")
+                self.assertEqual(done.stdout, "2\n2\n")
+
+
+class Backend(Case):
+    """Which rendezvous it is, where none is named: as torchrun reads it."""
+    SHOW = ["sh", "-c", "echo $GROUP_RANK $MASTER_ADDR:$MASTER_PORT $TORCHELASTIC_RUN_ID"]
+
+    def first_line(self, *words, **options):
+        done = self.run_words(*words, *self.SHOW, **options)
+        return done.stderr.splitlines()[0], done.stdout.strip()
+
+    def test_an_endpoint_and_a_fixed_number_of_nodes_is_static(self):
+        said, shown = self.first_line("--rdzv-endpoint", "127.0.0.1:0")
+        port = re.search(r"rendezvous 'none' at static 127\.0\.0\.1:(\d+); this node is ", said)[1]
+        self.assertEqual(shown, f"0 127.0.0.1:{port} none")
+
+    def test_a_range_is_c10d(self):
+        said, _ = self.first_line("--nnodes=1:2", "--rdzv-endpoint", "127.0.0.1:0", "--rdzv-conf=last_call_timeout=0.1")
+        self.assertRegex(said, r"rendezvous 'none' at c10d tcp 127\.0\.0\.1:[1-9]\d+ ")
+
+    def test_port_0_as_pytorchs_documentation_has_it(self):
+        """Several jobs on one machine, at the same time."""
+        worker = self.script("note $1 $RANK/$WORLD_SIZE; await end")
+        flags = ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "--nnodes=1", "--nproc-per-node=2"]
+        nodes = [self.launch(name, flags, [worker, name]) for name in "ab"]
+        self.wait_notes("a 0/2", "a 1/2", "b 0/2", "b 1/2")
+        ports = {re.search(r"at c10d tcp 127\.0\.0\.1:([1-9]\d+) ", node.err())[1] for node in nodes}
+        self.assertEqual(len(ports), 2)
+        self.touch("end")
+        for node in nodes:
+            self.gone(node)
+
+    def test_the_node_that_serves_says_the_port_that_others_need(self):
+        worker = self.script("note $RANK/$WORLD_SIZE")
+        flags = ["--rdzv-backend=c10d", "--nnodes=2", "--rdzv-id=job"]
+        first = self.launch("first", [*flags, "--rdzv-endpoint=127.0.0.1:0"], [worker])
+        port = self.wait_for(lambda: re.search(r"at c10d tcp 127\.0\.0\.1:(\d+) ", first.err()), "it says the port")[1]
+        self.gone(self.launch("second", [*flags, f"--rdzv-endpoint=127.0.0.1:{port}"], [worker]))
+        self.gone(first)
+        self.wait_notes("0/2", "1/2")
+
+    def test_a_standalone_job_can_be_asked(self):
+        node = self.launch("node", ["--standalone"], [self.script("note x; await end")])
+        self.wait_notes("x")
+        found = re.search(r"rendezvous '(\w+)' at c10d tcp ([\d.:]+) ", node.err().splitlines()[0])
+        done = self.rdzv("status", "--rdzv-id", found[1], "--rdzv-endpoint", found[2], "--json")
+        self.assertEqual(json.loads(done.stdout)["run_id"], found[1], done.stderr)
+        self.touch("end")
+        self.gone(node)
+
+    def test_a_node_rank_that_was_not_said_is_noticed(self):
+        node = self.launch("node", ["--nnodes=2", "--rdzv-endpoint=127.0.0.1:0"], [self.script("")])
+        self.wait_for(lambda: "with --rdzv-backend=c10d nodes get their ranks by themselves" in node.err(), "a warning")
+        node.signal(signal.SIGTERM)
+        self.gone(node, 128 + signal.SIGTERM)
+
+
 class Variables(Case):
     def test_pet_variables_are_defaults(self):
         env = {"PET_STANDALONE": "1", "PET_NPROC_PER_NODE": "2", "PET_ROLE": "r", "PET_MAX_RESTARTS": "4",
@@ -96,6 +160,16 @@ class Variables(Case):
     def test_a_wrong_one_is_named(self):
         done = self.run_words("--standalone", "true", env={"PET_MAX_RESTARTS": "many"}, code=USAGE)
         self.assertIn("PET_MAX_RESTARTS: invalid value 'many'", done.stderr)
+        for name, value in (("NNODES", "x"), ("NPROC_PER_NODE", "many"), ("RDZV_CONF", "join_timeout=x"),
+                            ("SIGNALS_TO_HANDLE", "SIGKILL"), ("REDIRECTS", "9")):
+            with self.subTest(name):
+                done = self.run_words("--standalone", "true", env={f"PET_{name}": value}, code=USAGE)
+                self.assertIn(f"(from the environment: PET_{name}='{value}')", done.stderr)
+
+    def test_one_that_a_flag_overrides_is_not_looked_at(self):
+        done = self.run_words("--standalone", "--max-restarts=2", "--log-level=off", "sh", "-c",
+                              "echo $TORCHELASTIC_MAX_RESTARTS", env={"PET_MAX_RESTARTS": "many"})
+        self.assertEqual(done.stdout, "2\n")
 
 
 class Program(Case):
@@ -174,6 +248,8 @@ class Refused(Case):
     def test_what_is_no_flag(self):
         self.refuse("--no-such", "true", says="--no-such: there is no such option")
         self.refuse("-x", "true", says="-x: there is no such option")
+        self.refuse("--n=1", "true", says="--n=1: it could be --nnodes, --nproc-per-node, --node-rank, --no-python;")
+        self.refuse("--=1", "true", says="--=1: there is no such option")
         self.refuse("--nnodes", says="--nnodes: its value is missing")
         self.refuse("--standalone=1", "true", says="takes no value")
 
@@ -204,8 +280,13 @@ class Refused(Case):
     def test_the_rendezvous(self):
         self.refuse("--rdzv-backend", "no-such", "--rdzv-endpoint", "localhost", "true", says="no-such")
         self.refuse("--rdzv-endpoint", "localhost:99999", "true", says="99999")
-        self.refuse("--rdzv-endpoint", "localhost", "--rdzv-conf", "join_timeout", "true", says="join_timeout")
-        self.refuse("--rdzv-endpoint", "localhost", "--rdzv-conf", "join_timeout=x", "true", says="join_timeout")
+        c10d = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost"]
+        self.refuse(*c10d, "--rdzv-conf", "join_timeout", "true", says="join_timeout")
+        self.refuse(*c10d, "--rdzv-conf", "join_timeout=x", "true", says="join_timeout")
+        self.refuse(*c10d, "--rdzv-conf", "join_timeot=1", "true", says="did you mean 'join_timeout'?")
+        self.refuse("--standalone", "--rdzv-conf", "join_timeout=x", "true", says="join_timeout")
+        self.refuse("--rdzv-backend", "c10d", "--rdzv-endpoint", "192.0.2.1:0", "true",
+                    says="port 0 is for the node that serves")
         self.refuse("--log-level", "off", "--nnodes", "2", "--node-rank", "2", "true", says="'rank' is '2'")
         self.refuse("--nnodes", "2", "--master-port", "70000", "true", says="70000")
 
@@ -220,17 +301,17 @@ class Refused(Case):
         """Each would take it for itself, and wait for the others for ever."""
         for endpoint in ("localhost:29400", "127.0.0.1", "[::1]:29400"):
             for variable in ("SLURM_NNODES", "SLURM_JOB_NUM_NODES", "PBS_NUM_NODES"):
-                self.refuse("--nnodes", "2", "--rdzv-endpoint", endpoint, "true", env={variable: "2"},
+                self.refuse("--nnodes", "2", "--node-rank=0", "--rdzv-endpoint", endpoint, "true", env={variable: "2"},
                             says=f"the endpoint '{endpoint}' is a loopback address, which each machine takes for "
                                  f"itself, but {variable} says")
-        self.refuse("--nnodes", "2", "--rdzv-endpoint", "localhost", "--local-addr", "192.0.2.1", "true",
+        self.refuse("--nnodes", "2", "--rdzv-backend=c10d", "--rdzv-endpoint", "localhost", "--local-addr", "192.0.2.1", "true",
                     says="the local address says")
         self.refuse("--nnodes", "2", "true", env={"SLURM_NNODES": "2"}, says="the endpoint '127.0.0.1:29500'")
 
     def test_a_loopback_endpoint_for_one_machine_is_fine(self):
         self.serve_store()
         for words, env in ((["--nnodes", "1:2"], {"SLURM_NNODES": "2"}), (["--nnodes", "1"], {"SLURM_NNODES": "1"})):
-            self.run_words("--rdzv-endpoint", self.server.endpoint, "--rdzv-id", words[1], "--rdzv-conf",
+            self.run_words("--rdzv-backend=c10d", "--rdzv-endpoint", self.server.endpoint, "--rdzv-id", words[1], "--rdzv-conf",
                            "last_call_timeout=0.1", *words, "true", env=env)
 
 
@@ -246,8 +327,30 @@ class Sentences(Case):
 
     def test_a_node_rank_for_a_backend_that_gives_ranks(self):
         self.serve_store()
-        done = self.run_words("--rdzv-endpoint", self.server.endpoint, "--node-rank", "1", "true")
+        done = self.run_words("--rdzv-backend=c10d", "--rdzv-endpoint", self.server.endpoint, "--node-rank", "1", "true")
         self.assertIn("warning: --node-rank has no effect", done.stderr)
+
+    def test_what_standalone_leaves_no_room_for(self):
+        for flag, value in (("--nnodes", "2"), ("--rdzv-backend", "etcd"), ("--rdzv-endpoint", "localhost"),
+                            ("--rdzv-id", "x"), ("--node-rank", "1"), ("--master-addr", "h"), ("--master-port", "1")):
+            with self.subTest(flag):
+                done = self.run_words("--standalone", flag, value, "true")
+                self.assertRegex(done.stderr, rf"warning: {flag} has no effect: --standalone ")
+
+    def test_what_the_backend_leaves_no_room_for(self):
+        self.serve_store()
+        c10d = ["--rdzv-backend=c10d", "--rdzv-endpoint", self.server.endpoint]
+        static = ["--rdzv-endpoint", "localhost:0"]
+        for words, flag in ((c10d, "--master-addr"), (c10d, "--master-port"), (static, "--master-port")):
+            with self.subTest(flag):
+                done = self.run_words(*words, f"--rdzv-id={flag}", flag, "1", "true")
+                self.assertRegex(done.stderr, rf"warning: {flag} has no effect: ")
+
+    def test_options_of_the_rendezvous_that_torchrun_ignores(self):
+        done = self.run_words("--standalone", "--rdzv-conf", "timeout=900,frobnicate=1", "true")
+        self.assertEqual(done.stderr.count("warning: option 'timeout' does not apply to this backend and has no effect; "
+                                           "'join_timeout' is meant?"), 1, done.stderr)
+        self.assertEqual(done.stderr.count("warning: option 'frobnicate' is unknown and has no effect"), 1, done.stderr)
 
     def test_nothing_is_said_without_them(self):
         self.assertNotIn("no effect", self.run_words("--standalone", "true").stderr)

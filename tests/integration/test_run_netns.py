@@ -97,8 +97,8 @@ class DefaultPort(Case):
         self.wait_notes("first 0/2", "first 1/2")
         second = self.gone(self.launch("second", ["--nproc-per-node", "2"], [worker, "second"],
                                        prefix=self.network.on(1)), CONNECT, seconds=10)
-        self.assertIn("rdzv run: cannot join as rank 0: cannot listen on 127.0.0.1:29500: Address already in use (is "
-                      "another job running? choose --standalone or another --master-port)\n", second.err())
+        self.assertIn("rdzv run: cannot open rendezvous 'none': rank 0 cannot serve the store: cannot listen on "
+                      "127.0.0.1:29500: Address already in use (is another job running? choose --standalone or another --master-port)\n", second.err())
         other = self.launch("other", ["--nproc-per-node", "1", "--master-port", "29501"], [worker, "other"],
                             prefix=self.network.on(1))
         self.wait_notes("first 0/2", "first 1/2", "other 0/1")

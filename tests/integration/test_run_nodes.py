@@ -259,14 +259,14 @@ class Endings(Case):
         self.assertIn(self.nodes[0].process.wait(rdzvtest.DEADLINE), (0, 21))
 
     def test_closed_before(self):
-        flags = ["--rdzv-endpoint", self.server.endpoint, "--rdzv-id", self.RUN_ID, "--rdzv-conf", self.CONF]
+        flags = ["--rdzv-backend", "c10d", "--rdzv-endpoint", self.server.endpoint, "--rdzv-id", self.RUN_ID, "--rdzv-conf", self.CONF]
         self.assertEqual(self.rdzv("close", *flags).returncode, 0)
         node = self.gone(self.node("a", "1", self.script("note ran")), CLOSED)
         self.assertIn("closed", node.err())
         self.assertEqual(self.notes(), [])
 
     def test_closed_while_running_lets_the_workers_finish(self):
-        flags = ["--rdzv-endpoint", self.server.endpoint, "--rdzv-id", self.RUN_ID, "--rdzv-conf", self.CONF]
+        flags = ["--rdzv-backend", "c10d", "--rdzv-endpoint", self.server.endpoint, "--rdzv-id", self.RUN_ID, "--rdzv-conf", self.CONF]
         nodes = [self.node(name, "2", self.script(SITTER)) for name in "ab"]
         self.wait_world(*nodes)
         self.assertEqual(self.rdzv("close", *flags).returncode, 0)

@@ -219,7 +219,7 @@ class Told(Case):
     def test_while_it_waits_for_others(self):
         self.serve_store()
         node = self.node("a", "2", self.script("note ran"), conf=NEVER)
-        flags = ["--rdzv-endpoint", self.server.endpoint, "--rdzv-id", self.RUN_ID, "--rdzv-conf", NEVER]
+        flags = ["--rdzv-backend", "c10d", "--rdzv-endpoint", self.server.endpoint, "--rdzv-id", self.RUN_ID, "--rdzv-conf", NEVER]
         self.wait_for(lambda: '"participants":1' in self.rdzv("status", *flags, "--json").stdout.replace(" ", ""),
                       "it has joined")
         node.signal(signal.SIGTERM)

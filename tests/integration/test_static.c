@@ -89,7 +89,7 @@ static void test_what_is_missing_or_wrong_is_told(void **state) {
       {"", "rank=0", "the endpoint is missing: where does rank 0 serve the store?"},
       {NULL, "rank=0", "the endpoint is missing"},
       {"localhost:port", "rank=0", "invalid rendezvous endpoint"},
-      {"localhost:1", "rank=0,join_timeout=1", "option 'join_timeout' is none of this backend"},
+      {"localhost:1", "rank=0,join_timeout=1", "option 'join_timeout' does not apply to this backend"},
       {"localhost:1", "rank=0,timeout=0", "option 'timeout' is '0'"},
   };
   for (size_t i = 0; i < COUNT_OF(cases); i++)
@@ -138,14 +138,31 @@ static void test_rank_0_never_uses_a_store_that_is_there(void **state) {
   (void)state;
   rdzv_server *server = serve();
   struct node node;
-  node_open(&node, rdzv_server_address(server), "n", as_rank("rank=0", 1));
-  node_join_run(&node);
-  assert_code(node.code, RDZV_E_IN_USE);
-  assert_non_null(strstr(node.error.message, "cannot join as rank 0: cannot listen on"));
-  assert_non_null(strstr(node.error.message, rdzv_server_address(server)));
-  if (node.took_ms > 5000) fail_msg("%lld ms", (long long)node.took_ms);
-  node_close(&node);
+  rdzv_error error;
+  assert_error(node_try_open(&node, rdzv_server_address(server), "n", as_rank("rank=0", 1), &error), RDZV_E_IN_USE,
+               &error, "rank 0 cannot serve the store: cannot listen on");
+  assert_non_null(strstr(error.message, rdzv_server_address(server)));
   rdzv_server_close(server);
+}
+
+/* Port 0: rank 0 takes a free one, and says which. The others cannot know it. */
+static void test_port_0_is_any_free_port_for_rank_0(void **state) {
+  (void)state;
+  struct node node;
+  rdzv_error error;
+  char where[64];
+  node_open(&node, "127.0.0.1:0", "n", as_rank("rank=0", 1));
+  join_all(&node, 1);
+  assert_true(node.result->master_port > 0);
+  snprintf(where, sizeof where, "static 127.0.0.1:%d", node.result->master_port);
+  assert_string_equal(rdzv_describe(node.handler), where);
+  must_set(node.result->store, "k", "v");
+  rdzv_store *raw = connect_to(where + strlen("static "));
+  assert_get(raw, "job/k", "v");
+  rdzv_store_close(raw);
+  node_close(&node);
+  assert_error(node_try_open(&node, "127.0.0.1:0", "n", as_rank("rank=1", 2), &error), RDZV_E_INVALID, &error,
+               "port 0 is for rank 0");
 }
 
 int main(void) {
@@ -155,6 +172,7 @@ int main(void) {
       cmocka_unit_test(test_what_is_missing_or_wrong_is_told),
       cmocka_unit_test(test_a_rank_without_rank_0_gives_up),
       cmocka_unit_test(test_ranks_may_come_before_rank_0),
+      cmocka_unit_test(test_port_0_is_any_free_port_for_rank_0),
       cmocka_unit_test(test_rank_0_never_uses_a_store_that_is_there),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,20 +8,20 @@ enum { ALL = CONF_DYNAMIC | CONF_C10D | CONF_STATIC };
 static struct conf parse(const char *text, unsigned handlers) {
   struct conf conf;
   rdzv_error error;
-  if (conf_parse(text, handlers, &conf, &error) < 0) fail_msg("'%s': %s", text ? text : "(none)", error.message);
+  if (conf_parse(text, handlers, NULL, &conf, &error) < 0) fail_msg("'%s': %s", text ? text : "(none)", error.message);
   return conf;
 }
 
 static void assert_refused(const char *text, unsigned handlers, const char *sentence) {
   struct conf conf;
   rdzv_error error = {0};
-  const int result = conf_parse(text, handlers, &conf, &error);
+  const int result = conf_parse(text, handlers, NULL, &conf, &error);
   if (result == 0) fail_msg("'%s' is taken", text);
   assert_code(result, RDZV_E_INVALID);
   assert_code(error.code, RDZV_E_INVALID);
   assert_string_equal(error.message, sentence);
   assert_null(conf.text);
-  assert_code(conf_parse(text, handlers, &conf, NULL), RDZV_E_INVALID);
+  assert_code(conf_parse(text, handlers, NULL, &conf, NULL), RDZV_E_INVALID);
 }
 
 static void assert_defaults(const struct conf *conf) {
@@ -145,7 +145,7 @@ static void test_the_time_until_a_node_is_dead_does_not_overflow(void **state) {
   struct conf conf;
   rdzv_error error;
   const int result =
-      conf_parse("keep_alive_interval=1000000000,keep_alive_max_attempt=9223372036854775807", ALL, &conf, &error);
+      conf_parse("keep_alive_interval=1000000000,keep_alive_max_attempt=9223372036854775807", ALL, NULL, &conf, &error);
   if (result < 0) {
     assert_error(result, RDZV_E_INVALID, &error, "keep_alive_max_attempt");
     return;
@@ -183,7 +183,7 @@ static void test_choices_are_taken_in_any_case(void **state) {
     conf_free(&conf);
   }
   assert_refused("dialect=v3", ALL, "option 'dialect' is 'v3': it takes auto|v1|v2|rdzv");
-  assert_refused("dialect=v1", CONF_DYNAMIC, "option 'dialect' is none of this backend");
+  assert_refused("dialect=v1", CONF_DYNAMIC, "option 'dialect' does not apply to this backend");
   assert_refused("store_type=hash", ALL, "option 'store_type' is 'hash': it takes tcp|file");
 }
 
@@ -257,7 +257,7 @@ static void test_texts_are_taken_as_they_are(void **state) {
     snprintf(text, sizeof text, "%s=", texts[t].name);
     snprintf(sentence, sizeof sentence, "option '%s' has no value", texts[t].name);
     assert_refused(text, CONF_ETCD | CONF_ETCD_V1, sentence);
-    snprintf(sentence, sizeof sentence, "option '%s' is none of this backend", texts[t].name);
+    snprintf(sentence, sizeof sentence, "option '%s' does not apply to this backend", texts[t].name);
     assert_refused(text, ALL, sentence);
   }
 }
@@ -299,15 +299,49 @@ static void test_an_unknown_option_is_refused_with_the_nearest(void **state) {
 
 static void test_an_option_of_another_backend_is_told_apart(void **state) {
   (void)state;
-  assert_refused("rank=1", CONF_DYNAMIC | CONF_C10D, "option 'rank' is none of this backend");
-  assert_refused("timeout=1", CONF_DYNAMIC | CONF_C10D, "option 'timeout' is none of this backend");
-  assert_refused("join_timeout=1", CONF_STATIC, "option 'join_timeout' is none of this backend");
-  assert_refused("is_host=1", CONF_STATIC, "option 'is_host' is none of this backend");
-  assert_refused("is_host=1", CONF_DYNAMIC, "option 'is_host' is none of this backend");
-  assert_refused("protocol=https", ALL, "option 'protocol' is none of this backend");
-  assert_refused("is_host=1", CONF_ETCD | CONF_ETCD_V1, "option 'is_host' is none of this backend");
-  assert_refused("join_timeout=1", CONF_ETCD | CONF_ETCD_V1, "option 'join_timeout' is none of this backend");
-  assert_refused("min_workers=1", CONF_DYNAMIC | CONF_ETCD, "option 'min_workers' is none of this backend");
+  assert_refused("rank=1", CONF_DYNAMIC | CONF_C10D, "option 'rank' does not apply to this backend");
+  assert_refused("timeout=1", CONF_DYNAMIC | CONF_C10D,
+                 "option 'timeout' does not apply to this backend; 'join_timeout' is meant?");
+  assert_refused("join_timeout=1", CONF_STATIC,
+                 "option 'join_timeout' does not apply to this backend; 'timeout' is meant?");
+  assert_refused("is_host=1", CONF_STATIC, "option 'is_host' does not apply to this backend");
+  assert_refused("is_host=1", CONF_DYNAMIC, "option 'is_host' does not apply to this backend");
+  assert_refused("protocol=https", ALL, "option 'protocol' does not apply to this backend");
+  assert_refused("is_host=1", CONF_ETCD | CONF_ETCD_V1, "option 'is_host' does not apply to this backend");
+  assert_refused("join_timeout=1", CONF_ETCD | CONF_ETCD_V1,
+                 "option 'join_timeout' does not apply to this backend; 'timeout' is meant?");
+  assert_refused("min_workers=1", CONF_DYNAMIC | CONF_ETCD, "option 'min_workers' does not apply to this backend");
+}
+
+static void keep_line(void *user, rdzv_log_level level, const char *line) {
+  assert_int_equal(level, RDZV_LOG_WARNING);
+  snprintf(user, 256, "%s", line);
+}
+
+/* As torchrun, which ignores what a backend does not have; but a slip of the pen is still refused. */
+static void test_leniently_what_does_not_apply_is_ignored_and_named(void **state) {
+  (void)state;
+  char line[256];
+  const rdzv_log log = {.write = keep_line, .user = line, .level = RDZV_LOG_WARNING};
+  static const struct {
+    const char *text, *line;
+  } cases[] = {
+      {"timeout=900", "option 'timeout' does not apply to this backend and has no effect; 'join_timeout' is meant?"},
+      {"protocol=ftp", "option 'protocol' does not apply to this backend and has no effect"},
+      {"frobnicate=3", "option 'frobnicate' is unknown and has no effect"},
+      {"frobnicate", "option 'frobnicate' is unknown and has no effect"}};
+  struct conf conf;
+  rdzv_error error;
+  for (size_t i = 0; i < COUNT_OF(cases); i++) {
+    line[0] = '\0';
+    assert_code(conf_parse(cases[i].text, CONF_DYNAMIC | CONF_C10D, &log, &conf, &error), 0);
+    assert_string_equal(line, cases[i].line);
+    assert_defaults(&conf);
+    conf_free(&conf);
+  }
+  assert_error(conf_parse("join_timeot=1", CONF_DYNAMIC, &log, &conf, &error), RDZV_E_INVALID, &error,
+               "unknown option 'join_timeot'; did you mean 'join_timeout'?");
+  assert_error(conf_parse("join_timeout=x", CONF_DYNAMIC, &log, &conf, &error), RDZV_E_INVALID, &error, "'x'");
 }
 
 static void test_a_missing_value_or_name_is_told(void **state) {
@@ -331,9 +365,9 @@ static void test_a_long_text_is_refused_whole(void **state) {
   rdzv_error error;
   memset(text, 'x', sizeof text - 1);
   text[sizeof text - 1] = '\0';
-  assert_error(conf_parse(text, ALL, &conf, &error), RDZV_E_INVALID, &error, "unknown option 'xxx");
+  assert_error(conf_parse(text, ALL, NULL, &conf, &error), RDZV_E_INVALID, &error, "unknown option 'xxx");
   memcpy(text, "rank=", 5);
-  assert_error(conf_parse(text, ALL, &conf, &error), RDZV_E_INVALID, &error, "option 'rank' is 'xxx");
+  assert_error(conf_parse(text, ALL, NULL, &conf, &error), RDZV_E_INVALID, &error, "option 'rank' is 'xxx");
 }
 
 int main(void) {
@@ -351,6 +385,7 @@ int main(void) {
       cmocka_unit_test(test_many_options_in_one_text),
       cmocka_unit_test(test_an_unknown_option_is_refused_with_the_nearest),
       cmocka_unit_test(test_an_option_of_another_backend_is_told_apart),
+      cmocka_unit_test(test_leniently_what_does_not_apply_is_ignored_and_named),
       cmocka_unit_test(test_a_missing_value_or_name_is_told),
       cmocka_unit_test(test_a_long_text_is_refused_whole),
   };

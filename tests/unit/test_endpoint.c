@@ -66,6 +66,11 @@ static void test_a_port_is_from_1_to_65535(void **state) {
   assert_endpoint("h:65535", "h", 65535);
   assert_endpoint("h:0000080", "h", 80);
   assert_refused("h:0", "the port is 0");
+  struct endpoint any;
+  assert_code(endpoint_parse_to_serve("h:0", 7, &any, NULL), 0);
+  assert_int_equal(any.port, 0);
+  assert_code(endpoint_parse_to_serve("h", 7, &any, NULL), 0);
+  assert_int_equal(any.port, 7);
   assert_refused("h:65536", "above 65535");
   assert_refused("h:99999999999999999999", "above 65535");
   assert_refused("h:", "missing");
