@@ -29,7 +29,7 @@ typedef struct rdzv_server_options {
   /* Limits on what a peer may make the server do. Over one, that client is refused and closed, with the reason in
    * the log and, for clients of our own dialect, in their error. */
   size_t max_connections; /* default 65536 */
-  size_t max_key_bytes;   /* default 8192 */
+  size_t max_key_bytes;   /* without the slash that clients put before each key; default 8192 */
   size_t max_value_bytes; /* default 8 MiB */
   size_t max_keys;        /* in one request; default 131072 */
   size_t max_memory;      /* all keys, values and buffers together; default 1 GiB */

@@ -18,7 +18,8 @@
  * blocked call holds nobody back. rdzv_store_cancel may be called at any time; rdzv_store_close only when no call on
  * the handle is under way.
  *
- * Out-parameters are written on success only. `error` may be NULL everywhere.
+ * Out-parameters are written on success only. `error` may be NULL everywhere, and so may the results of add and
+ * delete_key; any other missing out-parameter is RDZV_E_INVALID.
  *
  * Any call may return RDZV_E_INVALID, RDZV_E_NO_MEMORY, RDZV_E_CANCELED; on a tcp store also RDZV_E_CONNECTION (the
  * server cannot be reached within the timeout; nothing happened), RDZV_E_OUTCOME_UNKNOWN (see rdzv_store_open_tcp),
@@ -95,9 +96,9 @@ typedef struct rdzv_tcp_options {
  * given). Every address of the name is tried, both families side by side, again and again with growing, jittered
  * pauses until one answers or the timeout has passed. A name that does not resolve yet is tried again too.
  *
- * A lost connection is made again by the next call. The call that lost it is repeated where that is harmless (get,
- * check, wait, set, multi_set, the counts and lists); add, append, compare_set, delete_key and the queue operations
- * return RDZV_E_OUTCOME_UNKNOWN if the request may have reached the server. Our own server is recognised when it was
+ * A lost connection is made again by the next call. The call that lost it is repeated where it only reads (get, check,
+ * wait, the counts and lists). A write is repeated only if nothing of it had left, else it returns
+ * RDZV_E_OUTCOME_UNKNOWN: it may or may not have taken effect. Our own server is recognised when it was
  * restarted meanwhile: the first call after that returns RDZV_E_DATA_LOST and does nothing, later ones go on with
  * the new, empty store.
  *
@@ -138,8 +139,7 @@ enum {
  * and RDZV_E_UNSUPPORTED is the answer of one that closes the connection. */
 RDZV_API unsigned rdzv_store_features(rdzv_store *store);
 
-/* One line for people: "tcp localhost:29400 (127.0.0.1:29400, rdzv)". Owned by the handle, valid until the next call.
- */
+/* One line for people: "tcp localhost:29400 (127.0.0.1:29400, rdzv)". Valid until the handle is closed. */
 RDZV_API const char *rdzv_store_describe(rdzv_store *store);
 
 /* ---- keys and values -------------------------------------------------------------------------------------- */

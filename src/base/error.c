@@ -72,3 +72,7 @@ int error_prefix(rdzv_error *error, int code, const char *format, ...) {
 }
 
 int error_no_memory(rdzv_error *error) { return error_set(error, RDZV_E_NO_MEMORY, "out of memory"); }
+
+int error_null(rdzv_error *error, const char *call, const char *name) {
+  return error_set(error, RDZV_E_INVALID, "%s: '%s' is NULL", call, name);
+}

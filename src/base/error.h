@@ -17,4 +17,7 @@ int error_prefix(rdzv_error *error, int code, const char *format, ...) RDZV_PRIN
 
 int error_no_memory(rdzv_error *error);
 
+/* RDZV_E_INVALID: the argument `name` of `call` is NULL and must not be. */
+int error_null(rdzv_error *error, const char *call, const char *name);
+
 #endif

@@ -175,6 +175,7 @@ static int open_server(rdzv_server_options *own, rdzv_server **out, rdzv_error *
 }
 
 int rdzv_server_open(const rdzv_server_options *options, rdzv_server **out, rdzv_error *error) {
+  if (!out) return error_null(error, "open a server", "out");
   rdzv_server_options own;
   int result = options_copy(&own, sizeof own, options, error);
   if (result == 0) result = open_server(&own, out, error);

@@ -556,6 +556,7 @@ int etcd_store_open(struct etcd_client *client, const char *prefix, int64_t time
 
 int rdzv_store_open_etcd(const char *prefix, const rdzv_etcd_store_options *given, rdzv_store **out,
                          rdzv_error *error) {
+  if (!out) return error_null(error, "open a store", "out");
   rdzv_etcd_store_options options;
   struct etcd_client *client;
   int result = options_copy(&options, sizeof options, given, error);

@@ -339,6 +339,7 @@ static int file_new(const char *path, const rdzv_file_options *options, struct f
 }
 
 int rdzv_store_open_file(const char *path, const rdzv_file_options *options, rdzv_store **out, rdzv_error *error) {
+  if (!out) return error_null(error, "open a store", "out");
   rdzv_file_options own;
   struct file_store *file = NULL;
   int result = options_copy(&own, sizeof own, options, error);

@@ -331,6 +331,7 @@ static struct shared *shared_new(void) {
 }
 
 int rdzv_store_open_hash(const rdzv_hash_options *options, rdzv_store **out, rdzv_error *error) {
+  if (!out) return error_null(error, "open a store", "out");
   rdzv_hash_options own;
   int result = options_copy(&own, sizeof own, options, error);
   if (result < 0) return result;

@@ -11,7 +11,6 @@ struct prefix_store {
   rdzv_store base;
   rdzv_store *under;
   bool owns_under; /* a clone's */
-  char *text;      /* of describe */
   size_t prefix_len;
   char prefix[]; /* with the slash */
 };
@@ -170,7 +169,6 @@ static int prefix_list_keys(rdzv_store *store, rdzv_value **out, size_t *count, 
 static void prefix_close(rdzv_store *store) {
   struct prefix_store *prefix = self(store);
   if (prefix->owns_under) rdzv_store_close(prefix->under);
-  free(prefix->text);
   store_deinit(store);
   free(prefix);
 }
@@ -178,14 +176,14 @@ static void prefix_close(rdzv_store *store) {
 static unsigned prefix_features(rdzv_store *store) { return rdzv_store_features(under(store)); }
 
 static const char *prefix_describe(rdzv_store *store) {
-  struct prefix_store *prefix = self(store);
+  const struct prefix_store *prefix = self(store);
   const rdzv_bytes bytes = {prefix->prefix, prefix->prefix_len - 1};
   char *text;
   if (asprintf(&text, "%s under '%s'", rdzv_store_describe(prefix->under), bytes_quote(bytes).text) < 0)
     return "prefix";
-  free(prefix->text);
-  prefix->text = text;
-  return text;
+  const char *kept = store_text(store, text);
+  free(text);
+  return kept;
 }
 
 static int prefix_clone(rdzv_store *store, rdzv_store **out, rdzv_error *error) {
@@ -228,6 +226,7 @@ static const struct store_ops prefix_ops = {
 };
 
 int rdzv_store_open_prefix(rdzv_store *base, rdzv_bytes prefix, rdzv_store **out, rdzv_error *error) {
+  if (!out) return error_null(error, "open a store", "out");
   struct prefix_store *view = calloc(1, sizeof *view + prefix.len + 1);
   if (!view) return error_no_memory(error);
   view->base.ops = &prefix_ops;

@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- for the implementations ------------------------------------------------------------------------------- */
 
@@ -20,7 +21,32 @@ int store_init(rdzv_store *store, const struct store_ops *ops, int64_t timeout_m
   return cancel_open_with(&store->cancel, cancel_fd, error);
 }
 
-void store_deinit(rdzv_store *store) { cancel_close(&store->cancel); }
+struct store_text {
+  struct store_text *next;
+  char text[];
+};
+
+void store_deinit(rdzv_store *store) {
+  cancel_close(&store->cancel);
+  for (struct store_text *at = atomic_load(&store->texts), *next; at; at = next) {
+    next = at->next;
+    free(at);
+  }
+}
+
+/* Only ever prepended to, so that readers need no lock. */
+const char *store_text(rdzv_store *store, const char *text) {
+  for (const struct store_text *at = atomic_load(&store->texts); at; at = at->next)
+    if (strcmp(at->text, text) == 0) return at->text;
+  const size_t size = strlen(text) + 1;
+  struct store_text *kept = malloc(sizeof *kept + size);
+  if (!kept) return store->ops->name;
+  memcpy(kept->text, text, size);
+  kept->next = atomic_load(&store->texts);
+  while (!atomic_compare_exchange_weak(&store->texts, &kept->next, kept)) {
+  }
+  return kept->text;
+}
 
 void store_forget_cancel_fd(rdzv_store *store) {
   cancel_forget(&store->cancel, store->cancel_fd);
@@ -55,6 +81,13 @@ static int no_op(rdzv_store *store, const char *what, rdzv_error *error) {
   return error_set(error, RDZV_E_UNSUPPORTED, "a %s store has no %s", store->ops->name, what);
 }
 
+/* Refuses a missing place for a result, or a missing array. */
+#define NOT_NULL(call, pointer) \
+  if (!(pointer)) return error_null(error, #call, #pointer)
+
+#define NOT_NULL_ARRAY(call, array, count) \
+  if (!(array) && (count) > 0) return error_null(error, #call, #array)
+
 /* Every operation but close, cancel and the timeouts comes through here. */
 #define CALL(timeout, op, ...)                                                                                \
   do {                                                                                                        \
@@ -71,6 +104,7 @@ void rdzv_store_close(rdzv_store *store) {
 void rdzv_store_cancel(rdzv_store *store) { cancel_raise(&store->cancel); }
 
 int rdzv_store_clone(rdzv_store *store, rdzv_store **out, rdzv_error *error) {
+  NOT_NULL(clone, out);
   if (cancel_raised(&store->cancel)) return error_set(error, RDZV_E_CANCELED, "clone: the store was canceled");
   const int result = store->ops->clone(store, out, error);
   if (result == 0) atomic_store(&(*out)->timeout_ms, atomic_load(&store->timeout_ms));
@@ -100,6 +134,7 @@ int rdzv_store_set(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, rdzv_err
 }
 
 int rdzv_store_get(rdzv_store *store, rdzv_bytes key, rdzv_value *out, rdzv_error *error) {
+  NOT_NULL(get, out);
   CALL(RDZV_TIMEOUT_STORE, get, key, out);
 }
 
@@ -110,10 +145,13 @@ int rdzv_store_add(rdzv_store *store, rdzv_bytes key, int64_t delta, int64_t *su
 
 int rdzv_store_compare_set(rdzv_store *store, rdzv_bytes key, rdzv_bytes expected, rdzv_bytes desired, rdzv_value *out,
                            rdzv_error *error) {
+  NOT_NULL(compare_set, out);
   CALL(RDZV_TIMEOUT_STORE, compare_set, key, expected, desired, out);
 }
 
 int rdzv_store_check(rdzv_store *store, const rdzv_bytes *keys, size_t count, bool *all, rdzv_error *error) {
+  NOT_NULL_ARRAY(check, keys, count);
+  NOT_NULL(check, all);
   CALL(RDZV_TIMEOUT_STORE, check, keys, count, all);
 }
 
@@ -124,6 +162,7 @@ static int check_timeout(int64_t timeout_ms, rdzv_error *error) {
 
 int rdzv_store_wait(rdzv_store *store, const rdzv_bytes *keys, size_t count, int64_t timeout_ms, rdzv_error *error) {
   if (check_timeout(timeout_ms, error) < 0) return RDZV_E_INVALID;
+  NOT_NULL_ARRAY(wait, keys, count);
   CALL(timeout_ms, wait, keys, count);
 }
 
@@ -133,6 +172,7 @@ int rdzv_store_delete_key(rdzv_store *store, rdzv_bytes key, bool *deleted, rdzv
 }
 
 int rdzv_store_num_keys(rdzv_store *store, int64_t *count, rdzv_error *error) {
+  NOT_NULL(num_keys, count);
   CALL(RDZV_TIMEOUT_STORE, num_keys, count);
 }
 
@@ -142,6 +182,8 @@ int rdzv_store_append(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, rdzv_
 
 /* The array is made here, so that no implementation can leave it half filled. */
 int rdzv_store_multi_get(rdzv_store *store, const rdzv_bytes *keys, size_t count, rdzv_value **out, rdzv_error *error) {
+  NOT_NULL_ARRAY(multi_get, keys, count);
+  NOT_NULL(multi_get, out);
   struct store_call call = begin(store, RDZV_TIMEOUT_STORE, error);
   if (cancel_raised(call.cancel)) return error_set(error, RDZV_E_CANCELED, "multi_get: the store was canceled");
   rdzv_value *values = calloc(count ? count : 1, sizeof *values);
@@ -156,10 +198,14 @@ int rdzv_store_multi_get(rdzv_store *store, const rdzv_bytes *keys, size_t count
 
 int rdzv_store_multi_set(rdzv_store *store, const rdzv_bytes *keys, const rdzv_bytes *values, size_t count,
                          rdzv_error *error) {
+  NOT_NULL_ARRAY(multi_set, keys, count);
+  NOT_NULL_ARRAY(multi_set, values, count);
   CALL(RDZV_TIMEOUT_STORE, multi_set, keys, values, count);
 }
 
 int rdzv_store_list_keys(rdzv_store *store, rdzv_value **out, size_t *count, rdzv_error *error) {
+  NOT_NULL(list_keys, out);
+  NOT_NULL(list_keys, count);
   CALL(RDZV_TIMEOUT_STORE, list_keys, out, count);
 }
 
@@ -168,24 +214,33 @@ int rdzv_store_queue_push(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, r
 }
 
 int rdzv_store_queue_pop(rdzv_store *store, rdzv_bytes key, bool block, rdzv_value *out, rdzv_error *error) {
+  NOT_NULL(queue_pop, out);
   CALL(RDZV_TIMEOUT_STORE, queue_pop, key, block, out);
 }
 
 int rdzv_store_queue_len(rdzv_store *store, rdzv_bytes key, int64_t *len, rdzv_error *error) {
+  NOT_NULL(queue_len, len);
   CALL(RDZV_TIMEOUT_STORE, queue_len, key, len);
 }
 
 int rdzv_store_get_version(rdzv_store *store, rdzv_bytes key, rdzv_value *out, uint64_t *version, rdzv_error *error) {
+  NOT_NULL(get_version, out);
+  NOT_NULL(get_version, version);
   CALL(RDZV_TIMEOUT_STORE, get_version, key, out, version);
 }
 
 int rdzv_store_compare_set_version(rdzv_store *store, rdzv_bytes key, uint64_t expected, rdzv_bytes value,
                                    bool *swapped, rdzv_value *out, uint64_t *version, rdzv_error *error) {
+  NOT_NULL(compare_set_version, swapped);
+  NOT_NULL(compare_set_version, out);
+  NOT_NULL(compare_set_version, version);
   CALL(RDZV_TIMEOUT_STORE, compare_set_version, key, expected, value, swapped, out, version);
 }
 
 int rdzv_store_wait_changed(rdzv_store *store, rdzv_bytes key, uint64_t known, int64_t timeout_ms, rdzv_value *out,
                             uint64_t *version, rdzv_error *error) {
   if (check_timeout(timeout_ms, error) < 0) return RDZV_E_INVALID;
+  NOT_NULL(wait_changed, out);
+  NOT_NULL(wait_changed, version);
   CALL(timeout_ms, wait_changed, key, known, out, version);
 }

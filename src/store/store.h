@@ -59,7 +59,12 @@ struct rdzv_store {
   struct cancel cancel;
   int cancel_fd; /* the caller's, for clones */
   rdzv_log log;
+  struct store_text *_Atomic texts; /* of store_text */
 };
+
+/* A copy of the text that lives as long as the handle; the same one for equal texts. For describe: what one thread was
+ * given stays as it is when another asks. */
+const char *store_text(rdzv_store *store, const char *text);
 
 /* From here on a request that does not wait for others takes no longer than that, where the store was opened with more
  * patience. */

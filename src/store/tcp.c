@@ -9,6 +9,8 @@
 #include <rdzv/server.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
 
 static struct tcp_store *self(rdzv_store *store) { return (struct tcp_store *)store; }
 
@@ -25,7 +27,7 @@ static int give(int result, rdzv_value *found, rdzv_value *out) {
 
 static int tcp_set(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, struct store_call *call) {
   struct tcp_args args = {.op = WIRE_SET, .keys = &key, .values = &value, .count = 1};
-  return tcp_run(store, "set", &key, 1, TCP_REPEATABLE, tcp_try_write, &args, call);
+  return tcp_run(store, "set", &key, 1, TCP_ONCE, tcp_try_write, &args, call);
 }
 
 static int tcp_multi_get(rdzv_store *store, const rdzv_bytes *keys, size_t count, rdzv_value *out,
@@ -113,7 +115,7 @@ static int tcp_append(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, struc
 static int tcp_multi_set(rdzv_store *store, const rdzv_bytes *keys, const rdzv_bytes *values, size_t count,
                          struct store_call *call) {
   struct tcp_args args = {.op = WIRE_MULTI_SET, .keys = keys, .values = values, .count = count};
-  return tcp_run(store, "set", keys, count, TCP_REPEATABLE, tcp_try_multi_set, &args, call);
+  return tcp_run(store, "set", keys, count, TCP_ONCE, tcp_try_multi_set, &args, call);
 }
 
 static int tcp_list_keys(rdzv_store *store, rdzv_value **out, size_t *count, struct store_call *call) {
@@ -201,10 +203,11 @@ static unsigned tcp_features(rdzv_store *store) {
 static const char *tcp_describe(rdzv_store *store) {
   static const char *const names[] = {"not connected", "PyTorch 1.x", "PyTorch 2.x", "rdzv"};
   struct tcp_store *tcp = self(store);
+  char text[3 * ENDPOINT_TEXT_SIZE];
   pthread_mutex_lock(&tcp->lock);
-  snprintf(tcp->text, sizeof tcp->text, "tcp %s (%s, %s)", tcp->conn.name, tcp->facts.peer, names[tcp->facts.dialect]);
+  snprintf(text, sizeof text, "tcp %s (%s, %s)", tcp->conn.name, tcp->facts.peer, names[tcp->facts.dialect]);
   pthread_mutex_unlock(&tcp->lock);
-  return tcp->text;
+  return store_text(store, text);
 }
 
 /* The key under which PyTorch's clients count themselves has no slash before it. */
@@ -266,6 +269,12 @@ static void init_turn(struct tcp_store *tcp) {
   pthread_mutex_init(&tcp->lock, NULL);
 }
 
+/* Without the kernel's randomness, and that is at most in the first moments after boot, the clock is the next best. */
+static void draw_never(struct tcp_store *tcp) {
+  const int64_t now = clock_now_ms();
+  if (getrandom(tcp->never, sizeof tcp->never, GRND_NONBLOCK) < 0) memcpy(tcp->never, &now, sizeof now);
+}
+
 /* `cancel` is whose flag can stop the opening; NULL: the new handle's own, for its descriptor. */
 static int open_handle(const struct endpoint *endpoint, const rdzv_tcp_options *options, const struct cancel *cancel,
                        rdzv_store **out, rdzv_error *error) {
@@ -280,6 +289,7 @@ static int open_handle(const struct endpoint *endpoint, const rdzv_tcp_options *
   tcp->options.timeout_ms = rdzv_store_get_timeout(&tcp->base);
   tcp_conn_init(&tcp->conn, endpoint, options->dialect, &options->log);
   init_turn(tcp);
+  draw_never(tcp);
   struct store_call call = {tcp->options.timeout_ms, deadline_after(tcp->options.timeout_ms),
                             cancel ? cancel : &tcp->base.cancel, error};
   result = tcp_run(&tcp->base, "open the store", NULL, 0, TCP_ONCE,
@@ -292,6 +302,7 @@ static int open_handle(const struct endpoint *endpoint, const rdzv_tcp_options *
 }
 
 int rdzv_store_open_tcp(const char *endpoint, const rdzv_tcp_options *options, rdzv_store **out, rdzv_error *error) {
+  if (!out) return error_null(error, "open a store", "out");
   rdzv_tcp_options own;
   struct endpoint parsed;
   int result = options_copy(&own, sizeof own, options, error);

@@ -126,13 +126,16 @@ int tcp_answer_number(struct tcp_store *tcp, const char *fields, uint64_t *numbe
   return 0;
 }
 
-/* Takes a wait back. The answer may cross with it: then it comes first, and that to the cancel is owed. */
+/* Takes a wait back, or goes on with that where it was interrupted: there is one CANCEL_WAIT for a wait, and its answer
+ * is the last one. The wait's own may cross with it: then it comes first, and that to the cancel is owed. */
 static int cancel_wait(struct tcp_store *tcp, struct store_call *call) {
-  tcp_put_op(tcp, WIRE_CANCEL_WAIT);
-  int result = tcp_send(tcp, call);
-  if (result < 0) return result;
-  tcp->conn.cancel_owed = true;
-  result = receive_status(tcp, deadline_after(CANCEL_MS), call);
+  if (!tcp->conn.cancel_owed) {
+    tcp_put_op(tcp, WIRE_CANCEL_WAIT);
+    const int sent = tcp_send(tcp, call);
+    if (sent < 0) return sent;
+    tcp->conn.cancel_owed = true;
+  }
+  const int result = receive_status(tcp, deadline_after(CANCEL_MS), call);
   if (result == WIRE_CANCELED_BYTE) {
     tcp->conn.cancel_owed = false;
   } else if (result == RDZV_E_TIMEOUT) { /* it does not even answer that */
@@ -145,12 +148,10 @@ static int cancel_wait(struct tcp_store *tcp, struct store_call *call) {
 }
 
 /* A wait that only this call's own flag ended: the connection is worth more than the moment that taking it back costs.
- * Its answer, if it crossed with that, counts. */
-static int take_back(struct tcp_store *tcp, struct store_call *call) {
+ * Its answer, if it crossed with that, counts. `own` is the call without its flag. */
+static int take_back(struct tcp_store *tcp, struct store_call *own, struct store_call *call) {
   rdzv_error canceled = *call->error;
-  struct store_call own = *call;
-  own.cancel = &tcp->base.cancel;
-  const int result = cancel_wait(tcp, &own);
+  const int result = cancel_wait(tcp, own);
   if (result != RDZV_E_TIMEOUT) return result;
   tcp->taken_back = true;
   *call->error = canceled;
@@ -159,11 +160,16 @@ static int take_back(struct tcp_store *tcp, struct store_call *call) {
 
 int tcp_blocking_answer(struct tcp_store *tcp, const char *fields, uint64_t items, deadline until,
                         struct store_call *call) {
+  struct store_call own = *call, *rest = call;
+  own.cancel = &tcp->base.cancel;
   int result = receive_status(tcp, until, call);
   if (result == WIRE_CANCELED_BYTE) return error_set(call->error, RDZV_E_PROTOCOL, "an answer out of turn");
   if (result == RDZV_E_TIMEOUT) result = cancel_wait(tcp, call);
-  if (result == RDZV_E_CANCELED && !cancel_raised(&tcp->base.cancel)) result = take_back(tcp, call);
-  return result < 0 ? result : tcp_more(tcp, fields, items, call);
+  if (result == RDZV_E_CANCELED && !cancel_raised(own.cancel)) {
+    result = take_back(tcp, &own, call);
+    rest = &own;
+  }
+  return result < 0 ? result : tcp_more(tcp, fields, items, rest);
 }
 
 /* ---- one call ---------------------------------------------------------------------------------------------- */
@@ -224,11 +230,11 @@ static int repeat(struct tcp_store *tcp, unsigned kind, tcp_attempt *attempt, vo
     int result = open_connection(tcp, call);
     if (result < 0) return result;
     result = try_on_open(tcp, attempt, args, call);
-    if (result != RDZV_E_CONNECTION) return result;
-    if ((kind & TCP_ONCE) && tcp->conn.sent) {
+    if ((kind & TCP_ONCE) && tcp->conn.sent && (result == RDZV_E_CONNECTION || result == RDZV_E_NO_MEMORY)) {
       call->error->code = RDZV_E_OUTCOME_UNKNOWN;
       return error_prefix(call->error, RDZV_E_OUTCOME_UNKNOWN, "it may or may not have taken effect");
     }
+    if (result != RDZV_E_CONNECTION) return result;
     if (repeats == MAX_REPEATS || deadline_left(tcp->until) == 0) return result;
     log_line(&tcp->base.log, RDZV_LOG_INFO, "connecting to '%s' again: %s", tcp->conn.name, call->error->message);
   }

@@ -15,9 +15,11 @@ struct tcp_store {
   rdzv_store base;
   struct tcp_conn conn; /* of the call whose turn it is, and so is what follows */
   rdzv_tcp_options options;
-  int64_t began;   /* the call under way */
-  deadline until;  /* for all that it does but wait for a key */
-  bool taken_back; /* its wait, when it was canceled: the connection is in order */
+  int64_t began;     /* the call under way */
+  deadline until;    /* for all that it does but wait for a key */
+  bool taken_back;   /* its wait, when it was canceled: the connection is in order */
+  char never[16];    /* random bytes that are no key's value */
+  bool gets_by_swap; /* see tcp_try.c, read_v2 */
 
   /* Held for moments only. It guards whose turn it is, and what is known of the server for those who ask meanwhile. */
   pthread_mutex_t lock;
@@ -27,7 +29,6 @@ struct tcp_store {
     enum wire_dialect dialect;
     char peer[ENDPOINT_TEXT_SIZE];
   } facts;
-  char text[3 * ENDPOINT_TEXT_SIZE]; /* of describe */
 };
 
 static inline bool tcp_is_ours(const struct tcp_store *tcp) { return tcp->conn.dialect == WIRE_RDZV; }

@@ -8,7 +8,7 @@
 
 enum {
   WAIT_SLICE_MS = 1000, /* of a wait at a PyTorch 2.x server */
-  FIRST_LOOK_MS = 1,    /* between two checks at a 1.x server */
+  FIRST_LOOK_MS = 1,    /* between two looks for a key */
   LONGEST_LOOK_MS = 250,
 };
 
@@ -54,18 +54,24 @@ static int ask_check(struct tcp_store *tcp, const struct tcp_args *args, bool *a
   return result;
 }
 
+/* Between two looks, if there is time for another one. The pauses grow. */
+static int pause_looking(int64_t *pause, struct store_call *call) {
+  if (deadline_left(call->until) == 0)
+    return error_set(call->error, RDZV_E_TIMEOUT, "timed out after %lld ms", (long long)call->timeout_ms);
+  const deadline next = deadline_after(jitter(*pause));
+  *pause = *pause * 3 / 2 + 1 < LONGEST_LOOK_MS ? *pause * 3 / 2 + 1 : LONGEST_LOOK_MS;
+  const int result = cancel_pause(call->cancel, next < call->until ? next : call->until);
+  return result < 0 ? error_set(call->error, result, "%s", rdzv_error_text(result)) : 0;
+}
+
 static int wait_v1(struct tcp_store *tcp, const struct tcp_args *args, struct store_call *call) {
   int64_t pause = FIRST_LOOK_MS;
   for (;;) {
     bool all = false;
     int result = ask_check(tcp, args, &all, call);
     if (result < 0 || all) return result;
-    if (deadline_left(call->until) == 0)
-      return error_set(call->error, RDZV_E_TIMEOUT, "timed out after %lld ms", (long long)call->timeout_ms);
-    const deadline next = deadline_after(jitter(pause));
-    result = cancel_pause(call->cancel, next < call->until ? next : call->until);
-    if (result < 0) return error_set(call->error, result, "%s", rdzv_error_text(result));
-    pause = pause * 3 / 2 + 1 < LONGEST_LOOK_MS ? pause * 3 / 2 + 1 : LONGEST_LOOK_MS;
+    result = pause_looking(&pause, call);
+    if (result < 0) return result;
   }
 }
 
@@ -85,12 +91,6 @@ static int wait_foreign(struct tcp_store *tcp, const struct tcp_args *args, stru
   return tcp->conn.dialect == WIRE_V1 ? wait_v1(tcp, args, call) : wait_v2(tcp, args, call);
 }
 
-/* It said so and was wrong: is there time to wait again? */
-static int wait_again(struct store_call *call) {
-  if (deadline_left(call->until) > 0) return 0;
-  return error_set(call->error, RDZV_E_TIMEOUT, "timed out after %lld ms", (long long)call->timeout_ms);
-}
-
 /* ---- attempts ----------------------------------------------------------------------------------------------- */
 
 int tcp_try_check(struct tcp_store *tcp, void *arg, struct store_call *call) {
@@ -105,12 +105,13 @@ int tcp_try_wait(struct tcp_store *tcp, void *arg, struct store_call *call) {
     const int result = tcp_send(tcp, call);
     return result < 0 ? result : tcp_blocking_answer(tcp, "", 0, call->until, call);
   }
+  int64_t pause = FIRST_LOOK_MS;
   for (;;) {
     bool all = false;
     int result = wait_foreign(tcp, args, call);
     if (result == 0) result = ask_check(tcp, args, &all, call);
     if (result < 0 || all) return result;
-    result = wait_again(call);
+    result = pause_looking(&pause, call);
     if (result < 0) return result;
   }
 }
@@ -125,53 +126,87 @@ static int get_ours(struct tcp_store *tcp, const struct tcp_args *args, struct s
 /* So many keys are asked for before the answers are read: a server that waits for us to read them does not read. */
 enum { READ_BATCH = 100 };
 
-static int read_batch_v1(struct tcp_store *tcp, const rdzv_bytes *keys, size_t count, rdzv_value *out,
-                         struct store_call *call) {
-  for (size_t i = 0; i < count; i++) {
-    tcp_put_op(tcp, WIRE_GET);
-    tcp_put_key(tcp, keys[i]);
-  }
-  int result = tcp_send(tcp, call);
-  for (size_t i = 0; i < count && result == 0; i++) {
-    result = tcp_answer(tcp, "v", 0, call);
-    if (result == 0) result = copy_field(tcp, 0, &out[i], call);
-    if (result == 0) tcp_conn_consume(&tcp->conn);
+static size_t batch_from(const struct tcp_args *args, size_t at) {
+  return args->count - at < READ_BATCH ? args->count - at : READ_BATCH;
+}
+
+/* The answer to a swap of `never`: a value, or `never` itself where the key is not there. */
+static int take_swapped(struct tcp_store *tcp, rdzv_value *out, bool *there, struct store_call *call) {
+  const rdzv_bytes never = {tcp->never, sizeof tcp->never};
+  int result = tcp_answer(tcp, "v", 0, call);
+  if (result < 0) return result;
+  *there = !bytes_equal(wire_field_bytes(&tcp->conn.scan, 0, tcp->conn.in.data), never);
+  if (*there) result = copy_field(tcp, 0, out, call);
+  if (result == 0) tcp_conn_consume(&tcp->conn);
+  return result;
+}
+
+/* Reads each key in one look: swaps a value that nobody has for itself. *all: they were all there. */
+static int read_by_swap(struct tcp_store *tcp, const struct tcp_args *args, bool *all, struct store_call *call) {
+  const rdzv_bytes never = {tcp->never, sizeof tcp->never};
+  int result = 0;
+  *all = true;
+  for (size_t at = 0; at < args->count && result == 0; at += READ_BATCH) {
+    const size_t count = batch_from(args, at);
+    for (size_t i = 0; i < count; i++) {
+      tcp_put_op(tcp, WIRE_COMPARE_SET);
+      tcp_put_key(tcp, args->keys[at + i]);
+      tcp_put_value(tcp, never);
+      tcp_put_value(tcp, never);
+    }
+    result = tcp_send(tcp, call);
+    for (size_t i = 0; i < count && result == 0; i++) {
+      bool there = false;
+      result = take_swapped(tcp, &args->out[at + i], &there, call);
+      *all &= there;
+    }
   }
   return result;
 }
 
-static int read_batch_v2(struct tcp_store *tcp, const rdzv_bytes *keys, size_t count, rdzv_value *out,
-                         struct store_call *call) {
-  tcp_put_keys(tcp, WIRE_MULTI_GET, keys, count);
-  int result = tcp_send(tcp, call);
-  if (result == 0) result = tcp_answer(tcp, "V", count, call);
-  return result < 0 ? result : copy_list(tcp, out, count, call);
+/* *sure: none is empty. */
+static int read_by_get(struct tcp_store *tcp, const struct tcp_args *args, bool *sure, struct store_call *call) {
+  *sure = true;
+  for (size_t at = 0; at < args->count; at += READ_BATCH) {
+    const size_t count = batch_from(args, at);
+    tcp_put_keys(tcp, WIRE_MULTI_GET, args->keys + at, count);
+    int result = tcp_send(tcp, call);
+    if (result == 0) result = tcp_answer(tcp, "V", count, call);
+    if (result == 0) result = copy_list(tcp, args->out + at, count, call);
+    if (result < 0) return result;
+    for (size_t i = 0; i < count; i++) *sure &= args->out[at + i].len > 0;
+  }
+  return 0;
 }
 
-/* Reads the values of keys that are there. *all: they still are. A 1.x server closes the connection where one is not; a
- * 2.x server may answer an empty value, so where there is one the keys are checked. */
+/* 2.x: its libuv server answers a get of an absent key with an empty value, so an empty value is read again by swap;
+ * its other server closes the connection, so from then on this handle reads by swap. A swap comes only after the keys
+ * were seen to be there, since the libuv server takes one that is refused for a write and wakes those who wait. */
+static int read_v2(struct tcp_store *tcp, const struct tcp_args *args, bool *all, struct store_call *call) {
+  bool sure = false;
+  int result = tcp->gets_by_swap ? 0 : read_by_get(tcp, args, &sure, call);
+  if (result == RDZV_E_CONNECTION) tcp->gets_by_swap = true;
+  *all = sure;
+  if (result < 0 || sure) return result;
+  result = ask_check(tcp, args, all, call);
+  return result < 0 || !*all ? result : read_by_swap(tcp, args, all, call);
+}
+
+/* Reads the values of keys that were there a moment ago. *all: they still were. */
 static int read_foreign(struct tcp_store *tcp, const struct tcp_args *args, bool *all, struct store_call *call) {
-  const bool v1 = tcp->conn.dialect == WIRE_V1;
-  bool empty = false;
-  for (size_t at = 0; at < args->count; at += READ_BATCH) {
-    const size_t count = args->count - at < READ_BATCH ? args->count - at : READ_BATCH;
-    const int result = (v1 ? read_batch_v1 : read_batch_v2)(tcp, args->keys + at, count, args->out + at, call);
-    if (result < 0) return result;
-    for (size_t i = 0; i < count; i++) empty |= args->out[at + i].len == 0;
-  }
-  *all = true;
-  return empty && !v1 ? ask_check(tcp, args, all, call) : 0;
+  return tcp->conn.dialect == WIRE_V1 ? read_by_swap(tcp, args, all, call) : read_v2(tcp, args, all, call);
 }
 
 int tcp_try_get(struct tcp_store *tcp, void *arg, struct store_call *call) {
   const struct tcp_args *args = arg;
   if (tcp_is_ours(tcp)) return get_ours(tcp, args, call);
-  for (;;) {
+  int64_t pause = FIRST_LOOK_MS;
+  for (;;) { /* a key may have gone again since the wait, or only a queue has that name */
     bool all = false;
     int result = wait_foreign(tcp, args, call);
     if (result == 0) result = read_foreign(tcp, args, &all, call);
     if (result < 0 || all) return result;
-    result = wait_again(call);
+    result = pause_looking(&pause, call);
     if (result < 0) return result;
   }
 }

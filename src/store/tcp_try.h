@@ -8,6 +8,8 @@
  * - a WAIT may end although a key is not there (2.x with libuv, after a failed COMPARE_SET) or go on although it is
  *   (1.x, and 2.x without libuv, after a COMPARE_SET): so it is asked anew each second, and the keys are checked;
  * - 1.x cannot take a WAIT back, so there the keys are checked again and again instead;
+ * - a GET of a key that was deleted since the WAIT is answered with an empty value or a closed connection: a
+ *   COMPARE_SET that expects a value nobody has written reads in one look, and tells an absent key from an empty value;
  * - they close the connection where they cannot do what they are asked.
  */
 #ifndef RDZV_STORE_TCP_TRY_H

@@ -59,8 +59,9 @@ static enum wire_result sized(struct wire_scan *scan, const struct wire_limits *
                               bool key, size_t *size) {
   if (!have(scan, len, 8)) return WIRE_MORE;
   const uint64_t bytes = wire_load64(data + scan->pos);
-  const uint64_t most = key ? limits->max_key : limits->max_value;
-  if (bytes > most) return over_limit(scan, key ? "a key is over the limit" : "a value is over the limit", bytes, most);
+  if (key && bytes > 0 && bytes - 1 > limits->max_key)
+    return over_limit(scan, "a key is over the limit", bytes - 1, limits->max_key);
+  if (!key && bytes > limits->max_value) return over_limit(scan, "a value is over the limit", bytes, limits->max_value);
   const size_t room = limits->max_message > scan->pos ? limits->max_message - scan->pos : 0;
   if (room < 8 || bytes > room - 8)
     return over_limit(scan, "the message is over the limit", scan->pos + bytes, limits->max_message);

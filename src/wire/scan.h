@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 struct wire_limits {
-  size_t max_key;     /* bytes in a key */
+  size_t max_key;     /* bytes in a key, without the slash that clients put before each */
   size_t max_value;   /* bytes in a value */
   size_t max_count;   /* keys in a list */
   size_t max_message; /* bytes in a whole message */

@@ -21,14 +21,14 @@ static inline void check_request(const struct wire_request *request, const uint8
   const struct wire_limits *limits = &fuzz_limits;
   const bool pairs = strcmp(wire_ops[request->op].fields, "P") == 0;
   CHECK(request->size >= 1 && request->size <= len && request->size <= limits->max_message + 16);
-  check_bytes(request->key, at, request->size, limits->max_key);
+  check_bytes(request->key, at, request->size, limits->max_key + 1);
   check_bytes(request->value, at, request->size, limits->max_value);
   check_bytes(request->desired, at, request->size, limits->max_value);
   check_bytes(request->list, at, request->size, request->size);
   CHECK(request->count <= limits->max_count);
   rdzv_bytes list = request->list;
   for (size_t i = 0; i < request->count * (pairs ? 2 : 1); i++)
-    check_bytes(wire_list_next(&list), at, request->size, pairs ? limits->max_value : limits->max_key);
+    check_bytes(wire_list_next(&list), at, request->size, pairs ? limits->max_value : limits->max_key + 1);
   CHECK(list.len == 0);
 }
 

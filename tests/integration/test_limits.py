@@ -52,15 +52,17 @@ class Limits(rdzvtest.Case):
         return done.stdout
 
     def test_max_key_bytes(self):
-        """The length of a key as it travels, the slash before a user's key included."""
+        """The length of a key as the user gives it: the slash that clients put before it is not counted."""
         self.open("--max-key-bytes", "100")
-        self.assert_done("set", "k" * 99, "v")
-        self.assertEqual(self.assert_done("get", "k" * 99), "v\n")
-        self.assert_refused("a key is over the limit", "set", "k" * 100, "v")
-        self.assert_refused("a key is over the limit", "check", "short", "k" * 100)
+        for dialect in ("auto", "v1", "v2"):
+            self.assert_done("--dialect", dialect, "set", "k" * 100, "v")
+            self.assertEqual(self.assert_done("--dialect", dialect, "get", "k" * 100), "v\n")
+        too_long = "a key is over the limit: 101, and at most 100 are allowed"
+        self.assert_refused(too_long, "set", "k" * 101, "v")
+        self.assert_refused(too_long, "check", "short", "k" * 101)
         for dialect in ("v1", "v2"):
-            self.assert_closed(dialect, request(dialect, "get", sized(b"k" * 101)))
-            self.assert_closed(dialect, request(dialect, "wait", keys(b"short", b"k" * 101)))
+            self.assert_closed(dialect, request(dialect, "get", sized(b"/" + b"k" * 101)))
+            self.assert_closed(dialect, request(dialect, "wait", keys(b"short", b"/" + b"k" * 101)))
         self.assert_logged("a key is over the limit")
 
     def test_max_value_bytes(self):

@@ -238,6 +238,44 @@ static void test_the_longest_timeout_is_no_timeout_at_all(void **state) {
   rdzv_server_close(server);
 }
 
+struct reader {
+  rdzv_store *store;
+  const char *text; /* as the first call gave it */
+  bool same;
+  pthread_t thread;
+};
+
+static void *read_text(void *arg) {
+  struct reader *reader = arg;
+  for (int i = 0; i < 2000; i++) reader->same &= strcmp(rdzv_store_describe(reader->store), reader->text) == 0;
+  return NULL;
+}
+
+/* What describe gave is there until the handle is closed, however many threads ask. */
+static void test_a_description_stays_when_others_ask(void **state) {
+  (void)state;
+  rdzv_server *server = serve();
+  rdzv_store *store = store_of(server), *view, *inner;
+  assert_code(rdzv_store_open_prefix(store, BYTES("p"), &view, NULL), 0);
+  assert_code(rdzv_store_open_prefix(view, BYTES("q"), &inner, NULL), 0);
+  rdzv_store *const stores[] = {store, view, inner};
+  struct reader readers[12];
+  for (size_t i = 0; i < COUNT_OF(readers); i++) {
+    rdzv_store *asked = stores[i % COUNT_OF(stores)];
+    readers[i] = (struct reader){.store = asked, .text = rdzv_store_describe(asked), .same = true};
+    assert_ptr_equal(rdzv_store_describe(asked), readers[i].text);
+  }
+  for (size_t i = 0; i < COUNT_OF(readers); i++)
+    assert_int_equal(pthread_create(&readers[i].thread, NULL, read_text, &readers[i]), 0);
+  for (size_t i = 0; i < COUNT_OF(readers); i++) pthread_join(readers[i].thread, NULL);
+  for (size_t i = 0; i < COUNT_OF(readers); i++) assert_true(readers[i].same);
+  assert_non_null(strstr(readers[2].text, " under 'p' under 'q'"));
+  rdzv_store_close(inner);
+  rdzv_store_close(view);
+  rdzv_store_close(store);
+  rdzv_server_close(server);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_many_threads_on_one_handle),
@@ -248,6 +286,7 @@ int main(void) {
       cmocka_unit_test(test_a_timeout_of_0_does_not_block),
       cmocka_unit_test(test_a_short_timeout_leaves_nothing_behind),
       cmocka_unit_test(test_the_longest_timeout_is_no_timeout_at_all),
+      cmocka_unit_test(test_a_description_stays_when_others_ask),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

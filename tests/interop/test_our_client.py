@@ -87,6 +87,14 @@ class EveryServer:
         self.assert_done(self.ours("mget", "b", "a", "c", "b"), "2\n1\n\n2\n")
         self.assert_done(self.ours("wait", "a", "b", "c"), "")
 
+    def test_a_key_that_is_set_and_deleted_all_the_time_is_read_as_it_was_set(self):
+        self.server.begin("flicker", "k", "v", 3000)
+        for _ in range(15):
+            for arguments, output in ((("get", "k"), "v\n"), (("mget", "k", "k"), "v\nv\n")):
+                done = self.ours(*arguments)  # which may say that it connected again: 2.6 closes on an absent key
+                self.assertEqual((done.returncode, done.stdout), (0, output), done.stderr)
+        self.server.finish()
+
     def test_prefixes_are_those_of_pytorch(self):
         self.assert_done(self.ours("--prefix", "job", "set", "k", "v"))
         self.assertEqual(self.server.get("job/k"), b"v")

@@ -63,6 +63,14 @@ class Peer:
         """Adds 1 so many times; gives every sum it was told."""
         return [self.store.add(key, 1) for _ in range(times)]
 
+    def flicker(self, key, value, times):
+        """Sets and deletes the key so many times; it is there at the end."""
+        for _ in range(times):
+            self.store.set(key, value)
+            self.store.delete_key(key)
+        self.store.set(key, value)
+        self.store.num_keys()  # an answer behind it: it has arrived
+
     def append_many(self, key, value, times):
         for _ in range(times):
             self.store.append(key, value)

@@ -243,10 +243,10 @@ static void test_a_key_longer_than_the_limit_is_refused_before_its_bytes_come(vo
   for (int op = 0; op < WIRE_OP_COUNT; op++) {
     if (wire_ops[op].number[WIRE_RDZV] < 0) continue;
     const char first = wire_ops[op].fields[0];
-    if (first == 'k') assert_edge((enum wire_op)op, "", 0, limits.max_key, "a key is over the limit");
+    if (first == 'k') assert_edge((enum wire_op)op, "", 0, limits.max_key + 1, "a key is over the limit");
     const char one[8] = {1};
     if (first == 'K' || first == 'P') {
-      assert_edge((enum wire_op)op, one, sizeof one, limits.max_key, "a key is over the limit");
+      assert_edge((enum wire_op)op, one, sizeof one, limits.max_key + 1, "a key is over the limit");
       assert_edge((enum wire_op)op, "", 0, limits.max_count, "the number of keys is over the limit");
     }
   }

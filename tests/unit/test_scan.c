@@ -4,7 +4,8 @@
 #include "wire/scan.h"
 #include "wire/writer.h"
 
-static const struct wire_limits limits = {.max_key = 10, .max_value = 20, .max_count = 4, .max_message = 120};
+/* A key of 9 bytes and its slash. */
+static const struct wire_limits limits = {.max_key = 9, .max_value = 20, .max_count = 4, .max_message = 120};
 
 /* Scans a copy that has not one byte more than it should. */
 static enum wire_result scan_copy(struct wire_scan *scan, const struct wire_limits *within, const void *data,
@@ -239,7 +240,7 @@ static void test_a_list_of_values_that_is_too_long_is_refused_at_once(void **sta
 /* A list without end, of items without bytes, is over where the limit of the message is. */
 static void test_a_list_without_end_meets_the_limit_of_the_message(void **state) {
   (void)state;
-  const struct wire_limits any_count = {.max_key = 10, .max_value = 20, .max_count = SIZE_MAX, .max_message = 120};
+  const struct wire_limits any_count = {.max_key = 9, .max_value = 20, .max_count = SIZE_MAX, .max_message = 120};
   uint8_t stream[128] = {0};
   struct wire_scan scan;
   wire_scan_start(&scan, "V", 0);

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A wait that is taken back by its timeout and, before that is answered, by the call's own flag: one CANCEL_WAIT is
+ * sent, and its answer is waited for once, whether the wait's own answer crosses with it or not. */
+#include "live.h"
+#include "store/store.h"
+
+enum { WAIT_BYTES = 1 + 8 + 8 + 2, WAIT_OP = 6, CANCEL_WAIT_OP = 12, NUM_KEYS_OP = 7, KEYS = 5 };
+
+static uint8_t take_op(int fd) {
+  uint8_t op;
+  peer_read(fd, &op, 1);
+  return op;
+}
+
+/* Takes a wait and what takes it back, answers when it may, and then one more request. `data` is the answers. */
+static void answer_late(struct peer *peer) {
+  const char *answers = peer->data;
+  uint8_t wait[WAIT_BYTES];
+  const int fd = peer_accept(peer);
+  peer_greet(fd, 7);
+  peer_read(fd, wait, sizeof wait);
+  SCRIPT_CHECK(wait[0] == WAIT_OP);
+  SCRIPT_CHECK(take_op(fd) == CANCEL_WAIT_OP);
+  sem_post(&peer->reached);
+  await_sem(&peer->go_on);
+  for (; *answers; answers++) peer_write(fd, &(uint8_t){(uint8_t)(*answers - '0')}, 1);
+  SCRIPT_CHECK(take_op(fd) == NUM_KEYS_OP);
+  peer_write(fd, (const uint8_t[9]){0, KEYS}, 9);
+  peer_close_after_client(fd);
+}
+
+struct waiter {
+  rdzv_store *store;
+  struct cancel flag;
+  pthread_t thread;
+  int result;
+  rdzv_error error;
+};
+
+static void *wait_a_moment(void *arg) {
+  struct waiter *waiter = arg;
+  const rdzv_bytes key = BYTES("k");
+  struct store_call call = {1, deadline_after(1), &waiter->flag, &waiter->error};
+  waiter->result = waiter->store->ops->wait(waiter->store, &key, 1, &call);
+  return NULL;
+}
+
+/* The flag is up before an answer comes, and a flag counts before what is ready: the first look for an answer always
+ * ends by the flag. */
+static void assert_crossing(const char *answers, int expected) {
+  struct peer peer;
+  rdzv_error error;
+  int64_t keys = 0;
+  peer_start(&peer, answer_late, (void *)answers);
+  struct waiter waiter = {.store = connect_to(peer.endpoint)};
+  assert_code(cancel_open(&waiter.flag, NULL), 0);
+  assert_int_equal(pthread_create(&waiter.thread, NULL, wait_a_moment, &waiter), 0);
+  await_sem(&peer.reached);
+  cancel_raise(&waiter.flag);
+  sem_post(&peer.go_on);
+  pthread_join(waiter.thread, NULL);
+  if (waiter.result != expected) print_error("%s\n", waiter.error.message);
+  assert_code(waiter.result, expected);
+  if (rdzv_store_num_keys(waiter.store, &keys, &error) < 0) fail_msg("%s", error.message);
+  assert_int_equal(keys, KEYS); /* on the same connection, in step */
+  rdzv_store_close(waiter.store);
+  cancel_close(&waiter.flag);
+  peer_end(&peer);
+}
+
+static void test_a_wait_that_is_taken_back_twice_is_canceled_once(void **state) {
+  (void)state;
+  assert_crossing("1", RDZV_E_CANCELED);
+}
+
+static void test_an_answer_that_crosses_with_it_counts(void **state) {
+  (void)state;
+  assert_crossing("01", 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_a_wait_that_is_taken_back_twice_is_canceled_once),
+      cmocka_unit_test(test_an_answer_that_crosses_with_it_counts),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
