@@ -47,7 +47,7 @@ typedef struct rdzv_registry rdzv_registry;
  *   backend etcd, or etcd-v1, PyTorch's first generation:
  *     timeout                 600   for a round to come about; then RDZV_E_TIMEOUT
  *     last_call_timeout        30   how long a round waits for more once it has enough
- *     close_timeout            30   for closing
+ *     close_timeout            30   for closing, and for leaving
  *     min_workers                   in place of min_nodes
  *     max_workers                   in place of max_nodes; default min_workers where that is given
  *     etcd_prefix                   the path that everything is below; default /torchelastic/p2p

@@ -26,18 +26,17 @@ void etcd_v1_end_turn(struct etcd_v1 *handler) {
 
 /* ---- running the barrier -------------------------------------------------------------------------------------- */
 
-static unsigned ask(struct etcd_v1 *handler, enum barrier_event_kind what) {
-  const struct barrier_event event = {.kind = what, .now_ms = clock_now_ms()};
+static unsigned ask(struct etcd_v1 *handler, enum barrier_event_kind what, const char *text) {
+  const struct barrier_event event = {.kind = what, .now_ms = clock_now_ms(), .text = text};
   rdzv_error error;
   if (barrier_step(&handler->barrier, &event, &handler->update, &error) < 0)
     handler->update = (struct barrier_update){.request = BARRIER_READ};
   return handler->update.happened;
 }
 
-/* Asks, and goes on until one of those has happened. */
-static int run(struct etcd_v1 *handler, enum barrier_event_kind what, unsigned wanted, const struct cancel *cancel,
-               unsigned *happened, rdzv_error *error) {
-  *happened = ask(handler, what);
+/* After ask: goes on until one of those has happened. */
+static int run(struct etcd_v1 *handler, unsigned wanted, const struct cancel *cancel, unsigned *happened,
+               rdzv_error *error) {
   for (;;) {
     if (handler->listens) etcd_v1_tell(handler, *happened);
     if (*happened & BARRIER_FAILED) return etcd_v1_failure(handler, error);
@@ -76,22 +75,28 @@ static bool all_watch(struct etcd_v1 *handler, const struct etcd_call *call) {
   return all;
 }
 
-static void delete_own_key(struct etcd_v1 *handler, const struct etcd_call *call) {
+/* Where the answer gets lost it is done again: the value is ours alone. 0: the key is gone, or another's. */
+static int delete_own_key(struct etcd_v1 *handler, const struct etcd_call *call) {
   const struct etcd_delete ours = {.prev_value = handler->mark};
   char path[ETCD_V1_PATH];
   struct etcd_result result;
+  int code;
   etcd_v1_path(handler, path, "/rdzv/v_%s/rank_%" PRId64, handler->version, handler->rank);
-  if (etcd_v2_delete(handler->client, path, &ours, call, &result) == 0) etcd_result_free(&result);
+  do code = etcd_v2_delete(handler->client, path, &ours, call, &result);
+  while (code == RDZV_E_OUTCOME_UNKNOWN && deadline_left(call->until) > 0);
+  if (code == 0) etcd_result_free(&result);
+  return etcd_v2_is_lost_race(code) ? 0 : etcd_v2_unexpected(code);
 }
 
 /* Out of whatever we are in: our key goes, so that others need not wait for it to expire. */
-static void give_up(struct etcd_v1 *handler, bool for_another_round) {
-  const struct etcd_call call = {deadline_after(ETCD_V1_GRACE_MS), NULL, NULL};
-  ask(handler, BARRIER_ASK_STOP);
+static int give_up(struct etcd_v1 *handler, bool for_another_round, int64_t within_ms, rdzv_error *error) {
+  const struct etcd_call call = {deadline_after(within_ms), NULL, error};
+  const bool member = handler->member;
+  ask(handler, BARRIER_ASK_STOP, NULL);
   etcd_v1_drop_rank(handler);
   etcd_v1_listen_end(handler);
-  if (handler->member && (!for_another_round || all_watch(handler, &call))) delete_own_key(handler, &call);
   handler->member = false;
+  return member && (!for_another_round || all_watch(handler, &call)) ? delete_own_key(handler, &call) : 0;
 }
 
 /* ---- the user's calls ----------------------------------------------------------------------------------------- */
@@ -116,12 +121,13 @@ static int become_member(struct etcd_v1 *handler, unsigned happened, rdzv_result
 
 static int join(struct etcd_v1 *handler, rdzv_result **out, rdzv_error *error) {
   unsigned happened;
-  give_up(handler, true);
+  give_up(handler, true, ETCD_V1_GRACE_MS, NULL);
   int result = renew_run(handler, error);
-  if (result == 0) result = run(handler, BARRIER_ASK_JOIN, BARRIER_JOINED, &handler->base.cancel, &happened, error);
+  happened = ask(handler, BARRIER_ASK_JOIN, NULL);
+  if (result == 0) result = run(handler, BARRIER_JOINED, &handler->base.cancel, &happened, error);
   if (result == 0) result = become_member(handler, happened, out, error);
   if (result == 0) return 0;
-  give_up(handler, false);
+  give_up(handler, false, ETCD_V1_GRACE_MS, NULL);
   return error_prefix(error, result, "cannot join the rendezvous");
 }
 
@@ -152,9 +158,9 @@ static int v1_next(rdzv_handler *base, rdzv_result **out, rdzv_error *error) {
 static int v1_set_closed(rdzv_handler *base, const char *reason, rdzv_error *error) {
   struct etcd_v1 *handler = self(base);
   unsigned happened;
-  if (reason && *reason) log_line(&base->log, RDZV_LOG_INFO, "closing the rendezvous: %s", reason);
   etcd_v1_take_turn(handler);
-  const int result = run(handler, BARRIER_ASK_CLOSE, BARRIER_CLOSED, NULL, &happened, error);
+  happened = ask(handler, BARRIER_ASK_CLOSE, reason && *reason ? reason : NULL);
+  const int result = run(handler, BARRIER_CLOSED, NULL, &happened, error);
   etcd_v1_end_turn(handler);
   events_flush(&handler->events);
   return result;
@@ -162,16 +168,23 @@ static int v1_set_closed(rdzv_handler *base, const char *reason, rdzv_error *err
 
 static int v1_leave(rdzv_handler *base, rdzv_error *error) {
   struct etcd_v1 *handler = self(base);
-  (void)error;
+  rdzv_error own = {0};
+  const int64_t farewell = base->farewell_ms, usual = handler->barrier.settings.close_timeout;
   etcd_v1_take_turn(handler);
-  give_up(handler, false);
+  const int result = give_up(handler, false, farewell > 0 && farewell < usual ? farewell : usual, &own);
   etcd_v1_end_turn(handler);
-  return 0;
+  if (result == 0) return 0;
+  if (error) *error = own;
+  return error_prefix(error, result, "cannot leave the rendezvous: others count this node until its lease ends");
 }
 
+/* Those who find it closed do not wait for our key to expire, so leaving is not worth a long wait. */
 static int v1_shutdown(rdzv_handler *base, rdzv_error *error) {
+  struct etcd_v1 *handler = self(base);
   const int result = v1_set_closed(base, NULL, error);
-  v1_leave(base, NULL);
+  etcd_v1_take_turn(handler);
+  give_up(handler, false, ETCD_V1_GRACE_MS, NULL);
+  etcd_v1_end_turn(handler);
   return result;
 }
 

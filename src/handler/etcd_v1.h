@@ -48,6 +48,13 @@ struct etcd_v1_news {
   rdzv_error cause; /* of its silence */
 };
 
+/* What the user has been shown last, to tell whether what is there is another. */
+struct etcd_v1_look {
+  pthread_mutex_t lock; /* guards what follows */
+  bool looked;
+  char *text; /* of the active version; NULL: there was none */
+};
+
 struct etcd_v1 {
   rdzv_handler base;
   char backend[16]; /* the name that we were asked for by */
@@ -58,6 +65,7 @@ struct etcd_v1 {
   char text[640];
   char mark[512]; /* the value of our keep-alive, and of nobody else's */
   struct etcd_v1_news news;
+  struct etcd_v1_look look;
   pthread_t thread;
   bool started;
 

@@ -44,10 +44,12 @@ void etcd_v1_close(rdzv_handler *base) {
   if (handler->port_fd >= 0) close(handler->port_fd);
   pthread_mutex_destroy(&handler->call);
   pthread_mutex_destroy(&handler->news.lock);
+  pthread_mutex_destroy(&handler->look.lock);
   pthread_cond_destroy(&handler->turn);
   cancel_close(&handler->wake);
   events_free(&handler->events);
   handler_deinit(base);
+  free(handler->look.text);
   free(handler->root);
   free(handler);
 }
@@ -120,6 +122,7 @@ static struct etcd_v1 *new_handler(const rdzv_params *params) {
   snprintf(handler->backend, sizeof handler->backend, "%s", params->backend);
   pthread_mutex_init(&handler->call, NULL);
   pthread_mutex_init(&handler->news.lock, NULL);
+  pthread_mutex_init(&handler->look.lock, NULL);
   pthread_cond_init(&handler->turn, NULL);
   return handler;
 }

@@ -9,10 +9,22 @@
 
 #define SETUP "rdzv_setup"
 #define JOINS "rdzv_joins"
+#define REASON "rdzv_reason"
 
 static const char *const names[] = {"setup", "joinable", "frozen", "final", "closed"};
 
 const char *active_status_name(enum active_status status) { return names[status]; }
+
+enum rendezvous_phase active_phase(const struct active_version *active, int64_t min) {
+  switch (active->status) {
+    case ACTIVE_SETUP: return PHASE_GATHERING;
+    case ACTIVE_JOINABLE: return (int64_t)active->participants < min ? PHASE_GATHERING : PHASE_LAST_CALL;
+    case ACTIVE_FROZEN: return PHASE_LAST_CALL;
+    case ACTIVE_FINAL: return PHASE_COMPLETE;
+    case ACTIVE_CLOSED: break;
+  }
+  return PHASE_CLOSED;
+}
 
 /* ---- reading -------------------------------------------------------------------------------------------------- */
 
@@ -99,6 +111,10 @@ const char *active_keep_alive(const struct active_version *active, size_t at) {
   return json_string_value(json_array_get(json_object_get(active->json, "keep_alives"), at));
 }
 
+const char *active_reason(const struct active_version *active) {
+  return json_string_value(json_object_get(active->json, REASON));
+}
+
 bool active_is_set_up_by(const struct active_version *active, const char *nonce) {
   const char *who = json_string_value(json_object_get(active->json, SETUP));
   return active->status == ACTIVE_SETUP && who && strcmp(who, nonce) == 0;
@@ -180,4 +196,10 @@ char *active_announce(const struct active_version *active) {
   return NULL;
 }
 
-char *active_close(const struct active_version *active) { return text_of(copy_with(active, ACTIVE_CLOSED)); }
+/* A reason that is no UTF-8 is left out. */
+char *active_close(const struct active_version *active, const char *reason) {
+  json_t *json = copy_with(active, ACTIVE_CLOSED), *text = json && reason ? json_string(reason) : NULL;
+  if (!text || json_object_set_new(json, REASON, text) == 0) return text_of(json);
+  json_decref(json);
+  return NULL;
+}

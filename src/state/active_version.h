@@ -9,13 +9,15 @@
  * its own that expires. final: all have. Swaps compare the whole value as text, so the text that was read is kept;
  * members that are not known survive.
  *
- * Two members are ours, and tell a node whose swap was not answered whether it was done: rdzv_setup, the nonce of who
- * set it up; rdzv_joins, until it is final, the ranks by the nonces of those who joined. PyTorch carries them along.
+ * Three members are ours, and PyTorch carries them along. Two tell a node whose swap was not answered whether it was
+ * done: rdzv_setup, the nonce of the node that set it up; rdzv_joins, until it is final, the ranks by the nonces of the
+ * nodes that joined. rdzv_reason is why it was closed.
  */
 #ifndef RDZV_STATE_ACTIVE_VERSION_H
 #define RDZV_STATE_ACTIVE_VERSION_H
 
 #include "base/buf.h"
+#include "state/invariants.h"
 
 #include <rdzv/error.h>
 #include <stdbool.h>
@@ -49,8 +51,15 @@ struct active_version {
 int active_read(const char *text, struct active_version *out, rdzv_error *error);
 void active_free(struct active_version *active);
 
+/* The phase as every kind of rendezvous has it, for a node that needs `min`. The last call begins with the first
+ * `min` participants and ends when all have confirmed. */
+enum rendezvous_phase active_phase(const struct active_version *active, int64_t min);
+
 /* The key of one of those who confirmed. Owned by `active`. */
 const char *active_keep_alive(const struct active_version *active, size_t at);
+
+/* Why it was closed; NULL: nobody has said. Owned by `active`. */
+const char *active_reason(const struct active_version *active);
 
 /* Did the node with that nonce set it up? */
 bool active_is_set_up_by(const struct active_version *active, const char *nonce);
@@ -69,6 +78,8 @@ char *active_freeze(const struct active_version *active);
 /* One more who confirmed, by that key; final when all have. */
 char *active_confirm(const struct active_version *active, const char *key, bool *final);
 char *active_announce(const struct active_version *active); /* one more who waits */
-char *active_close(const struct active_version *active);    /* NULL as active: of nothing */
+
+/* Closed, for a reason that those who find it so are told; NULL: none. NULL as active: of nothing. */
+char *active_close(const struct active_version *active, const char *reason);
 
 #endif

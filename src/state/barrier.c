@@ -37,6 +37,7 @@ static void drop_texts(struct barrier *barrier) {
 void barrier_free(struct barrier *barrier) {
   active_free(&barrier->active);
   drop_texts(barrier);
+  free(barrier->reason);
 }
 
 /* ---- requests ------------------------------------------------------------------------------------------------- */
@@ -111,7 +112,9 @@ static void time_out(struct barrier *barrier, struct barrier_update *update) {
 }
 
 static void closed(struct barrier *barrier, struct barrier_update *update) {
-  error_set(&update->error, RDZV_E_CLOSED, "the rendezvous is closed");
+  const char *reason = active_reason(&barrier->active);
+  error_set(&update->error, RDZV_E_CLOSED, "the rendezvous is closed%s%s", reason ? ": " : "",
+            reason ? bytes_quote(rdzv_str(reason)).text : "");
   fail(barrier, BARRIER_ASK_JOIN, update);
 }
 
@@ -263,7 +266,7 @@ static int stay(struct barrier *barrier, struct barrier_update *update) {
 
 static int close_it(struct barrier *barrier, struct barrier_update *update, rdzv_error *error) {
   if (!is(barrier, ACTIVE_CLOSED)) {
-    char *text = active_close(barrier->absent ? NULL : &barrier->active);
+    char *text = active_close(barrier->absent ? NULL : &barrier->active, barrier->reason);
     return barrier->absent ? create(barrier, text, 0, update, error) : swap(barrier, text, 0, update, error);
   }
   barrier->closing = false;
@@ -494,14 +497,21 @@ static void ask_join(struct barrier *barrier) {
   barrier->known = false;
 }
 
+static int ask_close(struct barrier *barrier, const char *reason, rdzv_error *error) {
+  char *copy = reason ? strdup(reason) : NULL;
+  if (reason && !copy) return error_no_memory(error);
+  free(barrier->reason);
+  barrier->reason = copy;
+  barrier->closing = true;
+  barrier->close_deadline = barrier->now + barrier->settings.close_timeout;
+  return 0;
+}
+
 static int absorb(struct barrier *barrier, const struct barrier_event *event, struct barrier_update *update,
                   bool *decided, rdzv_error *error) {
   switch (event->kind) {
     case BARRIER_ASK_JOIN: ask_join(barrier); return 0;
-    case BARRIER_ASK_CLOSE:
-      barrier->closing = true;
-      barrier->close_deadline = barrier->now + barrier->settings.close_timeout;
-      return 0;
+    case BARRIER_ASK_CLOSE: return ask_close(barrier, event->text, error);
     case BARRIER_ASK_STOP:
       barrier->phase = BARRIER_OUTSIDE;
       barrier->closing = false;

@@ -35,7 +35,7 @@ enum barrier_phase {
 
 enum barrier_event_kind {
   BARRIER_ASK_JOIN,
-  BARRIER_ASK_CLOSE,
+  BARRIER_ASK_CLOSE, /* text: the reason, or NULL */
   BARRIER_ASK_STOP,
   BARRIER_STATE,   /* READ: text, or NULL: there is none; index */
   BARRIER_DONE,    /* CREATE, MAKE_DIR, SWAP, LEASE, DROP: index. COUNT: version */
@@ -117,6 +117,7 @@ struct barrier {
   int64_t deadline;
   bool closing;
   int64_t close_deadline;
+  char *reason; /* to close for, or NULL */
 
   bool known; /* `active` is what is in etcd, as of `index`; or there is nothing, if `absent` */
   bool absent;

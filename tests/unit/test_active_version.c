@@ -117,7 +117,7 @@ static void test_a_round_from_setup_to_final(void **state) {
   struct active_version heard = take(active_announce(&all));
   assert_int_equal(heard.waiting, 1);
   assert_int_equal(heard.status, ACTIVE_FINAL);
-  struct active_version closed = take(active_close(&heard));
+  struct active_version closed = take(active_close(&heard, NULL));
   assert_int_equal(closed.status, ACTIVE_CLOSED);
   assert_string_equal(closed.version, "7");
   struct active_version *each[] = {&setup, &joinable, &one, &two, &cold, &half, &all, &heard, &closed};
@@ -202,7 +202,7 @@ static void test_unknown_members_survive(void **state) {
       "{\"status\": \"joinable\", \"version\": \"1\", \"participants\": [], \"x\": {\"y\": [1.5, null, \"\\u00e9\"]}}");
   struct active_version joined = take(active_join(&first, 1, "a", &frozen));
   struct active_version done = take(active_confirm(&joined, "k", &final));
-  struct active_version heard = take(active_announce(&done)), closed = take(active_close(&heard));
+  struct active_version heard = take(active_announce(&done)), closed = take(active_close(&heard, NULL));
   struct active_version *each[] = {&joined, &done, &heard, &closed};
   for (size_t i = 0; i < COUNT_OF(each); i++) {
     assert_non_null(strstr(each[i]->text, "\"x\": {\"y\": [1.5, null, \"\xc3\xa9\"]}"));
@@ -213,7 +213,7 @@ static void test_unknown_members_survive(void **state) {
 
 static void test_closing_nothing(void **state) {
   (void)state;
-  struct active_version closed = take(active_close(NULL));
+  struct active_version closed = take(active_close(NULL, NULL));
   assert_int_equal(closed.status, ACTIVE_CLOSED);
   active_free(&closed);
 }
