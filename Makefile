@@ -7,7 +7,7 @@ BUILD ?= build
 JOBS ?= $(shell nproc)
 export PREFIX DESTDIR BUILD
 
-.PHONY: all run test install uninstall clean format check lint fuzz bench-build bench-store bench-rdzv bench-etcd bench-run \
+.PHONY: all run test chaos install uninstall clean format check lint fuzz bench-build bench-store bench-rdzv bench-etcd bench-run \
   asan tsan clang coverage help
 
 all: ## build the library and the command (build/rdzv)
@@ -29,6 +29,9 @@ asan tsan clang coverage: ## build and run the suites with that preset
 fuzz: ## run every fuzz target for FUZZ_SECONDS (10)
 	@scripts/setup test
 	@scripts/fuzz $(or $(FUZZ_SECONDS),10)
+
+chaos: bench-build ## cut, kill, stop and restart for CHAOS_SECONDS (300), from CHAOS_SEED
+	@RDZV_BUILD="$(abspath $(BUILD))" scripts/chaos
 
 check: ## format, include directions, shell scripts
 	@scripts/setup test
