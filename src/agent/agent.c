@@ -178,7 +178,7 @@ int rdzv_agent_open(const rdzv_agent_options *given, rdzv_agent **out, rdzv_erro
   agent->event_user = options.event_user;
   agent->guard = (struct guard){-1, -1};
   agent->stop = CANCEL_NONE;
-  agent->told_fd = -1;
+  agent->told_fd = agent->port_fd = -1;
   result = open_parts(agent, &options, error);
   if (result < 0)
     rdzv_agent_close(agent);
@@ -206,6 +206,7 @@ void rdzv_agent_close(rdzv_agent *agent) {
   if (agent->loop_made) uv_loop_close(&agent->loop);
   cancel_close(&agent->stop);
   if (agent->told_fd >= 0) close(agent->told_fd);
+  if (agent->port_fd >= 0) close(agent->port_fd);
   std_map_free(&agent->streams.redirects);
   std_map_free(&agent->streams.tee);
   std_map_free(&agent->streams.filter);

@@ -56,6 +56,7 @@ struct rdzv_agent {
   struct exchange exchange;
   struct attempt attempt;
   rdzv_server *workers_store; /* NULL: somebody else serves it */
+  int port_fd;                /* as rank 0, keeps the port of the workers' store from others; -1: none */
   struct group group;
 };
 

@@ -189,6 +189,8 @@ static bool agent_serves(const struct exchange *exchange, bool torch, bool old) 
   return !torch || !old;
 }
 
+/* The workers of a node that was cut off from the round before go on for a while, and must not find the store of this
+ * one. But PyTorch's agents take the port that is published, those of 2.4 and newer the first one that they hear. */
 static struct round_terms terms_of(const struct exchange *exchange, const struct roles *roles) {
   struct round_terms terms = {0};
   bool torch = false;
@@ -197,6 +199,7 @@ static struct round_terms terms_of(const struct exchange *exchange, const struct
     torch |= !roles->infos[i].ours;
   }
   terms.agent_store = agent_serves(exchange, torch, roles->old_ones);
+  terms.master_port = torch ? 0 : exchange->fresh_port;
   return terms;
 }
 
@@ -317,7 +320,8 @@ static int follow(const struct exchange *exchange, const struct role_info *own, 
   if (result == RDZV_E_TIMEOUT)
     return error_set(error, result, "the agent of group rank 0 has not assigned ranks to our workers in time");
   if (result < 0) return result;
-  *terms = (struct round_terms){own->restart_count, agent_serves(exchange, true, leader == LEADER_OLD)};
+  *terms = (struct round_terms){.restart_count = own->restart_count,
+                                .agent_store = agent_serves(exchange, true, leader == LEADER_OLD)};
   if (leader == LEADER_OURS) return follow_ours(exchange, keys, ranks, terms, error);
   return leader == LEADER_OLD ? follow_old(exchange, ranks, error)
                               : follow_torch(exchange, assigned.text, ranks, error);
@@ -334,7 +338,8 @@ static void assign_alike(const struct exchange *exchange, const struct role_info
                          struct round_terms *terms) {
   const int64_t base = exchange->rank * own->local_world_size, all = exchange->world_size * own->local_world_size;
   *ranks = (struct worker_ranks){base, all, base, all};
-  *terms = (struct round_terms){own->restart_count, agent_serves(exchange, true, false)};
+  *terms =
+      (struct round_terms){.restart_count = own->restart_count, .agent_store = agent_serves(exchange, true, false)};
 }
 
 int exchange_ranks(const struct exchange *exchange, const struct role_info *own, struct worker_ranks *ranks,

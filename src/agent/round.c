@@ -17,9 +17,16 @@ enum { EXCHANGE_MS = 300000, REQUEST_MS = 3000 };
 
 /* ---- the workers' store --------------------------------------------------------------------------------------- */
 
-/* On the port that was published, which has been kept from being given to others by chance since before. On all
- * addresses, since the one that others reach us by need not be one of ours. In each round another server: what workers
- * of before wrote is not to be found. */
+/* As rank 0: another port than in the round before. The workers' store of this round is unknown to workers of before,
+ * and theirs is gone. */
+static int reserve_port(rdzv_agent *agent, rdzv_error *error) {
+  if (agent->round->rank != 0 || strcmp(agent->round->backend, "static") == 0) return 0;
+  return host_renew_port(&agent->port_fd, &agent->exchange.fresh_port, error);
+}
+
+/* On the port that was told, which has been kept from being given to others by chance since before. On all addresses,
+ * since the one that others reach us by need not be one of ours. In each round another server: what workers of before
+ * wrote is not to be found. */
 static int serve_workers(rdzv_agent *agent, rdzv_error *error) {
   struct endpoint endpoint = {.port = agent->attempt.master_port};
   snprintf(endpoint.host, sizeof endpoint.host, "%s", agent->attempt.master_addr);
@@ -56,7 +63,8 @@ static int agree(rdzv_agent *agent, rdzv_error *error) {
                               .group_world_size = agent->round->world_size,
                               .local_world_size = agent->local_world_size,
                               .max_restarts = agent->max_restarts};
-  int result = exchange_ranks(&agent->exchange, &own, &attempt->ranks, &attempt->terms, error);
+  int result = reserve_port(agent, error);
+  if (result == 0) result = exchange_ranks(&agent->exchange, &own, &attempt->ranks, &attempt->terms, error);
   if (result == 0) result = handler_find_master(agent->handler, agent->round, error);
   if (result < 0) return result;
   if (attempt->terms.restart_count < own.restart_count) /* a static rendezvous has one round, and its terms are old */
@@ -64,11 +72,11 @@ static int agree(rdzv_agent *agent, rdzv_error *error) {
   agent->supervisor.restarts = attempt->terms.restart_count; /* a restart is everybody's */
   agent->exchange.attempt = attempt->terms.restart_count;
   attempt->master_addr = agent->round->master_addr;
-  attempt->master_port = agent->round->master_port;
+  attempt->master_port = attempt->terms.master_port ? attempt->terms.master_port : agent->round->master_port;
   struct pollfd ended = {.fd = handler_ended_fd(agent->handler), .events = POLLIN};
-  if (attempt->master_port == 0 && poll(&ended, 1, 0) > 0)
+  if (agent->round->master_port == 0 && poll(&ended, 1, 0) > 0)
     return error_set(error, RDZV_E_CANCELED, "the round ended before the agent of group rank 0 has published");
-  if (attempt->master_port == 0)
+  if (agent->round->master_port == 0)
     return error_set(error, RDZV_E_TIMEOUT,
                      "the agent of group rank 0 has not published where its workers can be reached");
   return 0;

@@ -187,3 +187,12 @@ int host_reserve_port(int *fd, int *port, rdzv_error *error) {
   *fd = -1;
   return error_errno(error, RDZV_E_IO, errnum, "cannot reserve a free port");
 }
+
+int host_renew_port(int *fd, int *port, rdzv_error *error) {
+  int fresh;
+  const int result = host_reserve_port(&fresh, port, error);
+  if (result < 0) return result;
+  if (*fd >= 0) close(*fd);
+  *fd = fresh;
+  return 0;
+}

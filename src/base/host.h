@@ -34,4 +34,7 @@ void host_own_address(const struct endpoint *endpoint, deadline until, const str
  * SO_REUSEADDR, as all do, can have it. RDZV_E_IO. */
 int host_reserve_port(int *fd, int *port, rdzv_error *error);
 
+/* The same, for another port than before: what *fd keeps, if it is not -1, is let go only then. On failure it stays. */
+int host_renew_port(int *fd, int *port, rdzv_error *error);
+
 #endif

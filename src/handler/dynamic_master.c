@@ -3,8 +3,9 @@
  * Where rank 0 of a round can be reached: rank 0 says so in the round's store, under PyTorch's names.
  *
  * PyTorch 2.4 and later says so once in a handler's life, in its first round, and reads it once, too, unless it is told
- * not to share its store; what is older says so above the rendezvous, in each round. So a node of ours keeps one port
- * for its life, and where this round says nothing, takes what the node that is rank 0 has said before.
+ * not to share its store; what is older says so above the rendezvous, in each round. So where those may be among the
+ * nodes, a node of ours keeps one port for its life, and where this round says nothing, takes what the node that is
+ * rank 0 has said before. Else the port is another in each round, which workers of before do not know.
  */
 #include "base/error.h"
 #include "base/log.h"
@@ -50,15 +51,25 @@ static bool is_remembered(const struct dynamic *handler, const struct result *re
   return handler->master.node && strcmp(handler->master.node, result->members[0].node) == 0;
 }
 
+/* May there be nodes that hear of it once only? */
+static bool is_said_once(struct dynamic *handler) {
+  const char *private_stores = getenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
+  pthread_mutex_lock(&handler->lock);
+  const bool old = handler->layout < TORCH_2_3;
+  pthread_mutex_unlock(&handler->lock);
+  return !old && (!private_stores || strcmp(private_stores, "1") != 0);
+}
+
 /* ---- as rank 0 ------------------------------------------------------------------------------------------------ */
 
-/* Our address and port. The port is ours from the first time on, also while others are rank 0. */
+/* Our address and port. A port that is kept is ours from the first time on, also while others are rank 0. */
 static int own_master(struct dynamic *handler, struct result *result, rdzv_error *error) {
   char addr[HOST_NAME_SIZE];
-  if (is_remembered(handler, result))
+  const bool keeps = is_said_once(handler);
+  if (keeps && is_remembered(handler, result))
     return result_set_master(result, handler->master.addr, handler->master.port) ? 0 : error_no_memory(error);
-  if (handler->master.port_fd < 0) {
-    const int outcome = host_reserve_port(&handler->master.port_fd, &handler->master.own_port, error);
+  if (!keeps || handler->master.port_fd < 0) {
+    const int outcome = host_renew_port(&handler->master.port_fd, &handler->master.own_port, error);
     if (outcome < 0) return outcome;
   }
   master_own_address(&handler->base, RDZV_DEFAULT_PORT, addr);
@@ -122,15 +133,13 @@ static int look_back(struct dynamic *handler, struct result *result, rdzv_error 
 
 static int find(struct dynamic *handler, struct result *result, rdzv_error *error) {
   rdzv_store *store = result->base.store;
-  pthread_mutex_lock(&handler->lock);
-  const bool old = handler->layout < TORCH_2_3;
-  pthread_mutex_unlock(&handler->lock);
+  const bool once = is_said_once(handler);
   int outcome = await(handler, store, OWN_MS, error);
-  if (outcome == RDZV_E_TIMEOUT && is_remembered(handler, result))
+  if (outcome == RDZV_E_TIMEOUT && once && is_remembered(handler, result))
     return result_set_master(result, handler->master.addr, handler->master.port) ? 0 : error_no_memory(error);
-  if (outcome == RDZV_E_TIMEOUT) {
+  if (outcome == RDZV_E_TIMEOUT && once) {
     outcome = look_back(handler, result, error);
-    if (outcome != RDZV_E_TIMEOUT || old) return outcome;
+    if (outcome != RDZV_E_TIMEOUT) return outcome;
     outcome = await(handler, store, TORCH_MS, error);
   }
   return outcome == 0 ? take_from(handler, result, store, NULL, error) : outcome;

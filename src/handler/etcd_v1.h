@@ -82,7 +82,7 @@ struct etcd_v1 {
   int64_t rank;
   bool renews_run;    /* the run's directory */
   rdzv_error trouble; /* with etcd, the last; code 0: it answers */
-  int port_fd, port;  /* kept for when we are rank 0; -1: none yet */
+  int port_fd, port;  /* as rank 0, of the last round; -1: none yet */
 };
 
 /* A path below the root. False: it is too long. */

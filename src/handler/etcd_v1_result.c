@@ -13,10 +13,6 @@
 
 enum { MASTER_MS = 5000 };
 
-static int own_port(struct etcd_v1 *handler, rdzv_error *error) {
-  return handler->port_fd >= 0 ? 0 : host_reserve_port(&handler->port_fd, &handler->port, error);
-}
-
 static int open_store(struct etcd_v1 *handler, int64_t timeout_ms, int cancel_fd, rdzv_store **out, rdzv_error *error) {
   char path[ETCD_V1_PATH];
   etcd_v1_path(handler, path, "/rdzv/v_%s/kv", handler->version);
@@ -25,7 +21,7 @@ static int open_store(struct etcd_v1 *handler, int64_t timeout_ms, int cancel_fd
 
 static int publish_master(struct etcd_v1 *handler, struct result *result, rdzv_error *error) {
   char addr[HOST_NAME_SIZE];
-  const int outcome = own_port(handler, error);
+  const int outcome = host_renew_port(&handler->port_fd, &handler->port, error); /* workers of before do not know it */
   if (outcome < 0) return outcome;
   master_own_address(&handler->base, RDZV_ETCD_PORT, addr);
   return master_publish(result, addr, handler->port, error);

@@ -75,8 +75,8 @@ int worker_ranks_read(rdzv_bytes text, struct worker_ranks *out, rdzv_error *err
 }
 
 char *round_terms_write(const struct round_terms *terms) {
-  json_t *object = json_pack("{s:I, s:b}", "restart_count", (json_int_t)terms->restart_count, "agent_store",
-                             (int)terms->agent_store);
+  json_t *object = json_pack("{s:I, s:b, s:i}", "restart_count", (json_int_t)terms->restart_count, "agent_store",
+                             (int)terms->agent_store, "master_port", terms->master_port);
   char *text = object ? json_dumps(object, 0) : NULL;
   json_decref(object);
   return text;
@@ -85,8 +85,10 @@ char *round_terms_write(const struct round_terms *terms) {
 int round_terms_read(rdzv_bytes text, struct round_terms *out, rdzv_error *error) {
   json_t *object = parse(text);
   const json_t *count = json_object_get(object, "restart_count"), *agent = json_object_get(object, "agent_store");
-  const bool read = json_is_integer(count) && json_integer_value(count) >= 0 && json_is_boolean(agent);
-  if (read) *out = (struct round_terms){json_integer_value(count), json_is_true(agent)};
+  const json_int_t port = json_integer_value(json_object_get(object, "master_port")); /* 0 also where it is not there */
+  const bool read = json_is_integer(count) && json_integer_value(count) >= 0 && json_is_boolean(agent) && port >= 0 &&
+                    port <= UINT16_MAX;
+  if (read) *out = (struct round_terms){json_integer_value(count), json_is_true(agent), (int)port};
   json_decref(object);
   if (read) return 0;
   return error_set(error, RDZV_E_CORRUPT, "the agent of rank 0 says '%.*s' of the round, which cannot be read",

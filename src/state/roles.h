@@ -41,6 +41,7 @@ int worker_ranks_read(rdzv_bytes text, struct worker_ranks *out, rdzv_error *err
 struct round_terms {
   int64_t restart_count; /* the most that anybody has used up: workers put it into the names of their keys */
   bool agent_store;      /* the agent of rank 0 serves the workers' store */
+  int master_port;       /* of the workers' store in this round alone; 0: the one that rank 0 has published */
 };
 char *round_terms_write(const struct round_terms *terms);
 int round_terms_read(rdzv_bytes text, struct round_terms *out, rdzv_error *error);

@@ -218,6 +218,69 @@ class ComeAndGo(Case):
             self.gone(node)
 
 
+class CutOff(Case):
+    """An agent is stopped for so long that the others go on without it, but its workers are not."""
+    WORKER = f"""
+    store() {{ {rdzvtest.RDZV} store --endpoint $MASTER_ADDR:$MASTER_PORT --timeout 2 "$@"; }}
+    note $ROLE_NAME in world of $WORLD_SIZE attempt $TORCHELASTIC_RESTART_COUNT port $MASTER_PORT
+    if [ $WORLD_SIZE = 2 ]; then
+      await meddle_$ROLE_NAME
+      store set word intruder && note has written
+      store get other && note has read
+      note has tried
+      await end; exit 0
+    fi
+    store set other secret; : >"$T/ready"
+    await tried
+    store check word && note was written to
+    note looked; await end"""
+
+    def check(self, **where):
+        worker = self.script(self.WORKER)
+        nodes = [self.node(name, "1:2", worker, conf=QUICK, **where) for name in "ab"]
+        before = self.wait_world(*nodes)
+        nodes.sort(key=lambda node: node.events("AGENT", "RUNNING")[-1]["group_rank"])
+        first, stopped = nodes
+        stopped.signal(signal.SIGSTOP)
+        self.wait_world(first, after=before)
+        self.wait_for(lambda: os.path.exists(self.path("ready")), "the new world has a store")
+        self.touch(f"meddle_{stopped.name}")
+        self.wait_notes("has tried", more=True)
+        self.touch("tried")
+        notes = self.wait_notes("looked", more=True)
+        self.touch("end")
+        stopped.process.kill()
+        self.gone(first)
+        for note in ("has written", "has read", "was written to"):
+            self.assertNotIn(note, notes)
+        ports = [note.split()[-1] for note in notes if f"{first.name} in world" in note]
+        self.assertEqual(len(set(ports)), 2, notes)
+
+    def test_its_workers_cannot_reach_the_store_of_the_next_world(self):
+        self.check()
+
+    def test_nor_with_etcd(self):
+        self.RUN_ID = f"job-{os.getpid()}-cut"
+        self.check(endpoint=etcd.shared().endpoint, backend="etcd-v2")
+
+    def test_the_port_is_another_too_where_the_worker_of_rank_0_serves(self):
+        worker = self.script("note $WORLD_SIZE $TORCHELASTIC_USE_AGENT_STORE $MASTER_PORT; await end")
+        env = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+        nodes = [self.node(name, "1:2", worker, conf=NEVER, env=env) for name in "ab"]
+        before = self.wait_world(*nodes)
+        self.wait_for(lambda: len(self.notes()) == 2, "both workers run")
+        nodes.sort(key=lambda node: node.events("AGENT", "RUNNING")[-1]["group_rank"])
+        nodes[1].signal(signal.SIGTERM)
+        self.gone(nodes[1], 128 + signal.SIGTERM)
+        self.wait_world(nodes[0], after=before)
+        notes = [note.split() for note in self.wait_for(lambda: len(self.notes()) == 3 and self.notes(), "3 workers")]
+        self.touch("end")
+        self.gone(nodes[0])
+        self.assertEqual({note[1] for note in notes}, {"False"})
+        self.assertEqual(len({note[2] for note in notes[:2]}), 1)
+        self.assertNotEqual(notes[2][2], notes[0][2])
+
+
 class Endings(Case):
     def test_the_exit_barrier_waits_for_the_slowest(self):
         worker = self.script("note $ROLE_NAME; [ $ROLE_NAME = a ] || await end; exit 0")

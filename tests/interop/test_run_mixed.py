@@ -6,6 +6,7 @@ Agents of 2.6 have the workers' store in their own process unless they are told 
 rank 0 no gloo job survives a restart then, not even of torchrun's alone: they keep the store, and what is in it.
 """
 import itertools
+import re
 import signal
 
 import peers
@@ -85,6 +86,7 @@ class EveryVersion:
         self.tell({f"rank 0 is {leader}": lambda leader=leader: self.check_static(leader) for leader in KINDS})
 
     def check_theirs_dies(self):
+        """Its workers stay, and must not find the store of the next world."""
         job = Job(self, self.version, "1:2", "ours", False, FAST)
         job.program += ["--steps", "1000000", "--pause", "0.02"]
         ours, theirs = job.ours(FIRST), job.theirs(SECOND)
@@ -93,6 +95,8 @@ class EveryVersion:
         ours.await_world(2, begun)
         job.stop()
         self.assertEqual(job.assert_done([ours]), [0])
+        masters = re.findall(r"round \d+: .* master (\S+)", ours.said())
+        self.assertEqual(len(set(masters)), len(masters), masters)
 
     def test_nodes_come_and_go(self):
         stories = {f"the store is {kind}": lambda kind=kind: self.check_nodes_come_and_go(kind, kind, False)

@@ -202,12 +202,13 @@ static void test_what_are_no_ranks_is_refused(void **unused) {
 static void test_terms_come_back_as_they_were(void **unused) {
   (void)unused;
   for (int i = 0; i < 4; i++) {
-    const struct round_terms terms = {5 + i, i & 1};
+    const struct round_terms terms = {5 + i, i & 1, 20000 * i};
     struct round_terms back;
     char *text = round_terms_write(&terms);
     assert_code(round_terms_read(text_of(text), &back, NULL), 0);
     assert_int_equal(back.restart_count, terms.restart_count);
     assert_int_equal(back.agent_store, terms.agent_store);
+    assert_int_equal(back.master_port, terms.master_port);
     free(text);
   }
 }
@@ -221,7 +222,9 @@ static void test_what_are_no_terms_is_refused(void **unused) {
                                       "{\"agent_store\": true}",
                                       "{\"restart_count\": -1, \"agent_store\": true}",
                                       "{\"restart_count\": true, \"agent_store\": true}",
-                                      "{\"restart_count\": 0, \"agent_store\": 1}"};
+                                      "{\"restart_count\": 0, \"agent_store\": 1}",
+                                      "{\"restart_count\": 0, \"agent_store\": true, \"master_port\": -1}",
+                                      "{\"restart_count\": 0, \"agent_store\": true, \"master_port\": 65536}"};
   for (size_t i = 0; i < COUNT_OF(texts); i++) {
     struct round_terms terms;
     rdzv_error error;
