@@ -161,7 +161,7 @@ static int open_parts(rdzv_agent *agent, const rdzv_agent_options *options, rdzv
   const int code = uv_loop_init(&agent->loop);
   if (code < 0) return error_set(error, RDZV_E_IO, "cannot make an event loop: %s", uv_strerror(code));
   agent->loop_made = true;
-  result = pump_open(&agent->streams.pump, error);
+  result = pump_open(&agent->streams.pump, &agent->log, error);
   agent->group = (struct group){.loop = &agent->loop, .guard = &agent->guard, .streams = &agent->streams};
   return result < 0 ? result : open_rendezvous(agent, options, error);
 }

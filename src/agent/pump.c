@@ -4,10 +4,12 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/thread.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -17,18 +19,30 @@
 
 enum {
   CHUNK = 64 * 1024,
-  LONGEST_LINE = 64 * 1024, /* what is longer is passed on in parts */
-  IDLE_MS = 100,            /* after which a part of a line is shown */
+  LONGEST_LINE = 1 << 20, /* what is longer is broken */
+  IDLE_MS = 100,          /* after which a part of a line is shown */
   LAST_BYTES = 8 * 1024,
+  CLOSE_MS = 5000, /* for the thread to end */
+};
+
+#define BREAK "…"
+
+/* Somewhere that a stream is written to, and what of it could not be. */
+struct target {
+  int fd;     /* -1: none */
+  char *name; /* for people; NULL: none */
+  uint64_t lost;
+  int errnum; /* why */
 };
 
 struct pump_stream {
   struct pump *pump;
   struct pump_stream *next;
   int read_fd;
-  struct pump_to to;
+  struct target file, shown;
   char *prefix;
   struct buf line;    /* not yet shown */
+  bool goes_on;       /* the line there is the rest of one that was broken */
   struct buf last;    /* what was read last */
   bool is_cut;        /* and something before it */
   bool ending, ended; /* asked for; done */
@@ -38,12 +52,33 @@ struct pump_stream {
 struct pump {
   pthread_t thread;
   int wake_fd;
+  rdzv_log log;
   pthread_mutex_t lock; /* guards what follows, and `ending`, `ended` and `abandoned` */
   pthread_cond_t ended;
   struct pump_stream *streams;
   size_t count;
-  bool over;
+  bool over; /* asked for */
+  bool done; /* the thread touches nothing any more */
 };
+
+/* ---- what is lost --------------------------------------------------------------------------------------------- */
+
+/* The first time it is told at once. A reader that has gone wants no more. */
+static void lose(const struct pump_stream *stream, struct target *target, size_t len, int errnum) {
+  if (errnum == EPIPE) return;
+  if (target->lost == 0) {
+    target->errnum = errnum;
+    log_line(&stream->pump->log, RDZV_LOG_ERROR, "cannot write to '%s': %s: output of a worker is lost", target->name,
+             strerror(errnum));
+  }
+  target->lost += len;
+}
+
+static void tell_lost(const struct pump_stream *stream, const struct target *target) {
+  if (target->lost > 0)
+    log_line(&stream->pump->log, RDZV_LOG_ERROR, "%" PRIu64 " bytes of a worker's output are lost: '%s': %s",
+             target->lost, target->name, strerror(target->errnum));
+}
 
 /* ---- passing on ----------------------------------------------------------------------------------------------- */
 
@@ -75,21 +110,28 @@ static size_t portion(const uint8_t *data, size_t len) {
 }
 
 /* All of it, whatever the descriptor's owner has made of it. A reader that does not read must not hold us for ever. */
-static void write_shown(struct pump_stream *stream, int fd, const uint8_t *data, size_t len) {
+static void write_shown(struct pump_stream *stream, const uint8_t *data, size_t len) {
+  const int fd = stream->shown.fd;
   while (fd >= 0 && len > 0) {
     if (!await_room(stream, fd)) return;
     struct pollfd room = {.fd = fd, .events = POLLOUT};
     if (poll(&room, 1, 0) <= 0) continue; /* it was a wake */
     const ssize_t wrote = write(fd, data, portion(data, len));
-    if (wrote < 0 && errno != EINTR && errno != EAGAIN) return;
+    if (wrote < 0 && errno != EINTR && errno != EAGAIN) {
+      lose(stream, &stream->shown, len, errno);
+      return;
+    }
     if (wrote > 0) data += wrote, len -= (size_t)wrote;
   }
 }
 
-static void write_file(int fd, const uint8_t *data, size_t len) {
-  while (fd >= 0 && len > 0) {
-    const ssize_t wrote = write(fd, data, len);
-    if (wrote < 0 && errno != EINTR) return; /* what does not fit on the disk is lost */
+static void write_file(struct pump_stream *stream, const uint8_t *data, size_t len) {
+  while (stream->file.fd >= 0 && len > 0) {
+    const ssize_t wrote = write(stream->file.fd, data, len);
+    if (wrote < 0 && errno != EINTR) {
+      lose(stream, &stream->file, len, errno);
+      return;
+    }
     if (wrote > 0) data += wrote, len -= (size_t)wrote;
   }
 }
@@ -108,30 +150,42 @@ static void remember(struct pump_stream *stream, const uint8_t *data, size_t len
   buf_append(&stream->last, data, len);
 }
 
-/* The first `len` bytes of the line buffer, each line with its prefix, in one write. */
-static void show(struct pump_stream *stream, size_t len, bool end_line) {
+/* The first `len` bytes of the line buffer, each line with its prefix, and what ends the last one, in one write. */
+static void show(struct pump_stream *stream, size_t len, const char *end) {
   struct buf out = {0};
   const size_t prefix = strlen(stream->prefix);
   for (size_t at = 0; at < len;) {
-    const uint8_t *from = stream->line.data + at, *end = memchr(from, '\n', len - at);
-    const size_t line = end ? (size_t)(end - from) + 1 : len - at;
+    const uint8_t *from = stream->line.data + at, *line_end = memchr(from, '\n', len - at);
+    const size_t line = line_end ? (size_t)(line_end - from) + 1 : len - at;
     buf_append(&out, stream->prefix, prefix);
+    if (at == 0 && stream->goes_on) buf_append(&out, BREAK, strlen(BREAK));
     buf_append(&out, from, line);
     at += line;
   }
-  if (end_line && out.len > 0 && out.data[out.len - 1] != '\n') buf_append(&out, "\n", 1);
-  write_shown(stream, stream->to.show_fd, out.data, out.len);
+  if (out.len > 0 && out.data[out.len - 1] != '\n') buf_append(&out, end, strlen(end));
+  write_shown(stream, out.data, out.len);
   buf_free(&out);
   buf_consume(&stream->line, len);
+  stream->goes_on = false;
+}
+
+/* In the middle of a line, but not of a character. */
+static void break_line(struct pump_stream *stream) {
+  size_t len = stream->line.len;
+  for (int i = 0; i < 3 && (stream->line.data[len - 1] & 0xC0) == 0x80; i++) len--;
+  if ((stream->line.data[len - 1] & 0xC0) == 0xC0) len--;
+  show(stream, len, BREAK "\n");
+  stream->goes_on = true;
 }
 
 static void take(struct pump_stream *stream, const uint8_t *data, size_t len) {
   remember(stream, data, len);
-  write_file(stream->to.file_fd, data, len);
-  if (stream->to.show_fd < 0 || !buf_append(&stream->line, data, len)) return;
+  write_file(stream, data, len);
+  if (stream->shown.fd < 0 || !buf_append(&stream->line, data, len)) return;
   const uint8_t *end = memrchr(stream->line.data, '\n', stream->line.len);
-  if (end) show(stream, (size_t)(end - stream->line.data) + 1, false);
-  if (stream->line.len >= LONGEST_LINE) show(stream, stream->line.len, *stream->prefix != '\0');
+  if (end) show(stream, (size_t)(end - stream->line.data) + 1, "");
+  if (!*stream->prefix && stream->line.len >= CHUNK) show(stream, stream->line.len, "");
+  if (stream->line.len >= LONGEST_LINE) break_line(stream);
 }
 
 /* Reads once. False: nothing is there. */
@@ -147,7 +201,9 @@ static bool read_some(struct pump_stream *stream, uint8_t *chunk) {
 
 static void free_stream(struct pump_stream *stream) {
   if (stream->read_fd >= 0) close(stream->read_fd);
-  if (stream->to.file_fd >= 0) close(stream->to.file_fd);
+  if (stream->file.fd >= 0) close(stream->file.fd);
+  free(stream->file.name);
+  free(stream->shown.name);
   buf_free(&stream->line);
   buf_free(&stream->last);
   free(stream->prefix);
@@ -160,7 +216,9 @@ static void free_stream(struct pump_stream *stream) {
 static void drain(struct pump_stream *stream, uint8_t *chunk) {
   for (int i = 0; i < 64 && read_some(stream, chunk); i++) {
   }
-  if (stream->line.len > 0) show(stream, stream->line.len, true);
+  if (stream->line.len > 0) show(stream, stream->line.len, "\n");
+  tell_lost(stream, &stream->file);
+  tell_lost(stream, &stream->shown);
 }
 
 /* With the lock held: takes out those whose end was asked for. */
@@ -211,7 +269,7 @@ static bool has_parts(const struct pump_stream *first) {
 
 static void show_parts(struct pump_stream *first) {
   for (struct pump_stream *stream = first; stream; stream = stream->next)
-    if (stream->line.len > 0 && !*stream->prefix) show(stream, stream->line.len, false);
+    if (stream->line.len > 0 && !*stream->prefix) show(stream, stream->line.len, "");
 }
 
 static void *run(void *argument) {
@@ -234,8 +292,10 @@ static void *run(void *argument) {
     if (chunk) end_streams(pump, chunk);
   }
   if (chunk) end_streams(pump, chunk);
-  pthread_mutex_unlock(&pump->lock);
   free(chunk);
+  pump->done = true;
+  pthread_cond_broadcast(&pump->ended);
+  pthread_mutex_unlock(&pump->lock);
   return NULL;
 }
 
@@ -247,9 +307,10 @@ static void wake(struct pump *pump) {
   }
 }
 
-int pump_open(struct pump **out, rdzv_error *error) {
+int pump_open(struct pump **out, const rdzv_log *log, rdzv_error *error) {
   struct pump *pump = calloc(1, sizeof *pump);
   if (!pump) return error_no_memory(error);
+  pump->log = *log;
   pthread_mutex_init(&pump->lock, NULL);
   thread_cond_init(&pump->ended);
   pump->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -271,8 +332,17 @@ void pump_close(struct pump *pump) {
   if (!pump) return;
   pthread_mutex_lock(&pump->lock);
   pump->over = true;
-  pthread_mutex_unlock(&pump->lock);
   wake(pump);
+  const deadline until = deadline_after(CLOSE_MS);
+  while (!pump->done && thread_cond_wait(&pump->ended, &pump->lock, until)) {
+  }
+  const bool done = pump->done;
+  pthread_mutex_unlock(&pump->lock);
+  if (!done) { /* it is stuck in the kernel, and what it has must stay */
+    log_line(&pump->log, RDZV_LOG_ERROR, "the workers' output cannot be written: the disk does not answer");
+    pthread_detach(pump->thread);
+    return;
+  }
   pthread_join(pump->thread, NULL);
   close(pump->wake_fd);
   pthread_cond_destroy(&pump->ended);
@@ -280,18 +350,26 @@ void pump_close(struct pump *pump) {
   free(pump);
 }
 
+static const char *name_of(int fd) { return fd == STDERR_FILENO ? "standard error" : "standard output"; }
+
 int pump_add(struct pump *pump, const struct pump_to *to, int *write_fd, struct pump_stream **out, rdzv_error *error) {
   int ends[2];
   struct pump_stream *stream = calloc(1, sizeof *stream);
-  char *prefix = strdup(to->prefix);
-  if (!stream || !prefix || pipe2(ends, O_CLOEXEC) < 0) {
+  char *prefix = strdup(to->prefix), *file = strdup(to->file ? to->file : ""), *shown = strdup(name_of(to->show_fd));
+  if (!stream || !prefix || !file || !shown || pipe2(ends, O_CLOEXEC) < 0) {
     const int errnum = errno;
     free(stream);
     free(prefix);
+    free(file);
+    free(shown);
     return error_errno(error, RDZV_E_IO, errnum, "cannot make a pipe for a worker's output");
   }
   fcntl(ends[0], F_SETFL, O_NONBLOCK);
-  *stream = (struct pump_stream){.pump = pump, .read_fd = ends[0], .to = *to, .prefix = prefix};
+  *stream = (struct pump_stream){.pump = pump,
+                                 .read_fd = ends[0],
+                                 .file = {.fd = to->file_fd, .name = file},
+                                 .shown = {.fd = to->show_fd, .name = shown},
+                                 .prefix = prefix};
   pthread_mutex_lock(&pump->lock);
   stream->next = pump->streams;
   pump->streams = stream;

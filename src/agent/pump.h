@@ -11,20 +11,25 @@
 #include "base/clock.h"
 
 #include <rdzv/error.h>
+#include <rdzv/log.h>
 
 struct pump;
 struct pump_stream;
 
-int pump_open(struct pump **out, rdzv_error *error);
+/* Output that cannot be written, as on a full disk, is logged for each stream: when that begins, and how many bytes it
+ * was in the end. */
+int pump_open(struct pump **out, const rdzv_log *log, rdzv_error *error);
 
-/* Ends all that is left; NULL is fine. */
+/* Ends all that is left; NULL is fine. A disk that does not answer is not waited for. */
 void pump_close(struct pump *pump);
 
 struct pump_to {
-  int file_fd; /* -1: none. Taken over */
-  int show_fd; /* the shared one; -1: none. Borrowed */
+  int file_fd;      /* -1: none. Taken over */
+  const char *file; /* its path; copied. NULL: none */
+  int show_fd;      /* the shared one; -1: none. Borrowed */
   const char
-      *prefix; /* of each line that is shown; "" shows what comes without a line end, too, when no more follows */
+      *prefix; /* of each line that is shown; "" shows what comes without a line end, too, when no more follows.
+                  A line of more than 1 MiB is broken: the part before ends, and the one behind begins, with "…" */
 };
 
 /* A pipe to write into, for the worker: *write_fd is the caller's to close. */

@@ -12,8 +12,6 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LAST_BYTES = 8 * 1024 };
-
 #define DEFAULT_PREFIX "[${role_name}${rank}]:"
 
 /* ---- the prefix ----------------------------------------------------------------------------------------------- */
@@ -55,11 +53,10 @@ struct plan {
 /* "" stands for no file. */
 static int open_one(const struct streams_settings *settings, const struct plan *plan, const char *path, int *fd,
                     struct pump_stream **stream, rdzv_error *error) {
-  const bool file = (plan->tee || plan->redirect) && *path;
-  struct pump_to to = {.file_fd = -1, .show_fd = plan->shown ? plan->own_fd : -1, .prefix = plan->prefix};
-  if (plan->redirect && !plan->tee) return open_file(file ? path : "/dev/null", fd, error);
-  if (!plan->tee && !plan->keep) return plan->shown ? 0 : open_file("/dev/null", fd, error);
-  if (!plan->tee) to.prefix = "";
+  const bool file = (plan->tee || plan->redirect) && *path, only_file = plan->redirect && !plan->tee;
+  struct pump_to to = {.file_fd = -1, .file = path, .show_fd = -1, .prefix = plan->tee ? plan->prefix : ""};
+  if (plan->shown && !only_file) to.show_fd = plan->own_fd;
+  if (!file && !plan->tee && !plan->keep) return to.show_fd >= 0 ? 0 : open_file("/dev/null", fd, error);
   int result = file ? open_file(path, &to.file_fd, error) : 0;
   if (result == 0) result = pump_add(settings->pump, &to, fd, stream, error);
   if (result < 0 && to.file_fd >= 0) close(to.file_fd);
@@ -92,10 +89,6 @@ int streams_open(const struct streams_settings *settings, int64_t local_rank, in
                                plan_of(settings, local_rank, STD_ERR, prefix)};
   int result = open_one(settings, &plans[0], out_path, &out->out, &out->out_stream, error);
   if (result == 0) result = open_one(settings, &plans[1], err_path, &out->err, &out->err_stream, error);
-  if (result == 0 && plans[1].redirect && *err_path) {
-    out->err_path = err_path;
-    err_path = NULL;
-  }
   free(prefix);
   free(out_path);
   free(err_path);
@@ -111,30 +104,11 @@ void streams_started(struct streams *streams) {
 
 /* ---- closing -------------------------------------------------------------------------------------------------- */
 
-static char *end_of_file(const char *path) {
-  char *text = malloc(LAST_BYTES + 1);
-  const int fd = text ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-  const off_t size = fd >= 0 ? lseek(fd, 0, SEEK_END) : -1;
-  const off_t from = size > LAST_BYTES ? size - LAST_BYTES : 0;
-  const ssize_t got = size > 0 ? pread(fd, text, LAST_BYTES, from) : 0;
-  if (fd >= 0) close(fd);
-  if (got <= 0) {
-    free(text);
-    return NULL;
-  }
-  text[got] = '\0';
-  const char *line = from > 0 ? strchr(text, '\n') : NULL;
-  if (line) memmove(text, line + 1, strlen(line + 1) + 1);
-  return text;
-}
-
 char *streams_close(const struct streams_settings *settings, struct streams *streams, deadline until) {
   char *last = NULL;
   streams_started(streams);
   if (streams->out_stream) pump_end(settings->pump, streams->out_stream, until, NULL);
   if (streams->err_stream) pump_end(settings->pump, streams->err_stream, until, &last);
-  if (!last && streams->err_path) last = end_of_file(streams->err_path);
-  free(streams->err_path);
   *streams = (struct streams){.out = -1, .err = -1};
   return last;
 }

@@ -16,7 +16,6 @@ struct streams_settings {
 struct streams {
   int out, err; /* for the worker, closed by streams_started; -1: ours */
   struct pump_stream *out_stream, *err_stream;
-  char *err_path; /* of the file that stderr goes to; NULL: none */
 };
 
 /* `folder` "": there are no files, and what was to go to one goes nowhere. */

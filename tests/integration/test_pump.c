@@ -27,28 +27,53 @@ static void test_nothing_makes_no_line(void **unused) {
   free(shown);
 }
 
-static void test_a_line_that_is_too_long_comes_in_parts_and_whole(void **unused) {
+/* So many bytes of one line, shown; to be freed. */
+static char *show_long(const char *prefix, const char *unit, size_t count, char **text) {
+  const size_t size = strlen(unit), len = size * count;
+  *text = malloc(len + 2);
+  for (size_t i = 0; i < count; i++) memcpy(*text + i * size, unit, size);
+  strcpy(*text + len, "\n");
+  return through(prefix, *text, len + 1, NULL);
+}
+
+static void test_a_long_line_is_not_broken(void **unused) {
   (void)unused;
-  enum { LEN = 300000 };
-  char *text = malloc(LEN + 1), *from, *to;
-  memset(text, 'a', LEN);
-  text[LEN] = '\n';
-  char *shown = through("", text, LEN + 1, NULL);
-  assert_int_equal(strlen(shown), LEN + 1);
-  assert_memory_equal(shown, text, LEN + 1);
-  free(shown);
-  shown = through("[x0]:", text, LEN + 1, NULL);
-  for (from = to = shown; *from;) { /* without prefixes and line ends it is the same */
-    if (*from == '\n')
-      from++;
-    else if (strncmp(from, "[x0]:", 5) == 0)
-      from += 5;
-    else
-      *to++ = *from++;
+  static const char *const prefixes[] = {"", "[x0]:"};
+  for (size_t i = 0; i < COUNT_OF(prefixes); i++) {
+    char *text, *shown = show_long(prefixes[i], "a", 1000000, &text);
+    assert_memory_equal(shown, prefixes[i], strlen(prefixes[i]));
+    assert_string_equal(shown + strlen(prefixes[i]), text);
+    free(shown);
+    free(text);
   }
-  assert_int_equal(to - shown, LEN);
-  free(shown);
-  free(text);
+}
+
+/* Each part but the last ends with the mark, each but the first begins with it; without that the line is whole. */
+static void test_a_line_that_is_too_long_is_broken_and_the_break_marked(void **unused) {
+  (void)unused;
+  static const char *const units[] = {"a", "é", "a€"};
+  for (size_t i = 0; i < COUNT_OF(units); i++) {
+    char *text, *shown = show_long("[x0]:", units[i], (3 << 20) / strlen(units[i]), &text), *at = shown, *to = shown;
+    size_t parts = 0;
+    while (*at) {
+      assert_memory_equal(at, "[x0]:", 5);
+      at += 5;
+      if (parts++ > 0) assert_memory_equal(at, "…", 3), at += 3;
+      char *end = strchr(at, '\n');
+      const bool broken = end[1] != '\0';
+      if (broken) assert_memory_equal(end - 3, "…", 3);
+      const size_t len = (size_t)(end - at) - (broken ? 3 : 0);
+      assert_true(len % strlen(units[i]) == 0 || strlen(units[i]) > 2);
+      memmove(to, at, len);
+      to += len;
+      at = end + 1;
+    }
+    strcpy(to, "\n");
+    assert_in_range(parts, 2, 4);
+    assert_string_equal(shown, text);
+    free(shown);
+    free(text);
+  }
 }
 
 /* Reads so many bytes, or fails; what follows is not waited for. */
@@ -222,6 +247,31 @@ static void test_a_file_may_be_shown_on(void **unused) {
   fclose(file);
 }
 
+/* What does not fit is counted, and told when it begins and when the stream ends. */
+static void test_a_full_disk_is_told_of(void **unused) {
+  (void)unused;
+  for (int shows = 0; shows < 2; shows++) {
+    struct pump *pump = open_pump();
+    const int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
+    int fd;
+    struct pump_stream *stream = add(pump, shows ? -1 : dup(full), shows ? full : -1, "", &fd);
+    say(fd, "twelve bytes");
+    while (!has_noted("\n")) usleep(1000);
+    say(fd, "\nand so many more");
+    close(fd);
+    pump_end(pump, stream, deadline_after(SOON_MS), NULL);
+    char wanted[512];
+    const char *name = shows ? "standard output" : "the file";
+    snprintf(wanted, sizeof wanted,
+             "cannot write to '%s': No space left on device: output of a worker is lost\n"
+             "%d bytes of a worker's output are lost: '%s': No space left on device\n",
+             name, shows ? 30 : 29, name);
+    assert_string_equal(noted, wanted);
+    pump_close(pump);
+    close(full);
+  }
+}
+
 /* ---- the last lines ------------------------------------------------------------------------------------------- */
 
 static void test_the_last_lines_are_kept_from_the_beginning_of_one(void **unused) {
@@ -262,13 +312,15 @@ int main(void) {
       cmocka_unit_test(test_each_line_has_the_prefix),
       cmocka_unit_test(test_without_a_prefix_the_text_is_as_it_was),
       cmocka_unit_test(test_nothing_makes_no_line),
-      cmocka_unit_test(test_a_line_that_is_too_long_comes_in_parts_and_whole),
+      cmocka_unit_test(test_a_long_line_is_not_broken),
+      cmocka_unit_test(test_a_line_that_is_too_long_is_broken_and_the_break_marked),
       cmocka_unit_test(test_a_part_of_a_line_is_shown_after_a_while_only_without_a_prefix),
       cmocka_unit_test(test_lines_of_many_are_never_torn),
       cmocka_unit_test(test_nor_where_several_agents_share_the_descriptor),
       cmocka_unit_test(test_a_descriptor_that_does_not_block_loses_nothing),
       cmocka_unit_test(test_a_file_gets_every_byte_as_it_was),
       cmocka_unit_test(test_a_file_may_be_shown_on),
+      cmocka_unit_test(test_a_full_disk_is_told_of),
       cmocka_unit_test(test_the_last_lines_are_kept_from_the_beginning_of_one),
       cmocka_unit_test(test_few_lines_are_kept_whole),
       cmocka_unit_test(test_a_zero_byte_does_not_end_the_last_lines),

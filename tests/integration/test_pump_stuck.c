@@ -213,6 +213,28 @@ static void test_what_is_left_ends_with_the_pump(void **unused) {
   pump_close(NULL);
 }
 
+/* A disk that does not answer, here a pipe that is full: closing leaves the thread that writes behind. */
+static void test_a_disk_that_does_not_answer_is_not_waited_for(void **unused) {
+  (void)unused;
+  struct pump *pump = open_pump();
+  int fd, ends[2];
+  char *bytes = calloc(1, LONG);
+  assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+  fcntl(ends[1], F_SETPIPE_SZ, LONG);
+  put(ends[1], bytes, LONG); /* no more fits */
+  add(pump, dup(ends[1]), -1, "", &fd);
+  say(fd, "x");
+  struct pollfd taken = {.fd = fd, .events = POLLIN};
+  pump_close(pump);
+  assert_true(has_noted("the disk does not answer"));
+  for (int i = 0; i < 2; i++) assert_true(read(ends[0], bytes, LONG) > 0); /* now it does, and the thread ends */
+  assert_int_equal(poll(&taken, 1, SOON_MS), 1);                           /* for its end of the pipe is closed */
+  close(fd);
+  close(ends[0]);
+  close(ends[1]);
+  free(bytes);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_a_reader_that_stops_holds_nobody),
@@ -222,6 +244,7 @@ int main(void) {
       cmocka_unit_test(test_who_else_holds_the_pipe_is_not_waited_for),
       cmocka_unit_test(test_who_writes_for_ever_is_not_waited_for),
       cmocka_unit_test(test_what_is_left_ends_with_the_pump),
+      cmocka_unit_test(test_a_disk_that_does_not_answer_is_not_waited_for),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

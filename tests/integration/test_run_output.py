@@ -129,6 +129,30 @@ class Redirects(Case):
         self.wait_notes("1 yes", "2 yes")
 
 
+class FullDisk(Case):
+    """There is room for 64 KiB where the files go."""
+    MOUNT = ["unshare", *([] if os.getuid() == 0 else ["-r"]), "-m", "sh", "-c",
+             'mount -t tmpfs -o size=64k none "$0" && exec "$@"']
+
+    def check(self, flag):
+        os.mkdir(self.path("small"))
+        text = "head -c 100000 /dev/zero | tr '\\0' x; note written; exit 0"
+        node = self.launch("a", ["--standalone", flag, "1", "--log-dir", self.path("small")], [self.script(text)],
+                           prefix=[*self.MOUNT, self.path("small")])
+        self.gone(node)
+        self.wait_notes("written")
+        name = r"'\S*/attempt_0/0/stdout\.log': No space left on device"
+        self.assertEqual(len(re.findall(r"error: cannot write to '\S*/stdout\.log': No space left", node.err())), 1)
+        lost, = re.findall(r"error: (\d+) bytes of a worker's output are lost: " + name, node.err())
+        self.assertIn(int(lost), range(100000 - 65536, 100000))
+
+    def test_redirects_tell_what_is_lost(self):
+        self.check("--redirects")
+
+    def test_tee_tells_what_is_lost(self):
+        self.check("--tee")
+
+
 class Files(Case):
     def test_the_folder_of_a_run_has_its_name(self):
         logs = self.path("logs")

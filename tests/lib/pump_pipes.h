@@ -55,15 +55,33 @@ static inline void reader_finish(struct reader *reader) {
 
 /* ---- a pump with one stream ----------------------------------------------------------------------------------- */
 
+static char noted[1024]; /* log lines, each with an end */
+static pthread_mutex_t noted_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static inline void note_line(void *unused, rdzv_log_level level, const char *line) {
+  (void)unused, (void)level;
+  pthread_mutex_lock(&noted_lock);
+  snprintf(noted + strlen(noted), sizeof noted - strlen(noted), "%s\n", line);
+  pthread_mutex_unlock(&noted_lock);
+}
+
+static inline bool has_noted(const char *text) {
+  pthread_mutex_lock(&noted_lock);
+  const bool has = strstr(noted, text) != NULL;
+  pthread_mutex_unlock(&noted_lock);
+  return has;
+}
+
 static inline struct pump *open_pump(void) {
+  noted[0] = '\0';
   struct pump *pump = NULL;
   rdzv_error error;
-  assert_code(pump_open(&pump, &error), 0);
+  assert_code(pump_open(&pump, &(rdzv_log){.write = note_line, .level = RDZV_LOG_DEBUG}, &error), 0);
   return pump;
 }
 
 static inline struct pump_stream *add(struct pump *pump, int file_fd, int show_fd, const char *prefix, int *write_fd) {
-  const struct pump_to to = {file_fd, show_fd, prefix};
+  const struct pump_to to = {file_fd, "the file", show_fd, prefix};
   struct pump_stream *stream = NULL;
   assert_code(pump_add(pump, &to, write_fd, &stream, NULL), 0);
   return stream;
