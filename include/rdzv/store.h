@@ -94,7 +94,9 @@ typedef struct rdzv_tcp_options {
 /*
  * A client of `rdzv serve` or of a PyTorch TCPStore at "host", "host:port", "[v6]:port" (port 29400 where none is
  * given). Every address of the name is tried, both families side by side, again and again with growing, jittered
- * pauses until one answers or the timeout has passed. A name that does not resolve yet is tried again too.
+ * pauses until one answers or the timeout has passed. A name that does not resolve yet is tried again too. The log
+ * tells what is waited for: the first failure within a second, then changes, at least every 30 s. A server of another
+ * protocol (HTTP, etcd, TLS, SSH) is RDZV_E_PROTOCOL within about 5 s.
  *
  * A lost connection is made again by the next call. The call that lost it is repeated where it only reads (get, check,
  * wait, the counts and lists). A write is repeated only if nothing of it had left, else it returns

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/net.h"
 #include "base/resolve.h"
+#include "base/waiting.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -26,6 +27,7 @@ struct race {
   int open;                             /* how many are under way */
   deadline next;                        /* when the next may be begun although others are under way */
   char causes[RDZV_MESSAGE_SIZE];
+  int last_errnum; /* of a failure */
 };
 
 static void take_turns(struct race *race, const struct addrinfo *list) {
@@ -42,6 +44,7 @@ static void take_turns(struct race *race, const struct addrinfo *list) {
 static void note_failure(struct race *race, int i, int errnum) {
   char address[ENDPOINT_TEXT_SIZE], text[128];
   net_format(race->order[i]->ai_addr, address);
+  race->last_errnum = errnum;
   size_t len = strlen(race->causes);
   snprintf(race->causes + len, sizeof race->causes - len, "%s%s: %s", len ? "; " : "", address,
            strerror_r(errnum, text, sizeof text));
@@ -100,6 +103,24 @@ static int run(struct race *race, deadline until, const struct cancel *cancel) {
   }
 }
 
+/* What may be wrong where nobody answers. */
+static const char *cure(int errnum) {
+  switch (errnum) {
+    case ECONNREFUSED: return " (is the server up, and the port right?)";
+    case EHOSTUNREACH:
+    case ENETUNREACH: return " (is the address right, and is there a network to it?)";
+    case ETIMEDOUT: return " (is the machine up, and does no firewall drop it?)";
+    default: return "";
+  }
+}
+
+static int nobody_answers(const struct race *race, int code, rdzv_error *error) {
+  if (code == RDZV_E_CANCELED) return error_set(error, code, "connecting was canceled");
+  if (race->causes[0]) return error_set(error, code, "%s%s", race->causes, cure(race->last_errnum));
+  return error_set(error, code, "no answer from %d address%s%s", race->begun, race->begun == 1 ? "" : "es",
+                   cure(ETIMEDOUT));
+}
+
 int net_connect(const struct endpoint *endpoint, deadline until, const struct cancel *cancel, int *fd,
                 rdzv_error *error) {
   struct addrinfo *list;
@@ -107,6 +128,7 @@ int net_connect(const struct endpoint *endpoint, deadline until, const struct ca
   if (result < 0) return result;
   struct race race = {0};
   take_turns(&race, list);
+  waiting_for(cancel_waiting(cancel), "connecting to '%s', port %d%s", endpoint->host, endpoint->port, cure(ETIMEDOUT));
   result = run(&race, until, cancel);
   for (int i = 0; i < race.begun; i++)
     if (i != result && race.fds[i].fd >= 0) close(race.fds[i].fd);
@@ -116,7 +138,5 @@ int net_connect(const struct endpoint *endpoint, deadline until, const struct ca
     net_tune(*fd);
     return 0;
   }
-  if (result == RDZV_E_CANCELED) return error_set(error, result, "connecting was canceled");
-  if (race.causes[0]) return error_set(error, result, "%s", race.causes);
-  return error_set(error, result, "no answer from %d address%s", race.begun, race.begun == 1 ? "" : "es");
+  return nobody_answers(&race, result, error);
 }

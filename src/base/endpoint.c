@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 
+#include <arpa/inet.h>
 #include <ctype.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -15,12 +16,35 @@ static int refuse(rdzv_error *error, const char *text, const char *why) {
 /* Only what can stand in a host name or an address; above all no blanks and no control characters. */
 static bool host_char(unsigned char c) { return isalnum(c) || strchr("-._:%", c) != NULL; }
 
-static const char *check_host(const char *host, size_t len) {
+static bool is_ipv6(const char *host) {
+  struct in6_addr address;
+  char without_zone[sizeof((struct endpoint *)0)->host];
+  snprintf(without_zone, sizeof without_zone, "%.*s", (int)strcspn(host, "%"), host);
+  return inet_pton(AF_INET6, without_zone, &address) == 1;
+}
+
+/* What no resolver can ever make an address of, so that nobody waits for it. A dot at the end is fine. */
+static const char *check_name(const char *host) {
+  struct in_addr address;
+  size_t len;
+  bool is_number = false;
+  if (strchr(host, ':')) return is_ipv6(host) ? NULL : "several colons make an IPv6 address, but it is not one";
+  for (const char *label = host; *label; label += len + (label[len] == '.')) {
+    len = strcspn(label, ".");
+    if (len == 0) return "the host has an empty part between two dots";
+    if (len > 63) return "the host has a part of more than 63 characters between two dots";
+    is_number = strspn(label, "0123456789") == len;
+  }
+  return is_number && inet_aton(host, &address) == 0 ? "the host ends in a number, but is not an IPv4 address" : NULL;
+}
+
+static const char *check_host(const char *host, size_t len, struct endpoint *to) {
   if (len == 0) return "the host is empty";
-  if (len >= sizeof((struct endpoint *)0)->host) return "the host is longer than 255 characters";
+  if (len >= sizeof to->host) return "the host is longer than 255 characters";
   for (size_t i = 0; i < len; i++)
     if (host[i] == '\0' || !host_char((unsigned char)host[i])) return "the host has a character that no host name has";
-  return NULL;
+  memcpy(to->host, host, len);
+  return check_name(to->host);
 }
 
 static const char *parse_port(const char *text, bool zero_too, int *port) {
@@ -52,10 +76,9 @@ static int parse(const char *text, int default_port, bool zero_too, struct endpo
     rest = end;
   }
   struct endpoint found = {.port = default_port};
-  const char *why = check_host(host, (size_t)(end - host));
+  const char *why = check_host(host, (size_t)(end - host), &found);
   if (!why && *rest == ':') why = parse_port(rest + 1, zero_too, &found.port);
   if (why) return refuse(error, text, why);
-  memcpy(found.host, host, (size_t)(end - host));
   *out = found;
   return 0;
 }

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/thread.h"
+#include "base/waiting.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -73,10 +74,17 @@ static int lookup_new(const struct endpoint *endpoint, struct lookup **out, rdzv
   return 0;
 }
 
+static const char *cure(int status) {
+  if (status == EAI_NONAME) return " (is the name right, and known to this machine?)";
+  if (status == EAI_AGAIN) return " (does this machine reach its name server?)";
+  return "";
+}
+
 static int refusal(const struct lookup *lookup, rdzv_error *error) {
   if (lookup->status == EAI_SYSTEM)
     return error_errno(error, RDZV_E_ADDRESS, lookup->errnum, "cannot resolve '%s'", lookup->host);
-  return error_set(error, RDZV_E_ADDRESS, "cannot resolve '%s': %s", lookup->host, gai_strerror(lookup->status));
+  return error_set(error, RDZV_E_ADDRESS, "cannot resolve '%s': %s%s", lookup->host, gai_strerror(lookup->status),
+                   cure(lookup->status));
 }
 
 static int wait_for_thread(struct lookup *lookup, deadline until, const struct cancel *cancel, rdzv_error *error) {
@@ -86,6 +94,7 @@ static int wait_for_thread(struct lookup *lookup, deadline until, const struct c
     atomic_store(&lookup->owners, 1);
     return error_errno(error, RDZV_E_NO_MEMORY, failed, "cannot start a thread to resolve '%s'", lookup->host);
   }
+  waiting_for(cancel_waiting(cancel), "looking up the name '%s'", lookup->host);
   struct pollfd fds[2] = {{.fd = lookup->done.fd, .events = POLLIN}};
   const int result = cancel_poll(cancel, fds, 1, until);
   if (result == RDZV_E_TIMEOUT)

@@ -6,13 +6,16 @@
  * - PyTorch 1.x takes it for an impossible request and resets the connection: if that happens twice, connect anew and
  *   ask V1's NUM_KEYS.
  * Failure modes: refused, unreachable, unresolved, closed, silent: tried again after a pause that grows and varies,
- * until the deadline; the last cause is reported. A server of another kind than the one asked for: final.
+ * until the deadline; the last cause is reported. A server of another kind than the one asked for: final. One that
+ * closes or is silent is asked whether it is a server of another protocol, which is final, too.
  */
 #include "store/tcp_conn.h"
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/net.h"
+#include "base/waiting.h"
+#include "store/tcp_foreign.h"
 
 #include <errno.h>
 #include <unistd.h>
@@ -20,8 +23,14 @@
 enum {
   FIRST_PAUSE_MS = 20,
   LONGEST_PAUSE_MS = 1000,
-  PASS_MS = 10000, /* one try; a host that comes up late is found by the next one */
+  FIRST_PASS_MS = 4000, /* the first try; a server of another protocol may do no more than one connection at a time */
+  PASS_MS = 10000,      /* one try; a host that comes up late is found by the next one */
+  SILENT_MS = 2500,     /* without an answer, before a server is asked what it is */
+  FOREIGN_MS = 10000    /* between two times that a server which closes all connections is asked */
 };
+
+#define CANNOT_YET "cannot connect to '%s' yet: "
+#define NOT_ANSWERING "%s accepts connections, but does not answer (is it a store, and does it run?)"
 
 /* What a server may send us. */
 static const struct wire_limits limits = {
@@ -116,14 +125,39 @@ static int dial(struct tcp_conn *conn, const struct attempt *at) {
   return 0;
 }
 
-/* Sends what was put into `out` and receives a number of 4 or 8 bytes. */
+/* Is it a server of another protocol? 0: not that we know. */
+static int look_for_foreign(struct tcp_conn *conn, const struct attempt *at) {
+  conn->foreign_asked = clock_now_ms();
+  const char *text = foreign_text(tcp_foreign_ask(&conn->endpoint, at->until, at->cancel));
+  return text ? error_set(at->error, RDZV_E_PROTOCOL, "%s", text) : 0;
+}
+
+/* A server that says nothing for a while may be one that waits for a request in its own protocol. */
+static int receive_greeting(struct tcp_conn *conn, const char *fields, const struct attempt *at) {
+  const deadline silent = deadline_after(SILENT_MS);
+  const deadline first = silent < at->until ? silent : at->until;
+  waiting_for(cancel_waiting(at->cancel), CANNOT_YET NOT_ANSWERING, conn->name, conn->peer);
+  int result = tcp_conn_receive(conn, fields, 0, first, at->cancel, at->error);
+  if (result != RDZV_E_TIMEOUT || first == at->until) return result;
+  result = conn->foreign_asked ? 0 : look_for_foreign(conn, at);
+  return result < 0 ? result : tcp_conn_receive(conn, fields, 0, at->until, at->cancel, at->error);
+}
+
+/* Sends what was put into `out` and receives a number of 4 or 8 bytes, to be consumed. */
 static int ask(struct tcp_conn *conn, const char *fields, uint64_t *number, const struct attempt *at) {
   int result = conn->out.buf.len ? tcp_conn_send(conn, at->until, at->cancel, at->error) : 0;
-  if (result == 0) result = tcp_conn_receive(conn, fields, 0, at->until, at->cancel, at->error);
+  if (result == 0) result = receive_greeting(conn, fields, at);
   if (result < 0) return result;
   *number = conn->scan.field[0].number;
-  tcp_conn_consume(conn);
   return 0;
+}
+
+/* What came is not a greeting. What a server of another protocol says by itself may tell enough of it. */
+static int no_greeting(struct tcp_conn *conn, const struct attempt *at) {
+  const enum wire_foreign found = foreign_recognize((rdzv_bytes){conn->in.data, conn->in.len});
+  const bool known = found != FOREIGN_UNKNOWN && found != FOREIGN_HTTP; /* which may still be etcd */
+  if (known) conn->foreign_asked = clock_now_ms();
+  return error_set(at->error, RDZV_E_PROTOCOL, "%s", known ? foreign_text(found) : "no TCPStore answers like this");
 }
 
 static void put_validate(struct tcp_conn *conn) {
@@ -138,14 +172,13 @@ static int greet_v2(struct tcp_conn *conn, const struct attempt *at) {
   uint64_t answer;
   int result = ask(conn, "w", &answer, at);
   if (result < 0) return result;
-  if (answer == WIRE_HELLO_NONCE) {
-    conn->dialect = WIRE_V2;
-    return 0;
-  }
-  if (answer != WIRE_HELLO_ANSWER)
-    return error_set(at->error, RDZV_E_PROTOCOL, "%s answers the greeting as no TCPStore does", conn->peer);
-  conn->dialect = WIRE_RDZV;
-  return ask(conn, "n", &conn->instance, at);
+  if (answer != WIRE_HELLO_NONCE && answer != WIRE_HELLO_ANSWER) return no_greeting(conn, at);
+  tcp_conn_consume(conn);
+  conn->dialect = answer == WIRE_HELLO_ANSWER ? WIRE_RDZV : WIRE_V2;
+  if (conn->dialect == WIRE_V2) return 0;
+  result = ask(conn, "n", &conn->instance, at);
+  if (result == 0) tcp_conn_consume(conn);
+  return result;
 }
 
 /* A server that closed on our greeting twice and answers this is PyTorch's of 1.x, or ours, which speaks V1 too: full
@@ -198,16 +231,28 @@ static bool is_worth_another_try(int code) {
   return code == RDZV_E_CONNECTION || code == RDZV_E_ADDRESS || code == RDZV_E_TIMEOUT;
 }
 
+/* A server that closes on the greeting, answers it in another way, or not at all: what is it? */
+static int explain(struct tcp_conn *conn, int result, const struct attempt *at) {
+  const bool recently = conn->foreign_asked && clock_now_ms() - conn->foreign_asked < FOREIGN_MS;
+  const bool silent = result == RDZV_E_TIMEOUT;
+  if (silent) error_set(at->error, result, NOT_ANSWERING, conn->peer);
+  if (!silent && (recently || (result != RDZV_E_CONNECTION && result != RDZV_E_PROTOCOL))) return result;
+  const int foreign = look_for_foreign(conn, at);
+  return foreign < 0 ? foreign : result;
+}
+
 static int try_once(struct tcp_conn *conn, deadline until, const struct cancel *cancel, rdzv_error *error) {
-  const deadline pass = deadline_after(PASS_MS);
-  const struct attempt at = {pass < until ? pass : until, cancel, error};
+  const deadline pass = deadline_after(conn->foreign_asked ? PASS_MS : FIRST_PASS_MS);
+  const struct attempt at = {pass < until ? pass : until, cancel, error}, whole = {until, cancel, error};
   int result = dial(conn, &at);
+  if (result < 0) return result;
+  result = greet(conn, &at);
   if (result == 0) {
-    result = greet(conn, &at);
-    if (result == RDZV_E_TIMEOUT) error_set(error, result, "%s does not answer the greeting", conn->peer);
+    conn->foreign_asked = 0;
+    return 0;
   }
-  if (result < 0) tcp_conn_drop(conn);
-  return result;
+  tcp_conn_drop(conn);
+  return explain(conn, result, &whole);
 }
 
 static int report(struct tcp_conn *conn, int result, int tries, int64_t waited, rdzv_error *error) {
@@ -215,6 +260,7 @@ static int report(struct tcp_conn *conn, int result, int tries, int64_t waited, 
     result = RDZV_E_CONNECTION;
     if (error) error->code = result;
   }
+  if (result == RDZV_E_PROTOCOL) return result; /* which says all that there is to say */
   return error_prefix(error, result, "cannot connect to '%s' (%d %s in %lld ms)", conn->name, tries,
                       tries == 1 ? "try" : "tries", (long long)waited);
 }
@@ -230,16 +276,19 @@ static int compare_instance(struct tcp_conn *conn, rdzv_error *error) {
 int tcp_conn_open(struct tcp_conn *conn, deadline until, const struct cancel *cancel, rdzv_error *error) {
   if (conn->fd >= 0) return 0;
   rdzv_error own, *cause = error ? error : &own;
+  struct waiting alone, *waiting = cancel_waiting(cancel);
+  if (!waiting) waiting_begin(waiting = &alone, &conn->log, until);
+  const struct cancel telling = cancel_with(cancel, waiting);
   const int64_t began = clock_now_ms();
   int64_t pause = FIRST_PAUSE_MS;
   for (int tries = 1;; tries++) {
-    int result = try_once(conn, until, cancel, cause);
+    int result = try_once(conn, until, &telling, cause);
+    if (result == 0) waiting_clear(waiting);
     if (result == 0) return compare_instance(conn, error);
     const deadline next = deadline_after(jitter(pause));
     if (is_worth_another_try(result) && next < until) {
-      log_line(&conn->log, tries == 1 ? RDZV_LOG_INFO : RDZV_LOG_DEBUG, "cannot connect to '%s' yet: %s", conn->name,
-               cause->message);
-      if (cancel_pause(cancel, next) == 0) {
+      waiting_fail(waiting, CANNOT_YET "%s", conn->name, cause->message);
+      if (cancel_pause(&telling, next) == 0) {
         pause = pause * 8 / 5 < LONGEST_PAUSE_MS ? pause * 8 / 5 : LONGEST_PAUSE_MS;
         continue;
       }

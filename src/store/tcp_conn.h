@@ -26,6 +26,7 @@ struct tcp_conn {
   uint64_t instance;         /* of our server, as the last greeting told; 0: another's server */
   uint64_t known_instance;   /* the one whose keys our caller knows of */
   bool cancel_owed;          /* the server will still answer a CANCEL_WAIT */
+  int64_t foreign_asked;     /* when it was last asked whether it is a server of another protocol; 0: never */
   bool sent;                 /* a byte of what was put into `out` since sent was cleared has left */
 
   struct wire_writer out; /* the request that is being built */

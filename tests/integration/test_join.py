@@ -352,7 +352,7 @@ class Failures(Rendezvous):
         listener = socket.create_server(("127.0.0.1", 0))
         self.addCleanup(listener.close)
         self.endpoint = f"127.0.0.1:{listener.getsockname()[1]}"
-        self.check(self.flags("read_timeout=1"), CONNECT, f"{self.endpoint} does not answer the greeting", most=20)
+        self.check(self.flags("read_timeout=1"), CONNECT, f"{self.endpoint} accepts connections, but does not answer", most=20)
         node = self.node("a", "1")  # with a minute to go; who ends it need not wait for that
         wait_until(lambda: any("socket:" in os.readlink(f"/proc/{node.pid}/fd/{fd}")
                                for fd in os.listdir(f"/proc/{node.pid}/fd")), "the node has a connection")

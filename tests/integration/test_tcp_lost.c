@@ -340,7 +340,7 @@ static void test_opening_ends_within_the_timeout(void **state) {
   rdzv_error error;
   int64_t began = live_now_ms();
   assert_error(rdzv_store_open_tcp(peer.endpoint, &options, &store, &error), RDZV_E_CONNECTION, &error,
-               "does not answer the greeting");
+               "accepts connections, but does not answer");
   assert_in_range((unsigned)(live_now_ms() - began), SHORT_MS - 10, SHORT_MS + GRACE_MS);
   sem_post(&peer.go_on);
   peer_end(&peer);

@@ -117,11 +117,28 @@ static void test_every_byte_that_no_host_name_has_is_refused(void **state) {
   }
 }
 
+/* A name that no resolver can ever make an address of is refused at once, not waited for. */
+static void test_a_name_that_cannot_be_one_is_refused(void **state) {
+  (void)state;
+  assert_refused("10.0.0.256:80", "not an IPv4 address");
+  assert_refused("10.0.0.1.2", "not an IPv4 address");
+  assert_refused("node.1234567", "not an IPv4 address");
+  assert_refused("a..b:80", "empty part");
+  assert_refused(".b:80", "empty part");
+  assert_refused("1:2:3", "not one");
+  assert_refused("[::g]:80", "not one");
+  assert_refused("hhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhh", "more than 63");
+  assert_endpoint("10.1:80", "10.1", 80); /* as inet_aton reads it */
+  assert_endpoint("node.1a:80", "node.1a", 80);
+  assert_endpoint("node1.local.:80", "node1.local.", 80);
+}
+
 /* A host of 255 characters is taken whole; one more is refused, not cut. */
 static void test_a_host_of_255_characters_is_taken_and_of_256_refused(void **state) {
   (void)state;
   char text[300], host[257];
   memset(host, 'h', sizeof host);
+  for (size_t i = 50; i < sizeof host; i += 50) host[i] = '.';
   host[255] = '\0';
   snprintf(text, sizeof text, "%s:65535", host);
   assert_endpoint(text, host, 65535);
@@ -168,6 +185,7 @@ int main(void) {
       cmocka_unit_test(test_an_empty_host_is_refused),
       cmocka_unit_test(test_a_bracket_that_is_out_of_place_is_refused),
       cmocka_unit_test(test_every_byte_that_no_host_name_has_is_refused),
+      cmocka_unit_test(test_a_name_that_cannot_be_one_is_refused),
       cmocka_unit_test(test_a_host_of_255_characters_is_taken_and_of_256_refused),
       cmocka_unit_test(test_an_endless_text_is_refused_with_the_reason),
       cmocka_unit_test(test_format_puts_brackets_where_the_host_has_colons),

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""No wait is silent: what `rdzv` says while it waits, how soon, and which waits end in seconds because they cannot get
+better. The promises are 1 s for the first failure, 3 s for a wait without one, and seconds for an end; a machine that
+is busy with other tests gets some seconds more. stderr is a pipe here, not a terminal."""
+import http.server
+import signal
+import socket
+import ssl
+import subprocess
+import threading
+import time
+
+import etcd
+import rdzvtest
+from rdzvtest import RDZV, wait_until
+
+YES, NO, USAGE, CONNECT, TIMEOUT, UNKNOWN, REFUSED, IO, CLOSED = range(9)
+FIRST_S, QUIET_S, END_S = 4, 8, 15  # promised: 1, 3, 5
+CLIENT = "is_host=false"
+
+
+class Heard:
+    """A command, and what it has said on stderr when."""
+
+    def __init__(self, case, *arguments):
+        self.case, self.lines = case, []
+        self.process = case.start([RDZV, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.PIPE, text=True)
+        self.began = time.monotonic()
+        self.reader = threading.Thread(target=self.read)
+        self.reader.start()
+        case.addCleanup(self.end)
+
+    def read(self):
+        for line in self.process.stderr:
+            self.lines.append((time.monotonic() - self.began, line.rstrip("\n")))
+
+    def text(self):
+        return "\n".join(f"{at:.1f} {line}" for at, line in self.lines)
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.reader.join()
+
+    def line(self, *parts):
+        """The first line that has all of these in it: when, and the line."""
+        return next(((at, line) for at, line in list(self.lines) if all(part in line for part in parts)), None)
+
+    def expect(self, within, *parts):
+        """A line with all of these comes in time."""
+        wait_until(lambda: self.line(*parts) or self.process.poll() is not None, f"a line with {parts}")
+        found = self.line(*parts)
+        self.case.assertIsNotNone(found, f"{parts} not in:\n{self.text()}")
+        self.case.assertLess(found[0], within, self.text())
+        return found[1]
+
+    def exits(self, code, within=END_S):
+        self.case.assertEqual(self.process.wait(60), code, self.text())
+        took = time.monotonic() - self.began
+        self.reader.join()
+        self.case.assertLess(took, within, self.text())
+
+    def goes_on(self):
+        self.case.assertIsNone(self.process.poll(), self.text())
+
+    def stop(self):
+        """Ends it in order; what is waited for can be canceled."""
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(rdzvtest.DEADLINE)
+        self.reader.join()
+
+
+class Waits(rdzvtest.Case):
+    def listener(self):
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(listener.close)
+        return listener
+
+    def held_port(self):
+        """Bound, so that nobody else gets it, and nobody listens."""
+        holder = socket.socket()
+        self.addCleanup(holder.close)
+        holder.bind(("127.0.0.1", 0))
+        return holder.getsockname()[1]
+
+    def answering(self, answer):
+        """A server whose connections are handed over to `answer`, one after the other."""
+        listener = self.listener()
+
+        def run():
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                with connection:
+                    connection.settimeout(rdzvtest.DEADLINE)
+                    try:
+                        answer(connection)
+                    except OSError:
+                        pass
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        self.addCleanup(thread.join)
+        self.addCleanup(listener.shutdown, socket.SHUT_RDWR)
+        return listener.getsockname()[1]
+
+    def join(self, endpoint, *options, conf=CLIENT):
+        return Heard(self, "join", "--rdzv-endpoint", endpoint, "--rdzv-id", "job", "--rdzv-conf", conf, *options)
+
+    def run_job(self, endpoint, *options, conf=CLIENT):
+        return Heard(self, "run", "--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint, "--rdzv-id",
+                     "job", "--rdzv-conf", conf, *options, "--no-python", "/bin/true")
+
+
+class MayGetBetter(Waits):
+    """The first failure is said with its cause and the likely cure, and the wait goes on."""
+
+    def test_refused(self):
+        endpoint = f"127.0.0.1:{self.held_port()}"
+        for heard in self.join(endpoint), self.run_job(endpoint):
+            line = heard.expect(FIRST_S, endpoint, "Connection refused", "is the server up")
+            self.assertRegex(line, r"trying for (60|5\d) s more")
+            heard.goes_on()
+            heard.stop()
+
+    def test_a_name_that_does_not_resolve(self):
+        for heard in self.join("no-such-host.invalid:29400"), self.run_job("no-such-host.invalid:29400"):
+            heard.expect(FIRST_S + 10, "cannot resolve 'no-such-host.invalid'", "?")  # as fast as the resolver is
+            heard.goes_on()
+            heard.stop()
+
+    def test_a_server_that_accepts_and_never_answers(self):
+        port = self.listener().getsockname()[1]
+        for heard in self.join(f"127.0.0.1:{port}"), self.run_job(f"127.0.0.1:{port}"):
+            heard.expect(QUIET_S, f"127.0.0.1:{port}", "accepts connections, but does not answer", "is it a store")
+            heard.goes_on()
+            heard.stop()
+
+    def test_a_guest_says_so_too(self):
+        endpoint = f"127.0.0.1:{self.held_port()}"
+        for command in "status", "close":
+            heard = Heard(self, command, "--rdzv-endpoint", endpoint, "--rdzv-id", "job")
+            heard.expect(FIRST_S, "Connection refused", "is the server up", "trying for")
+            heard.exits(CONNECT)
+        heard = Heard(self, "store", "--endpoint", endpoint, "--timeout", "5", "get", "k")
+        heard.expect(FIRST_S, "Connection refused", "is the server up", "trying for")
+        heard.exits(CONNECT)
+
+    def test_a_server_that_comes_late_is_found(self):
+        """What is said does not end the wait."""
+        server = self.serve()
+        self.stop(server)
+        heard = self.join(server.endpoint, "--once")
+        heard.expect(FIRST_S, "Connection refused")
+        self.start([RDZV, "serve", "--bind", "127.0.0.1", "--port", str(server.port)], stdout=subprocess.DEVNULL)
+        heard.exits(YES, 60)
+
+
+class CannotGetBetter(Waits):
+    """A server of another protocol ends the wait within seconds, with what it is and the likely cure."""
+
+    def check(self, port, *parts):
+        for heard in self.join(f"127.0.0.1:{port}"), self.run_job(f"127.0.0.1:{port}"):
+            heard.exits(CONNECT)
+            self.assertIsNotNone(heard.line(f"127.0.0.1:{port}", *parts), heard.text())
+
+    def test_a_web_server(self):
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), QuietHandler)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        self.addCleanup(thread.join)
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        self.check(server.server_address[1], "a web server answers", "is the port right?")
+
+    def test_a_web_server_that_does_one_connection_at_a_time(self):
+        def answer(connection):
+            request = connection.recv(1024)
+            while request and b"\n" not in request:
+                request = connection.recv(1024)
+            connection.sendall(b"HTTP/1.0 404 Not Found\r\n\r\n")
+
+        self.check(self.answering(answer), "a web server answers", "is the port right?")
+
+    def test_etcd(self):
+        etcd.need()
+        self.check(etcd.shared().port, "etcd answers", "--rdzv-backend etcd-v2")
+
+    def test_a_tls_server(self):
+        key, certificate = self.path("key.pem"), self.path("certificate.pem")
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+                        "-keyout", key, "-out", certificate, "-days", "2", "-subj", "/CN=localhost"],
+                       check=True, capture_output=True)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        self.check(self.answering(lambda connection: context.wrap_socket(connection, server_side=True).close()),
+                   "TLS", "protocol=https")
+
+    def test_an_ssh_server(self):
+        def answer(connection):
+            connection.sendall(b"SSH-2.0-OpenSSH_9.2p1\r\n")
+            while connection.recv(1024):
+                pass
+
+        self.check(self.answering(answer), "an SSH server answers", "is the port right?")
+
+    def test_an_illegal_name(self):
+        for endpoint, why in (("10.0.0.256:29400", "not an IPv4 address"), ("a..b:29400", "empty part"),
+                              ("1:2:3", "IPv6"), ("node:70000", "above 65535")):
+            heard = self.join(endpoint)
+            heard.exits(USAGE)
+            self.assertIsNotNone(heard.line(endpoint, why), heard.text())
+
+
+class QuietHandler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *arguments):
+        pass
+
+
+if __name__ == "__main__":
+    rdzvtest.main()
