@@ -3,6 +3,12 @@
 _rdzv() {
   local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
   local words='' rendezvous='--rdzv-backend --rdzv-endpoint --rdzv-id --rdzv-conf --event-log --log-level'
+  # "--option=value" comes in three words, since bash breaks words at "=".
+  if [ "$cur" = "=" ]; then
+    cur=''
+  elif [ "$prev" = "=" ] && [ "$COMP_CWORD" -gt 2 ]; then
+    prev=${COMP_WORDS[COMP_CWORD - 2]}
+  fi
   if [ "$COMP_CWORD" -eq 1 ]; then
     words="run join status close etcd serve store --help --version"
   elif [[ $command == join || $command == run ]] && [[ " ${COMP_WORDS[*]:2:COMP_CWORD-2} " == *" -- "* ]]; then
@@ -22,6 +28,7 @@ _rdzv() {
       --dialect) words="auto v1 v2 rdzv" ;;
       --rdzv-backend) words="c10d etcd etcd-v1 etcd-v2 static" ;;
       --nproc-per-node) words="auto cpu gpu" ;;
+      --numa-binding) words="node socket exclusive core-complex" ;;
       *)
         case "$command" in
           run)
@@ -32,7 +39,8 @@ _rdzv() {
             words="$rendezvous --nnodes --nproc-per-node --role --max-restarts --standalone --local-addr --node-rank
               --master-addr --master-port --module --no-python --run-path --signals-to-handle --shutdown-timeout
               --exit-barrier-timeout --log-dir --redirects --tee --local-ranks-filter --json-log --monitor-interval
-              --start-method --logs-specs --event-log-handler --help --"
+              --start-method --logs-specs --event-log-handler --virtual-local-rank --numa-binding
+              --log-line-prefix-template --duplicate-stdout-filters --duplicate-stderr-filters --help --"
             ;;
           join) words="$rendezvous --nnodes --local-addr --once --help --" ;;
           status) words="$rendezvous --json --watch --help" ;;

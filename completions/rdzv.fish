@@ -42,6 +42,11 @@ complete -c rdzv -n '__fish_seen_subcommand_from run' -l monitor-interval -x -d 
 complete -c rdzv -n '__fish_seen_subcommand_from run' -l start-method -x -d 'without effect'
 complete -c rdzv -n '__fish_seen_subcommand_from run' -l logs-specs -x -d 'without effect'
 complete -c rdzv -n '__fish_seen_subcommand_from run' -l event-log-handler -x -d 'without effect'
+complete -c rdzv -n '__fish_seen_subcommand_from run' -l virtual-local-rank -d 'LOCAL_RANK is 0, and each worker sees one GPU'
+complete -c rdzv -n '__fish_seen_subcommand_from run' -l numa-binding -x -a 'node socket exclusive core-complex' -d 'run each worker near its GPU'
+complete -c rdzv -n '__fish_seen_subcommand_from run' -l log-line-prefix-template -x -d 'before each line of --tee'
+complete -c rdzv -n '__fish_seen_subcommand_from run' -l duplicate-stdout-filters -x -d 'without effect'
+complete -c rdzv -n '__fish_seen_subcommand_from run' -l duplicate-stderr-filters -x -d 'without effect'
 complete -c rdzv -n '__fish_seen_subcommand_from run' -F
 complete -c rdzv -n '__fish_seen_subcommand_from join' -l nnodes -x -d 'how many nodes make a round'
 complete -c rdzv -n '__fish_seen_subcommand_from join' -l local-addr -x -d 'what the others know and reach this node by'

@@ -91,6 +91,9 @@ typedef struct rdzv_agent_options {
   rdzv_on_agent_event *on_event;   /* default none */
   void *event_user;
   rdzv_log log;
+  bool virtual_local_rank; /* LOCAL_RANK is 0 for all workers, and CUDA_VISIBLE_DEVICES names the worker's GPU only */
+  bool numa_binding;       /* each worker runs on the processors of its GPU's NUMA node only; without a GPU they are
+                              spread over the nodes */
 } rdzv_agent_options;
 
 /* A worker that failed. */

@@ -174,6 +174,8 @@ int rdzv_agent_open(const rdzv_agent_options *given, rdzv_agent **out, rdzv_erro
   if (!agent) return error_no_memory(error);
   agent->log = options.log;
   agent->server_log = options.rendezvous.log;
+  agent->virtual_local_rank = options.virtual_local_rank;
+  agent->numa_binding = options.numa_binding;
   agent->on_event = options.on_event;
   agent->event_user = options.event_user;
   agent->guard = (struct guard){-1, -1};

@@ -30,6 +30,7 @@ struct rdzv_agent {
   void *event_user;
   char **argv;
   char *role, *run_id, *line_prefix;
+  bool virtual_local_rank, numa_binding;
   int64_t local_world_size, max_restarts, shutdown_timeout, exit_barrier_timeout;
   struct log_dir log_dir;
   struct streams_settings streams;

@@ -59,8 +59,21 @@ static void set_default(struct variables *variables, const char *name, const cha
   if (!getenv(name)) set(variables, name, "%s", value);
 }
 
+/* The worker sees its own GPU only, which is then number 0. */
+static void set_gpu(struct variables *to, int64_t local_rank) {
+  char number[24];
+  const char *at = getenv("CUDA_VISIBLE_DEVICES");
+  snprintf(number, sizeof number, "%" PRId64, local_rank);
+  for (int64_t i = 0; at && i < local_rank; i++) {
+    at += strcspn(at, ",");
+    at += *at == ',';
+  }
+  if (!at) at = number;
+  set(to, "CUDA_VISIBLE_DEVICES", "%.*s", (int)strcspn(at, ","), at);
+}
+
 static void set_ranks(struct variables *to, const struct attempt *attempt, int64_t local_rank) {
-  set(to, "LOCAL_RANK", "%" PRId64, local_rank);
+  set(to, "LOCAL_RANK", "%" PRId64, attempt->virtual_local_rank ? 0 : local_rank);
   set(to, "RANK", "%" PRId64, attempt->ranks.base + local_rank);
   set(to, "WORLD_SIZE", "%" PRId64, attempt->ranks.world_size);
   set(to, "LOCAL_WORLD_SIZE", "%" PRId64, attempt->local_world_size);
@@ -94,6 +107,7 @@ char **environment_of(const struct attempt *attempt, int64_t local_rank, const c
     variables.failed = !variables.list[variables.count];
   }
   if (!variables.failed) set_ranks(&variables, attempt, local_rank);
+  if (!variables.failed && attempt->virtual_local_rank) set_gpu(&variables, local_rank);
   if (!variables.failed) set_rest(&variables, attempt, error_file);
   if (!variables.failed) return variables.list;
   list_free(variables.list);

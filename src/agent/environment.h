@@ -14,6 +14,8 @@ struct attempt {
   int64_t max_restarts;
   const char *master_addr;
   int master_port;
+  bool virtual_local_rank; /* see rdzv/agent.h */
+  bool numa_binding;
 };
 
 /* Ours, with torchrun's variables in it. NULL: no memory. To be freed with list_free, as what follows. */

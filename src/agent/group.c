@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "agent/group.h"
 
+#include "agent/numa.h"
 #include "agent/spawn.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -91,9 +92,16 @@ static int run(struct worker *worker, char *const *program, const struct attempt
   char **environment = environment_of(attempt, worker->local_rank, worker->error_file);
   int result = argv && environment ? 0 : error_no_memory(error);
   if (result == 0) {
-    const struct spawn how = {worker->group->guard, argv,
-                              environment,          worker->streams.out,
-                              worker->streams.err,  worker->group->has_limit ? &worker->group->descriptors : NULL};
+    cpu_set_t allowed, cpus;
+    const bool bound = attempt->numa_binding && sched_getaffinity(0, sizeof allowed, &allowed) == 0 &&
+                       numa_cpus("", worker->local_rank, attempt->local_world_size, &allowed, &cpus);
+    const struct spawn how = {.guard = worker->group->guard,
+                              .argv = argv,
+                              .environment = environment,
+                              .out = worker->streams.out,
+                              .err = worker->streams.err,
+                              .descriptors = worker->group->has_limit ? &worker->group->descriptors : NULL,
+                              .cpus = bound ? &cpus : NULL};
     result = spawn(&how, &worker->pid, error);
   }
   list_free(argv);

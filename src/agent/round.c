@@ -62,7 +62,9 @@ static int agree(rdzv_agent *agent, rdzv_error *error) {
                               .group_rank = agent->round->rank,
                               .group_world_size = agent->round->world_size,
                               .local_world_size = agent->local_world_size,
-                              .max_restarts = agent->max_restarts};
+                              .max_restarts = agent->max_restarts,
+                              .virtual_local_rank = agent->virtual_local_rank,
+                              .numa_binding = agent->numa_binding};
   int result = reserve_port(agent, error);
   if (result == 0) result = exchange_ranks(&agent->exchange, &own, &attempt->ranks, &attempt->terms, error);
   if (result == 0) result = handler_find_master(agent->handler, agent->round, error);

@@ -66,6 +66,7 @@ static void run_child(const struct spawn *spawn, pid_t parent, int pipe_fd) {
   if (spawn->err >= 0 && dup2(spawn->err, STDERR_FILENO) < 0) fail(pipe_fd, STEP_STREAMS);
   close_others_at_exec();
   if (spawn->descriptors) setrlimit(RLIMIT_NOFILE, spawn->descriptors);
+  if (spawn->cpus) sched_setaffinity(0, sizeof *spawn->cpus, spawn->cpus);
   execvpe(spawn->argv[0], spawn->argv, spawn->environment);
   fail(pipe_fd, STEP_EXEC);
 }

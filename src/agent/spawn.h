@@ -6,6 +6,7 @@
 #include "agent/guard.h"
 
 #include <rdzv/error.h>
+#include <sched.h>
 #include <sys/resource.h>
 #include <sys/types.h>
 
@@ -15,6 +16,7 @@ struct spawn {
   char *const *environment;
   int out, err;                     /* its stdout and stderr; -1: ours */
   const struct rlimit *descriptors; /* how many it may have; NULL: as many as we */
+  const cpu_set_t *cpus;            /* that it may run on; NULL: as we */
 };
 
 /* From a thread that lives as long as the process is to. The process gets our stdin, and no other descriptor; it blocks

@@ -20,7 +20,10 @@ struct settings {
   const char *master_addr;
   int64_t master_port, node_rank, max_restarts, shutdown_ms, barrier_ms;
   const char *log_dir, *redirects, *tee, *filter, *signals, *event_log;
-  const char *monitor_interval, *start_method, *logs_specs, *event_log_handler;
+  const char *monitor_interval, *start_method, *logs_specs, *event_log_handler, *filter_stdout, *filter_stderr;
+  const char *line_prefix;
+  bool virtual_local_rank;
+  int numa; /* -1: none */
   bool standalone, json_log;
   int log_level;
   struct program_flags program;
@@ -50,6 +53,10 @@ static int parse(int argc, char **argv, struct settings *to) {
 
       {"the program", OPTION_GROUP, NULL, NULL, NULL},
       {"module", OPTION_FLAG, &to->program.module, NULL, "PROGRAM is a module of Python's"},
+      {"virtual-local-rank", OPTION_FLAG, &to->virtual_local_rank, NULL,
+       "LOCAL_RANK is 0, and each worker sees one GPU"},
+      {"numa-binding", OPTION_CHOICE, &to->numa, "node|socket|exclusive|core-complex",
+       "run each worker near its GPU; all as node"},
       {"no-python", OPTION_FLAG, &to->program.no_python, NULL, "PROGRAM is executed, whatever it looks like"},
       {"run-path", OPTION_FLAG, &to->program.run_path, NULL, "PROGRAM is a script of Python's, whatever it looks like"},
 
@@ -66,6 +73,8 @@ static int parse(int argc, char **argv, struct settings *to) {
        "workers' output to files: 1 stdout, 2 stderr, 3 both, or RANK:WHAT,..."},
       {"tee", OPTION_TEXT, &to->tee, "WHAT", "the same, and shown, with a prefix"},
       {"local-ranks-filter", OPTION_TEXT, &to->filter, "RANK,...", "whose output is shown (all)"},
+      {"log-line-prefix-template", OPTION_TEXT, &to->line_prefix, "TEXT",
+       "before each line of --tee ([${role_name}${rank}]:)"},
       {"event-log", OPTION_TEXT, &to->event_log, "PATH", "append what happens to PATH, one JSON object a line"},
       {"json-log", OPTION_FLAG, &to->json_log, NULL, "log lines are JSON objects"},
       {"log-level", OPTION_CHOICE, &to->log_level, "off|error|warning|info|debug", "what to log to stderr (info)"},
@@ -75,6 +84,8 @@ static int parse(int argc, char **argv, struct settings *to) {
       {"start-method", OPTION_TEXT, &to->start_method, "NAME", "workers are always executed"},
       {"logs-specs", OPTION_TEXT, &to->logs_specs, "NAME", "there are no plug-ins for logs"},
       {"event-log-handler", OPTION_TEXT, &to->event_log_handler, "NAME", "see --event-log"},
+      {"duplicate-stdout-filters", OPTION_TEXT, &to->filter_stdout, "TEXT,...", "use --tee and grep"},
+      {"duplicate-stderr-filters", OPTION_TEXT, &to->filter_stderr, "TEXT,...", "use --tee and grep"},
       {0}};
   const struct command command = {
       .name = me,
@@ -191,7 +202,12 @@ static void say_without_effect(const struct settings *settings, const rdzv_param
       {settings->start_method, "--start-method", "workers are always executed"},
       {settings->logs_specs, "--logs-specs", "there are no plug-ins for logs"},
       {settings->event_log_handler, "--event-log-handler", "--event-log PATH writes events"}};
+  const struct vain loud[] = {
+      {is_given(settings->filter_stdout), "--duplicate-stdout-filters", "use --tee 1 and grep in the files"},
+      {is_given(settings->filter_stderr), "--duplicate-stderr-filters", "use --tee 2 and grep in the files"},
+      {settings->numa > 0, "the value of --numa-binding", "workers are bound as with 'node'"}};
   SAY(log, RDZV_LOG_INFO, list);
+  SAY(log, RDZV_LOG_WARNING, loud);
   say_without_rendezvous(settings, params, log);
 }
 
@@ -328,7 +344,9 @@ static int launch(const struct settings *settings, char **words) {
                                 .redirects = settings->redirects,
                                 .tee = settings->tee,
                                 .local_ranks_filter = settings->filter,
-                                .line_prefix = getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"),
+                                .line_prefix = settings->line_prefix,
+                                .virtual_local_rank = settings->virtual_local_rank,
+                                .numa_binding = settings->numa >= 0,
                                 .shutdown_timeout_ms = settings->shutdown_ms > 0 ? settings->shutdown_ms : 1,
                                 .exit_barrier_timeout_ms = settings->barrier_ms > 0 ? settings->barrier_ms : 1,
                                 .on_event = run_log_agent_event,
@@ -359,6 +377,8 @@ static int launch(const struct settings *settings, char **words) {
 
 int cmd_run(int argc, char **argv) {
   struct settings settings = {.node_rank = NOT_GIVEN,
+                              .numa = -1,
+                              .line_prefix = getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"),
                               .master_port = NOT_GIVEN,
                               .shutdown_ms = 30000,
                               .barrier_ms = 300000,

@@ -107,7 +107,12 @@ class Options(unittest.TestCase):
         text = read("completions", "_rdzv")
         shared = re.search(r"rendezvous=\((.*?)\n  \)", text, re.S)[1]
         block = re.search(rf"^    {command}\)(.*?);;", text, re.M | re.S)[1].replace("$rendezvous", shared)
-        return set(re.findall(r"""['"]--([a-z-]+)\[""", block))
+        return set(re.findall(r"""['"]--([a-z-]+)=?\[""", block))
+
+    def test_zsh_takes_a_value_behind_an_equals_sign(self):
+        """--option=[text]:…: is followed by a value in the same word or in the next."""
+        for name, equals, rest in re.findall(r"""['"]--([a-z-]+)(=?)\[[^]]*\](.?)""", read("completions", "_rdzv")):
+            self.assertEqual(equals == "=", rest == ":", name)
 
     @staticmethod
     def of_fish(command):
@@ -185,7 +190,9 @@ class Options(unittest.TestCase):
     def test_the_bash_completion_completes(self):
         for words, offered in (("rdzv store --ti", "--timeout"), ("rdzv j", "join"), ("rdzv join --nn", "--nnodes"),
                                ("rdzv run --max", "--max-restarts"), ("rdzv run --nproc-per-node g", "gpu"),
-                               ("rdzv close --rdzv-backend st", "static"), ("rdzv status --log-level deb", "debug")):
+                               ("rdzv close --rdzv-backend st", "static"), ("rdzv status --log-level deb", "debug"),
+                               ("rdzv status --log-level = deb", "debug"), ("rdzv store --dialect =", "auto v1 v2 rdzv"),
+                               ("rdzv run --numa-binding = ex", "exclusive")):
             script = (f". {os.path.join(rdzvtest.SOURCE, 'completions', 'rdzv.bash')}; COMP_WORDS=({words}); "
                       'COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _rdzv; echo "${COMPREPLY[@]}"')
             done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)

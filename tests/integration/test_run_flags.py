@@ -17,6 +17,8 @@ FLAGS = {
     "start-method": "fork", "role": "r", "no-python": None, "log-dir": "logs", "redirects": "0", "tee": "0",
     "local-ranks-filter": "0", "node-rank": "0", "master-addr": "127.0.0.1", "master-port": "29500",
     "local-addr": "127.0.0.1", "logs-specs": "default", "event-log-handler": "null", "signals-to-handle": "SIGTERM",
+    "shutdown-timeout": "30", "duplicate-stdout-filters": "a,b", "duplicate-stderr-filters": "a",
+    "virtual-local-rank": None, "numa-binding": "node", "log-line-prefix-template": "[${rank}]",
 }
 
 
@@ -72,7 +74,7 @@ class Spelling(Case):
 
     def test_the_help_names_every_flag(self):
         text = self.run_words("--help").stdout
-        for name in [*FLAGS, "module", "run-path", "shutdown-timeout", "exit-barrier-timeout", "event-log", "json-log"]:
+        for name in [*FLAGS, "module", "run-path", "exit-barrier-timeout", "event-log", "json-log"]:
             self.assertRegex(text, rf"(?m)^  (-\w, )?--{name}\b")
         for group in ("nodes and workers", "the rendezvous", "the program", "stopping", "output"):
             self.assertIn(f"\n{group}:\n", text)
@@ -217,6 +219,18 @@ class Program(Case):
         done = self.run_words("--standalone", "x.py", env={"PYTHON_EXEC": "no-such-python"}, code=IO)
         self.assertIn("cannot start 'no-such-python': exec: No such file", done.stderr)
 
+    def test_a_virtual_local_rank(self):
+        words = ["--virtual-local-rank", "--nproc-per-node=2", "sh", "-c",
+                 "echo $RANK $LOCAL_RANK $LOCAL_WORLD_SIZE $CUDA_VISIBLE_DEVICES ${local_rank}"]
+        for variable, gpus in ((None, ("0", "1")), ("5,GPU-7", ("5", "GPU-7"))):
+            env = {"CUDA_VISIBLE_DEVICES": variable} if variable else None
+            self.assertEqual(sorted(self.show(*words, env=env).splitlines()), [f"0 0 2 {gpus[0]} 0", f"1 0 2 {gpus[1]} 1"])
+
+    def test_the_prefix_of_lines(self):
+        done = self.run_words("--standalone", "--log-level=off", "--tee=1", "--log-line-prefix-template=<${rank}> ",
+                              "echo", "x")
+        self.assertEqual(done.stdout, "<0> x\n")
+
     def test_the_local_rank_in_its_arguments(self):
         text = self.show("--nproc-per-node", "2", "echo", "rank=${local_rank}", "${local_rank}${local_rank}")
         self.assertEqual(sorted(text.splitlines()), ["rank=0 00", "rank=1 11"])
@@ -248,7 +262,7 @@ class Refused(Case):
     def test_what_is_no_flag(self):
         self.refuse("--no-such", "true", says="--no-such: there is no such option")
         self.refuse("-x", "true", says="-x: there is no such option")
-        self.refuse("--n=1", "true", says="--n=1: it could be --nnodes, --nproc-per-node, --node-rank, --no-python;")
+        self.refuse("--n=1", "true", says="--n=1: it could be --nnodes, --nproc-per-node, --node-rank, --numa-binding, --no-python;")
         self.refuse("--=1", "true", says="--=1: there is no such option")
         self.refuse("--nnodes", says="--nnodes: its value is missing")
         self.refuse("--standalone=1", "true", says="takes no value")
@@ -275,6 +289,7 @@ class Refused(Case):
         self.refuse("--standalone", "--local-ranks-filter", "a", "true", says="'local_ranks_filter' is 'a'")
         for name in ("SIGKILL", "SIGSTOP", "NOSUCH", "SIG", "9", "SIGTERM,,SIGINT"):
             self.refuse("--standalone", "--signals-to-handle", name, "true", says="is no signal that can be handled")
+        self.refuse("--numa-binding", "near", "true", says="it takes node|socket|exclusive|core-complex")
         self.refuse("--log-level", "loud", "true", says="--log-level: invalid value 'loud'")
 
     def test_the_rendezvous(self):
@@ -324,6 +339,13 @@ class Sentences(Case):
             with self.subTest(flag):
                 done = self.run_words("--standalone", flag, value, "true")
                 self.assertRegex(done.stderr, rf"info: {flag} has no effect: \S+ ")
+
+    def test_flags_that_are_not_carried_out(self):
+        for flag, value in (("--duplicate-stdout-filters", "a"), ("--duplicate-stderr-filters", "a"),
+                            ("the value of --numa-binding", "socket")):
+            with self.subTest(flag):
+                done = self.run_words("--standalone", flag.split()[-1], value, "true")
+                self.assertRegex(done.stderr, rf"warning: {flag} has no effect: \S+ ")
 
     def test_a_node_rank_for_a_backend_that_gives_ranks(self):
         self.serve_store()

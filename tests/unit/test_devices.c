@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Machines are folders: what the kernel and the drivers would show there. */
 #include "agent/devices.h"
+#include "agent/numa.h"
 
 #include "unit.h"
 
@@ -186,6 +187,70 @@ static void test_what_is_no_number_of_workers(void **state) {
   }
 }
 
+/* ---- NUMA ----------------------------------------------------------------------------------------------------- */
+
+/* Two nodes with four processors each. */
+static void make_nodes(const struct machine *machine) {
+  make(machine, "/sys/devices/system/node/online", "0-1\n");
+  make(machine, "/sys/devices/system/node/node0/cpulist", "0-1,4-5\n");
+  make(machine, "/sys/devices/system/node/node1/cpulist", "2-3,6-7\n");
+}
+
+/* "0 1 4 5", "" where nothing is bound. */
+static const char *cpus_of(const struct machine *machine, int64_t rank, int64_t size, const cpu_set_t *allowed) {
+  static char text[64];
+  cpu_set_t cpus;
+  text[0] = '\0';
+  if (!numa_cpus(machine->root, rank, size, allowed, &cpus)) return text;
+  for (size_t i = 0; i < 8; i++)
+    if (CPU_ISSET(i, &cpus)) snprintf(text + strlen(text), sizeof text - strlen(text), "%s%zu", *text ? " " : "", i);
+  return text;
+}
+
+static cpu_set_t first_cpus(size_t count) {
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  for (size_t i = 0; i < count; i++) CPU_SET(i, &cpus);
+  return cpus;
+}
+
+static void test_a_worker_runs_near_its_gpu(void **state) {
+  const struct machine *machine = *state;
+  const cpu_set_t all = first_cpus(8), few = first_cpus(2);
+  make_nodes(machine);
+  make(machine, "/proc/driver/nvidia/gpus/0000:0A:00.0", NULL);
+  make(machine, "/proc/driver/nvidia/gpus/0000:C1:00.0", NULL);
+  make(machine, "/sys/bus/pci/devices/0000:0a:00.0/numa_node", "1\n");
+  make(machine, "/sys/bus/pci/devices/0000:c1:00.0/numa_node", "0\n");
+  assert_string_equal(cpus_of(machine, 0, 2, &all), "2 3 6 7");
+  assert_string_equal(cpus_of(machine, 1, 2, &all), "0 1 4 5");
+  assert_string_equal(cpus_of(machine, 2, 3, &all), ""); /* it has no GPU */
+  assert_string_equal(cpus_of(machine, 1, 2, &few), "0 1");
+  assert_string_equal(cpus_of(machine, 0, 2, &few), ""); /* none of its node's is allowed */
+  setenv("CUDA_VISIBLE_DEVICES", "1,0", 1);
+  assert_string_equal(cpus_of(machine, 0, 2, &all), "0 1 4 5");
+  setenv("CUDA_VISIBLE_DEVICES", "GPU-1234", 1);
+  assert_string_equal(cpus_of(machine, 0, 2, &all), "");
+}
+
+static void test_a_gpu_whose_node_is_not_known(void **state) {
+  const struct machine *machine = *state;
+  const cpu_set_t all = first_cpus(8);
+  make_nodes(machine);
+  make(machine, "/proc/driver/nvidia/gpus/0000:0A:00.0", NULL);
+  make(machine, "/sys/bus/pci/devices/0000:0a:00.0/numa_node", "-1\n");
+  assert_string_equal(cpus_of(machine, 0, 1, &all), "");
+}
+
+static void test_without_gpus_workers_are_spread_over_the_nodes(void **state) {
+  const struct machine *machine = *state;
+  const cpu_set_t all = first_cpus(8);
+  assert_string_equal(cpus_of(machine, 0, 1, &all), ""); /* a machine that does not say */
+  make_nodes(machine);
+  for (int rank = 0; rank < 4; rank++)
+    assert_string_equal(cpus_of(machine, rank, 4, &all), rank < 2 ? "0 1 4 5" : "2 3 6 7");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_a_machine_without, open_machine, close_machine),
@@ -199,6 +264,9 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_how_many_workers, open_machine, close_machine),
       cmocka_unit_test_setup_teardown(test_auto_is_cpu_where_there_is_no_gpu, open_machine, close_machine),
       cmocka_unit_test_setup_teardown(test_what_is_no_number_of_workers, open_machine, close_machine),
+      cmocka_unit_test_setup_teardown(test_a_worker_runs_near_its_gpu, open_machine, close_machine),
+      cmocka_unit_test_setup_teardown(test_a_gpu_whose_node_is_not_known, open_machine, close_machine),
+      cmocka_unit_test_setup_teardown(test_without_gpus_workers_are_spread_over_the_nodes, open_machine, close_machine),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
