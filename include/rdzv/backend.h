@@ -41,8 +41,8 @@ typedef struct rdzv_backend_ops {
   int (*await_change)(rdzv_backend *backend, int64_t timeout_ms, uint64_t *token, rdzv_value *out, rdzv_error *error);
 
   /* May be NULL. Where many want to write at once, waits until it is this node's turn, for the time given at most.
-   * Turns spare lost swaps and promise nothing. RDZV_E_TIMEOUT: it may go ahead all the same; RDZV_E_CANCELED: woken.
-   * After success end_turn comes behind the write. */
+   * Turns spare lost swaps and promise nothing. RDZV_E_TIMEOUT: the store has answered, and it is not its turn yet; it
+   * may call again, or go ahead all the same. RDZV_E_CANCELED: woken. After success end_turn comes behind the write. */
   int (*take_turn)(rdzv_backend *backend, int64_t timeout_ms, rdzv_error *error);
   void (*end_turn)(rdzv_backend *backend);
 

@@ -72,7 +72,9 @@ RDZV_API int rdzv_open_url(const char *url, const rdzv_params *params, rdzv_hand
  * rdzv_result_free. RDZV_E_TIMEOUT: no round within join_timeout; the sentence tells who was there, who was heard when,
  * how many were needed. RDZV_E_CLOSED; RDZV_E_GRACEFUL_EXIT: closed while this node was a spare, which is
  * no failure of its. RDZV_E_CANCELED. RDZV_E_CORRUPT: what is in the store is no state of a
- * rendezvous. On failure the node is taken out again, in the background if need be.
+ * rendezvous. RDZV_E_CONNECTION: this node has been in a round, and the store has not answered
+ * for the dead time, as for rdzv_wait_event; a node that joins for the first time waits for its store until
+ * join_timeout. On failure the node is taken out again, in the background if need be.
  */
 RDZV_API int rdzv_next(rdzv_handler *handler, rdzv_result **out, rdzv_error *error);
 
@@ -96,13 +98,14 @@ typedef struct rdzv_change {
 /*
  * Waits for a change since rdzv_next, or since the call before; what has happened already is told at once.
  * timeout_ms 0 does not wait. RDZV_E_TIMEOUT: nothing happened. RDZV_E_CANCELED. RDZV_E_INVALID: we are in no round. A
- * store that has not answered for so long that the others must take us for dead: its error.
+ * store that has not answered for so long that the others must take us for dead: its error. Time in which this process
+ * did not run is not counted, nor is time without a call beyond a third of the dead time (5 s by default) each.
  */
 RDZV_API int rdzv_wait_event(rdzv_handler *handler, int64_t timeout_ms, rdzv_change *out, rdzv_error *error);
 
 /* A descriptor that is readable while rdzv_wait_event has a change to tell, for programs with a loop of their own; that
- * the store is silent it does not show, so call rdzv_wait_event now and then all the same. Owned by the handler; -1:
- * this kind of rendezvous never changes. */
+ * the store is silent it does not show, so call rdzv_wait_event every few seconds all the same. Owned by the handler;
+ * -1: this kind of rendezvous never changes. */
 RDZV_API int rdzv_change_fd(const rdzv_handler *handler);
 
 RDZV_API int rdzv_is_closed(rdzv_handler *handler, bool *closed, rdzv_error *error);

@@ -34,9 +34,11 @@ struct c10d {
   size_t len; /* of what is in the cell, as far as we know */
 
   /* With versions, tokens are versions. */
-  uint64_t blank; /* that of the sentinel */
-  uint64_t rung;  /* that of the bell */
-  uint64_t moved; /* that of <key>.move, when our turn began */
+  uint64_t blank;        /* that of the sentinel */
+  uint64_t rung;         /* that of the bell */
+  uint64_t moved;        /* that of <key>.move, when our turn began */
+  uint64_t waits_for;    /* that of <key>.move, when we began to wait for our turn */
+  deadline turn_is_lost; /* if it is still that then; 0: we do not wait */
 
   /* Without: a number for the text that was seen last. */
   uint64_t token;
@@ -291,13 +293,16 @@ static int move_on(struct c10d *cell, uint64_t *version, bool *ours, rdzv_error 
   return result;
 }
 
+static deadline next_loss(void) { return deadline_after(TURN_MS + jitter(TURN_MS)); }
+
 /* Takes the place of a turn that got lost, if nobody else does. RDZV_E_TIMEOUT: turns go on. */
-static int replace_turn(struct c10d *cell, uint64_t *known, rdzv_error *error) {
+static int replace_turn(struct c10d *cell, rdzv_error *error) {
   bool ours = false;
-  const int result = move_on(cell, known, &ours, error);
+  const int result = move_on(cell, &cell->waits_for, &ours, error);
   if (result < 0) return result;
+  cell->turn_is_lost = next_loss();
   if (!ours) return RDZV_E_TIMEOUT;
-  cell->moved = *known;
+  cell->moved = cell->waits_for;
   log_line(&cell->log, RDZV_LOG_DEBUG, "the turn to write got lost, and is replaced");
   return 0;
 }
@@ -305,21 +310,33 @@ static int replace_turn(struct c10d *cell, uint64_t *known, rdzv_error *error) {
 /* The store's own flag is up for good. */
 static bool is_canceled(const struct c10d *cell) { return cancel_raised(&cell->store->cancel); }
 
+/* Waits go on over several calls: whether a turn got lost is found out in the sum of their times. */
+static int begin_waiting(struct c10d *cell, rdzv_error *error) {
+  if (cell->turn_is_lost != 0) return 0;
+  const int result = last_move(cell, &cell->waits_for, error);
+  if (result == 0) cell->turn_is_lost = next_loss();
+  return result;
+}
+
+static int await_turn(struct c10d *cell, deadline until, rdzv_error *error) {
+  int result = pop_turn(cell, 0, error); /* it may lie there */
+  if (result == RDZV_E_TIMEOUT) {
+    const int begun = begin_waiting(cell, error);
+    if (begun < 0) return begun;
+  }
+  while (result == RDZV_E_TIMEOUT && deadline_left(until) > 0) {
+    const int64_t lost = deadline_left(cell->turn_is_lost), left = deadline_left(until);
+    result = pop_turn(cell, lost < left ? lost : left, error);
+    if (result == RDZV_E_TIMEOUT && deadline_left(cell->turn_is_lost) == 0) result = replace_turn(cell, error);
+  }
+  return result;
+}
+
 static int c10d_take_turn(rdzv_backend *backend, int64_t timeout_ms, rdzv_error *error) {
   struct c10d *cell = self(backend);
   if (is_canceled(cell)) return error_set(error, RDZV_E_CANCELED, "waiting for our turn to write: canceled");
-  const deadline until = deadline_after(timeout_ms);
-  uint64_t known = 0;
-  int result = pop_turn(cell, 0, error); /* it may lie there */
-  if (result == RDZV_E_TIMEOUT) {
-    const int asked = last_move(cell, &known, error);
-    if (asked < 0) result = asked;
-  }
-  while (result == RDZV_E_TIMEOUT && deadline_left(until) > 0) {
-    const int64_t wait = TURN_MS + jitter(TURN_MS), left = deadline_left(until);
-    result = pop_turn(cell, wait < left ? wait : left, error);
-    if (result == RDZV_E_TIMEOUT && wait < left) result = replace_turn(cell, &known, error);
-  }
+  const int result = await_turn(cell, deadline_after(timeout_ms), error);
+  if (result != RDZV_E_TIMEOUT) cell->turn_is_lost = 0;
   if (result == RDZV_E_CANCELED) cancel_lower(&cell->wake);
   return result;
 }

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,6 +37,9 @@ static void begin_ask(struct dynamic *handler, unsigned what) {
   dynamic_drop_joined(handler);
   cancel_lower(&handler->done);
   handler->answering = what;
+  /* A store that was not asked anything before, or whose silence the user knows of, gets its chance. */
+  if (!handler->member || handler->told_silent) silence_end(&handler->silence, clock_now_ms());
+  handler->told_silent = false;
   if (what == DYNAMIC_JOIN || what == DYNAMIC_LEAVE) {
     handler->member = false;
     handler->change = (rdzv_change){0};
@@ -47,6 +51,13 @@ static void begin_ask(struct dynamic *handler, unsigned what) {
   pthread_mutex_unlock(&handler->lock);
 }
 
+/* For how long an answer is waited for. */
+struct patience {
+  deadline until;
+  const struct cancel *cancel; /* or NULL */
+  bool for_answers;            /* not longer than the dead time, where the store does not answer */
+};
+
 /* The sentence for a thread that has not answered: it waits for the store, which is silent. */
 static int silent(struct dynamic *handler, const char *what, rdzv_error *error) {
   const double silence = (double)(clock_now_ms() - handler->answered_ms) / 1000;
@@ -57,22 +68,55 @@ static int silent(struct dynamic *handler, const char *what, rdzv_error *error) 
   return error_set(error, RDZV_E_TIMEOUT, "cannot %s: no answer for %.1f s from %s", what, silence, where);
 }
 
+/* The store is lost, whatever became of the last request: a time-out is for what the caller waits for. */
+static int lost(int result, rdzv_error *error) {
+  if (rdzv_error_class_of(result) == RDZV_CLASS_DEFINITE) return result;
+  if (error) error->code = RDZV_E_CONNECTION;
+  return RDZV_E_CONNECTION;
+}
+
+/* Looks at the store's silence. *wake is when to look again. */
+static int64_t look_at_silence(struct dynamic *handler, int64_t *wake) {
+  pthread_mutex_lock(&handler->lock);
+  const int64_t lasted = silence_look(&handler->silence, settings_of(handler), clock_now_ms());
+  *wake = silence_wake(&handler->silence, settings_of(handler));
+  pthread_mutex_unlock(&handler->lock);
+  return lasted;
+}
+
 /* Then the thread knows best when the time is over: that of a spare does not pass. */
 static bool store_answers(struct dynamic *handler) {
+  int64_t unused;
+  const int64_t silence = look_at_silence(handler, &unused);
   pthread_mutex_lock(&handler->lock);
-  const int64_t silence = clock_now_ms() - handler->answered_ms;
   const int64_t usual = pace_keep_alive(settings_of(handler), &handler->engine.state);
   pthread_mutex_unlock(&handler->lock);
   return silence < usual + ANSWER_MS;
 }
 
-/* Waits for the answer; `cancel` may be NULL. On failure what was asked is not waited for any more. */
-static int end_ask(struct dynamic *handler, const char *what, deadline until, const struct cancel *cancel,
-                   rdzv_error *error) {
+static int poll_failed(const char *what, int errnum, rdzv_error *error) {
+  return error_errno(error, RDZV_E_IO, errnum, "cannot %s: waiting failed", what);
+}
+
+/* Waits until the thread has answered; RDZV_E_TIMEOUT: it has not, and is not waited for any longer. */
+static int await_answer(struct dynamic *handler, const struct patience *patience) {
   struct pollfd fds[2] = {{.fd = handler->done.fd, .events = POLLIN}};
-  int result = cancel_poll(cancel, fds, 1, until);
-  while (result == RDZV_E_TIMEOUT && handler->base.farewell_ms == 0 && store_answers(handler))
-    result = cancel_poll(cancel, fds, 1, deadline_after(GRACE_MS));
+  for (deadline until = patience->until;;) {
+    int64_t wake;
+    const int64_t silence = look_at_silence(handler, &wake);
+    if (patience->for_answers && silence >= rendezvous_dead_time(settings_of(handler))) return RDZV_E_TIMEOUT;
+    const int result = cancel_poll(patience->cancel, fds, 1, wake < until ? wake : until);
+    if (result != RDZV_E_TIMEOUT) return result;
+    if (deadline_left(until) > 0) continue;
+    if (handler->base.farewell_ms > 0 || !store_answers(handler)) return result;
+    until = deadline_after(GRACE_MS);
+  }
+}
+
+/* Waits for the answer. On failure what was asked is not waited for any more. */
+static int end_ask(struct dynamic *handler, const char *what, const struct patience *patience, rdzv_error *error) {
+  int result = await_answer(handler, patience);
+  const int errnum = errno;
   pthread_mutex_lock(&handler->lock);
   const bool answered = handler->answering == 0;
   handler->answering = 0;
@@ -81,8 +125,11 @@ static int end_ask(struct dynamic *handler, const char *what, deadline until, co
     if (result < 0 && error) *error = handler->error;
   } else if (result == RDZV_E_CANCELED) {
     error_set(error, result, "cannot %s: canceled", what);
+  } else if (result == RDZV_E_IO) {
+    poll_failed(what, errnum, error);
   } else {
     result = silent(handler, what, error);
+    if (patience->for_answers) result = lost(result, error);
   }
   pthread_mutex_unlock(&handler->lock);
   return result;
@@ -93,7 +140,7 @@ static int ask(struct dynamic *handler, unsigned what, const char *name, rdzv_er
   begin_ask(handler, what);
   const int64_t farewell = handler->base.farewell_ms, usual = settings_of(handler)->close_timeout + GRACE_MS;
   const deadline until = deadline_after(farewell > 0 && farewell < usual ? farewell : usual);
-  const int result = end_ask(handler, name, until, NULL, error);
+  const int result = end_ask(handler, name, &(struct patience){.until = until}, error);
   pthread_mutex_unlock(&handler->call);
   return result;
 }
@@ -127,10 +174,11 @@ static int complete_result(struct dynamic *handler, struct result *result, rdzv_
   if (!handler->store) return 0;
   char *prefix = dynamic_round_prefix(handler, result->base.round);
   if (!prefix) return error_no_memory(error);
-  int outcome = result_open_store(result, handler->store, prefix, error);
+  int outcome = result_open_store(result, handler->store, prefix, &handler->base.cancel, error);
   free(prefix);
   const bool later = handler->base.master_later && result->base.rank != 0;
   if (outcome == 0 && !later) outcome = dynamic_find_master(handler, result, error);
+  if (outcome == 0) result_forget_cancel(result);
   return outcome;
 }
 
@@ -164,24 +212,43 @@ static void add_reason(struct dynamic *handler, rdzv_error *error) {
   free(key);
 }
 
-static int join(struct dynamic *handler, rdzv_result **out, rdzv_error *error) {
-  const deadline until = deadline_after(settings_of(handler)->join_timeout + GRACE_MS);
+/* Waits until a round is complete with us in it. A node that has been in a round gives the store up as a member does:
+ * it is silent for all who were in it. One that joins first may come before the store does. */
+static int await_round(struct dynamic *handler, struct result **out, rdzv_error *error) {
+  struct patience patience = {.until = deadline_after(settings_of(handler)->join_timeout + GRACE_MS),
+                              .cancel = &handler->base.cancel};
+  pthread_mutex_lock(&handler->lock);
+  patience.for_answers = handler->been_member;
+  pthread_mutex_unlock(&handler->lock);
   events_note(&handler->events, RDZV_NODE_INIT, -1, -1, "attempts to join the next round");
   events_flush(&handler->events);
   begin_ask(handler, DYNAMIC_JOIN);
-  int result = end_ask(handler, "join the rendezvous", until, &handler->base.cancel, error);
+  const int result = end_ask(handler, "join the rendezvous", &patience, error);
   if (result == RDZV_E_CLOSED || result == RDZV_E_GRACEFUL_EXIT) add_reason(handler, error);
-  if (result < 0) {
-    give_up(handler);
-    return result;
-  }
-  struct result *joined = take_joined(handler);
-  result = complete_result(handler, joined, error);
-  if (result < 0) {
+  if (result == 0) *out = take_joined(handler);
+  return result;
+}
+
+/* Connects to the round's store, and finds rank 0. */
+static int enter(struct dynamic *handler, struct result *joined, rdzv_error *error) {
+  const int result = complete_result(handler, joined, error);
+  if (result == 0) return 0;
+  if (result == RDZV_E_CANCELED && cancel_raised(&handler->base.cancel)) {
+    error_set(error, result, "cannot join the rendezvous: canceled");
+  } else {
     events_note(&handler->events, RDZV_NODE_FAILED, joined->base.round, joined->base.rank,
                 "the store of the round cannot be used");
     events_flush(&handler->events);
-    rdzv_result_free(&joined->base);
+  }
+  rdzv_result_free(&joined->base);
+  return result;
+}
+
+static int join(struct dynamic *handler, rdzv_result **out, rdzv_error *error) {
+  struct result *joined = NULL;
+  int result = await_round(handler, &joined, error);
+  if (result == 0) result = enter(handler, joined, error);
+  if (result < 0) {
     give_up(handler);
     return result;
   }
@@ -204,7 +271,8 @@ static int dynamic_next(rdzv_handler *base, rdzv_result **out, rdzv_error *error
 static int take_change(struct dynamic *handler, rdzv_change *out, int64_t *wake, rdzv_error *error) {
   int result = RDZV_E_TIMEOUT;
   pthread_mutex_lock(&handler->lock);
-  *wake = handler->answered_ms + rendezvous_dead_time(settings_of(handler));
+  const int64_t silence = silence_look(&handler->silence, settings_of(handler), clock_now_ms());
+  *wake = silence_wake(&handler->silence, settings_of(handler));
   if (handler->change.what) {
     *out = handler->change;
     handler->change = (rdzv_change){0};
@@ -212,12 +280,9 @@ static int take_change(struct dynamic *handler, rdzv_change *out, int64_t *wake,
     result = 0;
   } else if (!handler->member) {
     result = error_set(error, RDZV_E_INVALID, "this node is in no round");
-  } else if (deadline_left(*wake) == 0) {
-    result = silent(handler, "stay in the round", error);
-    if (result == RDZV_E_TIMEOUT) { /* which is for the caller's own */
-      if (error) error->code = RDZV_E_CONNECTION;
-      result = RDZV_E_CONNECTION;
-    }
+  } else if (silence >= rendezvous_dead_time(settings_of(handler))) {
+    result = lost(silent(handler, "stay in the round", error), error);
+    handler->told_silent = true;
   }
   pthread_mutex_unlock(&handler->lock);
   return result;
@@ -233,6 +298,7 @@ static int dynamic_wait_event(rdzv_handler *base, int64_t timeout_ms, rdzv_chang
     struct pollfd fds[2] = {{.fd = handler->changed.fd, .events = POLLIN}};
     result = cancel_poll(&base->cancel, fds, 1, wake < until ? wake : until);
     if (result == RDZV_E_CANCELED) return error_set(error, result, "waiting for changes of the round: canceled");
+    if (result == RDZV_E_IO) return poll_failed("hear of changes of the round", errno, error);
     if (result == RDZV_E_TIMEOUT && deadline_left(until) == 0)
       return error_set(error, result, "nothing happened in %" PRId64 " ms", timeout_ms);
   }

@@ -22,6 +22,7 @@
 #include "handler/handler.h"
 #include "handler/result.h"
 #include "state/engine.h"
+#include "state/silence.h"
 
 #include <rdzv/backend.h>
 
@@ -68,7 +69,9 @@ struct dynamic {
   bool in_backend_wait; /* to be woken when something is asked */
   bool stopping;
   int64_t answered_ms; /* when the store answered last */
-  rdzv_error trouble;  /* what it failed with since; code 0: nothing */
+  struct silence silence;
+  bool told_silent;   /* a call has ended with the store's silence */
+  rdzv_error trouble; /* what it failed with since; code 0: nothing */
 
   /* The answer to what was asked last, but for LOOK. */
   struct cancel done;
@@ -81,6 +84,7 @@ struct dynamic {
   struct cancel changed;
   struct cancel ended; /* more than that somebody waits */
   bool member;
+  bool been_member; /* ever */
   rdzv_change change;
 
   /* What LOOK found. */

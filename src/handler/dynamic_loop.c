@@ -43,7 +43,7 @@ static void tell_joined(struct dynamic *handler, const struct engine_update *upd
   result->base.rank = update->rank;
   result->base.world_size = update->world_size;
   handler->joined = result;
-  handler->member = true;
+  handler->member = handler->been_member = true;
   handler->change = (rdzv_change){0};
   cancel_lower(&handler->changed);
   cancel_lower(&handler->ended);
@@ -140,6 +140,11 @@ static void step(struct dynamic *handler, struct engine_event *event, struct eng
   tell(handler, update);
 }
 
+static void note_answer(struct dynamic *handler) {
+  handler->answered_ms = clock_now_ms();
+  silence_end(&handler->silence, handler->answered_ms);
+}
+
 /* What the store's answer, or its absence, tells of the store. */
 static void note_store(struct dynamic *handler, const struct engine_event *event) {
   const bool failed = event->kind == ENGINE_STORE_ERROR;
@@ -155,7 +160,7 @@ static void note_store(struct dynamic *handler, const struct engine_event *event
     handler->trouble = *event->error;
   else
     handler->trouble.code = 0;
-  if (!failed) handler->answered_ms = clock_now_ms();
+  if (!failed) note_answer(handler);
 }
 
 /* ---- looking -------------------------------------------------------------------------------------------------- */
@@ -243,12 +248,27 @@ static void give_turn_back(struct dynamic *handler) {
   handler->has_turn = false;
 }
 
+/* One wait for our turn, no longer than what the silence of a store is told from: it has answered by then. */
+static int await_turn(struct dynamic *handler, int64_t timeout_ms) {
+  const int64_t most = silence_look_interval(&handler->engine.config.settings);
+  rdzv_error error;
+  if (!begin_backend_wait(handler, 0)) return RDZV_E_CANCELED;
+  const int result = handler->backend->ops->take_turn(handler->backend, timeout_ms < most ? timeout_ms : most, &error);
+  end_backend_wait(handler);
+  if (result == 0 || result == RDZV_E_TIMEOUT) {
+    pthread_mutex_lock(&handler->lock);
+    note_answer(handler);
+    pthread_mutex_unlock(&handler->lock);
+  }
+  return result;
+}
+
 /* Waits for our turn, where the backend has turns. False: something is asked. */
 static bool take_turn(struct dynamic *handler, const struct engine_update *update, struct engine_event *event) {
-  rdzv_error error;
-  if (!begin_backend_wait(handler, 0)) return false;
-  const int result = handler->backend->ops->take_turn(handler->backend, deadline_left(update->turn_ms), &error);
-  end_backend_wait(handler);
+  int result;
+  do {
+    result = await_turn(handler, deadline_left(update->turn_ms));
+  } while (result == RDZV_E_TIMEOUT && deadline_left(update->turn_ms) > 0);
   if (result == RDZV_E_CANCELED) return false;
   handler->has_turn = result == 0;
   *event = (struct engine_event){.kind = ENGINE_TURN};
@@ -323,6 +343,7 @@ static bool turn(struct dynamic *handler, struct engine_update *update) {
   rdzv_error error;
   const bool there = carry_out(handler, update, &event, &state, &error);
   pthread_mutex_lock(&handler->lock);
+  silence_look(&handler->silence, &handler->engine.config.settings, clock_now_ms());
   if (there) {
     note_store(handler, &event);
     if (handler->watching && event.state && event.token != handler->look_known) show(handler, &event);

@@ -90,6 +90,7 @@ static void init_plain(struct dynamic *handler, const rdzv_params *params, rdzv_
   handler->view = STATE_EMPTY;
   handler->master.port_fd = -1;
   handler->answered_ms = clock_now_ms();
+  silence_end(&handler->silence, handler->answered_ms);
   if (params->local_addr)
     snprintf(handler->addr, sizeof handler->addr, "%s", params->local_addr);
   else

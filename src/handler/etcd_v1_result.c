@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "handler/master.h"
 #include "store/etcd.h"
+#include "store/store.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -66,15 +67,18 @@ int etcd_v1_result(struct etcd_v1 *handler, int64_t world_size, rdzv_result **ou
   result->base.round = strtoll(handler->version, NULL, 10);
   result->base.rank = handler->rank;
   result->base.world_size = world_size;
-  int outcome =
-      add_members(result, handler) ? open_store(handler, 0, 0, &result->base.store, error) : error_no_memory(error);
+  int outcome = add_members(result, handler)
+                    ? open_store(handler, 0, handler->base.cancel.fd, &result->base.store, error)
+                    : error_no_memory(error);
   const bool later = handler->base.master_later && handler->rank != 0;
   if (outcome == 0 && !later) outcome = find_master(handler, result, error);
-  if (outcome < 0)
+  if (outcome < 0) {
     rdzv_result_free(&result->base);
-  else
-    *out = &result->base;
-  return outcome;
+    return outcome;
+  }
+  store_forget_cancel_fd(result->base.store); /* the round's store outlives the user's flag */
+  *out = &result->base;
+  return 0;
 }
 
 int etcd_v1_find_master(rdzv_handler *base, rdzv_result *result, rdzv_error *error) {

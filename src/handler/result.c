@@ -58,10 +58,16 @@ bool result_add_members(struct result *result, const struct rendezvous_state *st
   return true;
 }
 
-int result_open_store(struct result *result, rdzv_store *store, const char *prefix, rdzv_error *error) {
-  const int cloned = rdzv_store_clone(store, &result->store, error);
+int result_open_store(struct result *result, rdzv_store *store, const char *prefix, const struct cancel *cancel,
+                      rdzv_error *error) {
+  const int cloned = store_clone_with(store, cancel->fd, &result->store, error);
   if (cloned < 0) return cloned;
   return rdzv_store_open_prefix(result->store, rdzv_str(prefix), &result->base.store, error);
+}
+
+void result_forget_cancel(struct result *result) {
+  store_forget_cancel_fd(result->store);
+  store_forget_cancel_fd(result->base.store);
 }
 
 void rdzv_result_free(rdzv_result *base) {

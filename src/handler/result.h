@@ -3,6 +3,7 @@
 #ifndef RDZV_HANDLER_RESULT_H
 #define RDZV_HANDLER_RESULT_H
 
+#include "base/cancel.h"
 #include "state/state.h"
 
 #include <rdzv/handler.h>
@@ -24,8 +25,11 @@ struct result *result_new(const char *run_id, const char *backend, const char *n
 /* Fills in the participants of a complete round. False: no memory. */
 bool result_add_members(struct result *result, const struct rendezvous_state *state);
 
-/* Opens the view with that prefix on a clone of `store`. */
-int result_open_store(struct result *result, rdzv_store *store, const char *prefix, rdzv_error *error);
+/* Opens the view with that prefix on a clone of `store`. The user's flag cancels that, and every call on it until
+ * result_forget_cancel. */
+int result_open_store(struct result *result, rdzv_store *store, const char *prefix, const struct cancel *cancel,
+                      rdzv_error *error);
+void result_forget_cancel(struct result *result);
 
 /* False: no memory. */
 bool result_set_master(struct result *result, const char *addr, int port);

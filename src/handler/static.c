@@ -69,13 +69,15 @@ static int make_result(struct fixed *handler, rdzv_result **out, rdzv_error *err
   struct result *result = result_new(handler->base.run_id, "static", handler->base.node);
   if (!result) return error_no_memory(error);
   if (!result_set_master(result, handler->endpoint.host, handler->endpoint.port)) outcome = error_no_memory(error);
-  if (outcome == 0) outcome = result_open_store(result, handler->store, handler->base.run_id, error);
+  if (outcome == 0)
+    outcome = result_open_store(result, handler->store, handler->base.run_id, &handler->base.cancel, error);
   if (outcome == 0 && handler->rank == 0) /* for PyTorch before 2.4, whose agents ask the store */
     outcome = master_publish(result, handler->endpoint.host, handler->endpoint.port, error);
   if (outcome < 0) {
     rdzv_result_free(&result->base);
     return outcome;
   }
+  result_forget_cancel(result);
   result->base.rank = handler->rank;
   result->base.world_size = handler->world_size;
   *out = &result->base;

@@ -211,7 +211,8 @@ static void wait_for_change(const struct engine *engine, const struct rendezvous
   if (context->deadline_ms != INT64_MAX) until = earlier(until, context->deadline_ms + 1);
   const int64_t call_end = last_call_end(&engine->last_call, &engine->state, settings);
   if (!engine->state.complete && call_end != INT64_MAX) until = earlier(until, call_end + 1);
-  until = earlier(until, context->now.mono_ms + settings->keep_alive_interval);
+  const int64_t look = earlier(settings->keep_alive_interval, liveness_look_interval(settings));
+  until = earlier(until, context->now.mono_ms + look);
   update->request = ENGINE_WAIT;
   update->token = engine->token;
   update->until_ms = until > context->now.mono_ms ? until : context->now.mono_ms + 1;

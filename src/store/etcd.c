@@ -480,7 +480,7 @@ static unsigned etcd_features(rdzv_store *store) {
 }
 
 static const char *etcd_store_describe(rdzv_store *store) { return shared_of(store)->text; }
-static int etcd_clone(rdzv_store *store, rdzv_store **out, rdzv_error *error);
+static int etcd_clone(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_error *error);
 
 static const struct store_ops etcd_ops = {
     .name = "etcd",
@@ -521,9 +521,9 @@ static int handle_new(struct shared *shared, int64_t timeout_ms, int cancel_fd, 
   return 0;
 }
 
-static int etcd_clone(rdzv_store *store, rdzv_store **out, rdzv_error *error) {
+static int etcd_clone(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_error *error) {
   atomic_fetch_add(&shared_of(store)->handles, 1);
-  return handle_new(shared_of(store), 0, store->cancel_fd, &store->log, out, error);
+  return handle_new(shared_of(store), 0, cancel_fd, &store->log, out, error);
 }
 
 /* "/a/b", whatever slashes are given. */

@@ -269,12 +269,12 @@ static unsigned file_features(rdzv_store *store) {
 
 static const char *file_describe(rdzv_store *store) { return self(store)->text; }
 
-static int file_clone(rdzv_store *store, rdzv_store **out, rdzv_error *error) {
+static int file_clone(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_error *error) {
   const struct file_store *file = self(store);
   const rdzv_file_options options = {.size = sizeof options,
                                      .timeout_ms = rdzv_store_get_timeout(store),
                                      .log = store->log,
-                                     .cancel_fd = store->cancel_fd,
+                                     .cancel_fd = cancel_fd,
                                      .num_workers = file->num_workers,
                                      .run_id = file->run_id};
   return rdzv_store_open_file(file->journal.path, &options, out, error);

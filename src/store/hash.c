@@ -261,7 +261,7 @@ static const char *hash_describe(rdzv_store *store) {
   return "hash";
 }
 
-static int hash_clone(rdzv_store *store, rdzv_store **out, rdzv_error *error);
+static int hash_clone(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_error *error);
 
 static const struct store_ops hash_ops = {
     .name = "hash",
@@ -304,10 +304,10 @@ static int handle_new(struct shared *shared, int64_t timeout_ms, int cancel_fd, 
   return 0;
 }
 
-static int hash_clone(rdzv_store *store, rdzv_store **out, rdzv_error *error) {
+static int hash_clone(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_error *error) {
   struct shared *shared = ((struct hash_store *)store)->shared;
   atomic_fetch_add(&shared->handles, 1);
-  const int result = handle_new(shared, 0, store->cancel_fd, &store->log, out, error);
+  const int result = handle_new(shared, 0, cancel_fd, &store->log, out, error);
   if (result < 0) shared_release(shared);
   return result;
 }

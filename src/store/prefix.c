@@ -186,10 +186,10 @@ static const char *prefix_describe(rdzv_store *store) {
   return kept;
 }
 
-static int prefix_clone(rdzv_store *store, rdzv_store **out, rdzv_error *error) {
+static int prefix_clone(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_error *error) {
   const struct prefix_store *prefix = self(store);
   rdzv_store *copy;
-  int result = rdzv_store_clone(prefix->under, &copy, error);
+  int result = store_clone_with(prefix->under, cancel_fd, &copy, error);
   if (result < 0) return result;
   result = rdzv_store_open_prefix(copy, (rdzv_bytes){prefix->prefix, prefix->prefix_len - 1}, out, error);
   if (result < 0)
@@ -231,6 +231,7 @@ int rdzv_store_open_prefix(rdzv_store *base, rdzv_bytes prefix, rdzv_store **out
   if (!view) return error_no_memory(error);
   view->base.ops = &prefix_ops;
   view->base.log = base->log;
+  view->base.cancel_fd = base->cancel_fd;
   atomic_init(&view->base.timeout_ms, rdzv_store_get_timeout(base));
   const int result = cancel_share(&view->base.cancel, &base->cancel, error);
   if (result < 0) {

@@ -103,12 +103,16 @@ void rdzv_store_close(rdzv_store *store) {
 
 void rdzv_store_cancel(rdzv_store *store) { cancel_raise(&store->cancel); }
 
-int rdzv_store_clone(rdzv_store *store, rdzv_store **out, rdzv_error *error) {
-  NOT_NULL(clone, out);
+int store_clone_with(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_error *error) {
   if (cancel_raised(&store->cancel)) return error_set(error, RDZV_E_CANCELED, "clone: the store was canceled");
-  const int result = store->ops->clone(store, out, error);
+  const int result = store->ops->clone(store, cancel_fd, out, error);
   if (result == 0) atomic_store(&(*out)->timeout_ms, atomic_load(&store->timeout_ms));
   return result;
+}
+
+int rdzv_store_clone(rdzv_store *store, rdzv_store **out, rdzv_error *error) {
+  NOT_NULL(clone, out);
+  return store_clone_with(store, store->cancel_fd, out, error);
 }
 
 void store_limit_requests(rdzv_store *store, int64_t request_ms) { atomic_store(&store->request_ms, request_ms); }

@@ -23,7 +23,7 @@ struct store_call {
 struct store_ops {
   const char *name;
   void (*close)(rdzv_store *store);
-  int (*clone)(rdzv_store *store, rdzv_store **out, rdzv_error *error);
+  int (*clone)(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_error *error);
   unsigned (*features)(rdzv_store *store);
   const char *(*describe)(rdzv_store *store);
 
@@ -79,6 +79,9 @@ int store_init(rdzv_store *store, const struct store_ops *ops, int64_t timeout_m
 
 /* Releases the common part; the implementation frees the memory. */
 void store_deinit(rdzv_store *store);
+
+/* As rdzv_store_clone; a descriptor of the caller's cancels the opening, and the new handle until it is forgotten. */
+int store_clone_with(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_error *error);
 
 /* The caller's descriptor, with which the store was opened, does not cancel it, or its clones, any more. */
 void store_forget_cancel_fd(rdzv_store *store);

@@ -229,12 +229,13 @@ static int try_nothing(struct tcp_store *tcp, void *arg, struct store_call *call
 static int open_handle(const struct endpoint *endpoint, const rdzv_tcp_options *options, const struct cancel *cancel,
                        rdzv_store **out, rdzv_error *error);
 
-static int tcp_clone(rdzv_store *store, rdzv_store **out, rdzv_error *error) {
+static int tcp_clone(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_error *error) {
   rdzv_tcp_options options = self(store)->options;
   options.announce_worker = false; /* it is the same worker */
   options.timeout_ms = store_request_time(store, options.timeout_ms);
-  options.cancel_fd = store->cancel_fd;
-  return open_handle(&self(store)->conn.endpoint, &options, &store->cancel, out, error);
+  options.cancel_fd = cancel_fd;
+  const struct cancel *cancel = cancel_fd == store->cancel_fd ? &store->cancel : NULL;
+  return open_handle(&self(store)->conn.endpoint, &options, cancel, out, error);
 }
 
 static const struct store_ops tcp_ops = {

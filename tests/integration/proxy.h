@@ -25,12 +25,15 @@ struct proxy {
   atomic_int server_port;
   atomic_int cut; /* enum proxy_cut; CUT_NOTHING again when it was done */
   atomic_int accepted;
-  atomic_int relayed; /* pieces from clients that have reached the server */
+  atomic_int relayed;      /* pieces from clients that have reached the server */
+  atomic_int swallow_from; /* of every connection but the first, that piece and later ones never do; 0: all do */
+  atomic_int swallowed;
   atomic_bool end;
   pthread_t thread;
   struct {
     int client, server; /* -1: free */
-    bool is_new;
+    bool is_new, is_first;
+    int pieces; /* from the client */
   } pairs[PROXY_PAIRS];
 };
 
@@ -50,7 +53,8 @@ static inline void proxy_accept(struct proxy *proxy) {
   int i = 0;
   while (i < PROXY_PAIRS && proxy->pairs[i].client >= 0) i++;
   SCRIPT_CHECK(i < PROXY_PAIRS);
-  atomic_fetch_add(&proxy->accepted, 1);
+  proxy->pairs[i].is_first = atomic_fetch_add(&proxy->accepted, 1) == 0;
+  proxy->pairs[i].pieces = 0;
   proxy->pairs[i].client = client;
   proxy->pairs[i].server = server;
   proxy->pairs[i].is_new = true;
@@ -76,6 +80,11 @@ static inline void proxy_relay(struct proxy *proxy, int i, bool from_client) {
     return;
   }
   proxy->pairs[i].is_new = false;
+  const int from_piece = atomic_load(&proxy->swallow_from);
+  if (from_client && from_piece > 0 && !proxy->pairs[i].is_first && ++proxy->pairs[i].pieces >= from_piece) {
+    atomic_fetch_add(&proxy->swallowed, 1);
+    return;
+  }
   for (ssize_t sent = 0; sent < got;) {
     const ssize_t n = send(to, data + sent, (size_t)(got - sent), MSG_NOSIGNAL);
     if (n <= 0) {

@@ -288,6 +288,42 @@ static void test_a_host_without_descriptors_says_so(void **state) {
   assert_int_equal(open_with_few_descriptors(endpoint), 0);
 }
 
+/* ---- a system that refuses ------------------------------------------------------------------------------------ */
+
+struct waiter {
+  rdzv_handler *handler;
+  int code;
+  rdzv_error error;
+};
+
+static void *wait_run(void *arg) {
+  struct waiter *waiter = arg;
+  rdzv_change change;
+  waiter->code = rdzv_wait_event(waiter->handler, 200, &change, &waiter->error);
+  return NULL;
+}
+
+/* poll(2) refuses more descriptors than the limit allows: waiting for changes fails, and does not try for ever. */
+static void test_a_wait_that_the_system_refuses_ends(void **state) {
+  struct scene *scene = *state;
+  struct rlimit before, none;
+  struct timespec until;
+  pthread_t thread;
+  open_and_join(scene->nodes, 1, scene->endpoint, (struct node_options){0});
+  struct waiter waiter = {.handler = scene->nodes[0].handler};
+  assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+  none = (struct rlimit){0, before.rlim_max};
+  assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const int started = pthread_create(&thread, NULL, wait_run, &waiter);
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_sec += 5;
+  const bool ended = started == 0 && pthread_timedjoin_np(thread, NULL, &until) == 0;
+  setrlimit(RLIMIT_NOFILE, &before);
+  if (started == 0 && !ended) pthread_join(thread, NULL);
+  assert_true(ended);
+  assert_error(waiter.code, RDZV_E_IO, &waiter.error, "cannot hear of changes of the round: waiting failed: ");
+}
+
 /* ---- a file ---------------------------------------------------------------------------------------------------- */
 
 /* A file is a store as well: changes are found by looking. */
@@ -329,6 +365,7 @@ int main(void) {
       IN_A_SCENE(test_a_cancel_ends_the_wait_for_the_address),
       cmocka_unit_test(test_the_first_serves_and_the_second_is_a_client),
       IN_A_SCENE(test_who_is_told_to_serve_must),
+      IN_A_SCENE(test_a_wait_that_the_system_refuses_ends),
       IN_A_SCENE(test_success_leaves_the_error_alone),
       cmocka_unit_test(test_a_host_without_descriptors_says_so),
       cmocka_unit_test(test_a_rendezvous_in_a_file),

@@ -81,6 +81,47 @@ static void test_a_member_hears_that_the_store_is_silent(void **state) {
   node_close(&nodes[1]);
 }
 
+/* Waits for the end of a join for so long. */
+static bool join_ends(struct node *node, int seconds) {
+  struct timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_sec += seconds;
+  return pthread_timedjoin_np(node->thread, NULL, &until) == 0;
+}
+
+/* Whoever was in a round and wants to be in the next knows as well as a member that the store is gone: silent, or not
+ * there at all. Only a node that has not been in any may come before its store. */
+static void check_that_a_rejoin_gives_up(struct stoppable *server, int number, int64_t max) {
+  struct node nodes[2];
+  const struct node_options options = {.min = 2, .max = max, .conf = LIVELY ",is_host=0,last_call_timeout=0.1"};
+  open_and_join(nodes, 2, server->endpoint, options);
+  if (number == SIGSTOP)
+    stop(server);
+  else
+    kill(server->pid, number);
+  join_start(&nodes[0]);
+  const bool ended = join_ends(&nodes[0], 15);
+  if (!ended) { /* let it end, so that the test leaves nothing behind */
+    rdzv_cancel(nodes[0].handler);
+    join_end(&nodes[0]);
+  }
+  assert_true(ended);
+  assert_error(nodes[0].code, RDZV_E_CONNECTION, &nodes[0].error, "cannot join the rendezvous: no answer for");
+  assert_non_null(strstr(nodes[0].error.message, server->endpoint));
+  assert_true(nodes[0].took_ms >= 500 && nodes[0].took_ms < 8000);
+  close_all(nodes, 2);
+}
+
+static void test_a_rejoin_gives_a_silent_store_up(void **state) { check_that_a_rejoin_gives_up(*state, SIGSTOP, 2); }
+static void test_a_rejoin_gives_a_store_that_is_gone_up(void **state) {
+  check_that_a_rejoin_gives_up(*state, SIGKILL, 2);
+}
+
+/* Where many nodes may come, they wait for their turn first. */
+static void test_a_rejoin_that_waits_for_its_turn_gives_up(void **state) {
+  check_that_a_rejoin_gives_up(*state, SIGSTOP, 64);
+}
+
 struct farewell {
   struct node *node;
   int result;
@@ -142,6 +183,9 @@ static void test_no_call_waits_beyond_its_time(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       WITH_A_SERVER(test_a_member_hears_that_the_store_is_silent),
+      WITH_A_SERVER(test_a_rejoin_gives_a_silent_store_up),
+      WITH_A_SERVER(test_a_rejoin_gives_a_store_that_is_gone_up),
+      WITH_A_SERVER(test_a_rejoin_that_waits_for_its_turn_gives_up),
       WITH_A_SERVER(test_no_call_waits_beyond_its_time),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -170,6 +170,20 @@ class Rounds(Rendezvous):
         self.assertEqual([found["rank"] for found in rounds], [0, 1])
         self.assertEqual(rounds[0]["master_addr"], "b")
 
+    def test_who_was_stopped_finds_the_store_as_it_was(self):
+        node = self.node("a", "1", "keep_alive_interval=0.3")  # dead after 0.9 s
+        self.together([node])
+        for _ in range(3):
+            node.send_signal(signal.SIGSTOP)
+            wait_until(lambda: self.status()["nodes"][0]["heartbeat_age_ms"] > 1500, "it has been silent for long")
+            node.send_signal(signal.SIGCONT)
+            wait_until(lambda: node.poll() is not None or self.status()["nodes"][0]["heartbeat_age_ms"] < 900,
+                       "it is heard again")
+            self.assertIsNone(node.poll(), self.text(node.err))
+        node.send_signal(signal.SIGTERM)
+        self.assertEqual(self.gone(node, YES), "")
+        self.assertEqual([found["round"] for found in self.rounds(node)], [0])
+
     def check_leaving(self, number):
         nodes = [self.node(name, "2:3", NEVER) for name in "abc"]
         before = self.together(nodes)[0]["round"]

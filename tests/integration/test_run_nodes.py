@@ -355,6 +355,17 @@ class Endings(Case):
             self.gone(node, CONNECT)
             self.assertIn(self.server.endpoint, node.err().splitlines()[-1])
 
+    def test_the_store_falls_silent_and_then_a_worker_fails(self):
+        worker = self.script("note ran; [ $ROLE_NAME = a ] || await end; await a_fails; exit 3")
+        nodes = [self.node(name, "2", worker, "--max-restarts", "3", conf=QUICK) for name in "ab"]
+        self.wait_world(*nodes)
+        self.server.send_signal(signal.SIGSTOP)
+        self.addCleanup(self.server.send_signal, signal.SIGCONT)
+        self.touch("a_fails")
+        for node in nodes:  # one that joins the next round knows as well as a member that the store is gone
+            self.gone(node, CONNECT, seconds=30)
+            self.assertIn(self.server.endpoint, node.err().splitlines()[-1])
+
 
 class Hosts(run_nodes.Run):
     """One of the nodes serves the store."""
