@@ -17,8 +17,9 @@
 enum {
   MAX_MEMBERS = 32,
   MAX_LINES = 64, /* that are kept while nobody needs them */
-  /* One member's time for a request that does not block: it doubles up to the last. A follower to which the leader was
-   * lost keeps what it was asked for longer than an election takes, so that it is better to ask again. */
+  /* One member's time for a request that does not block. It doubles, up to the last, each time that all members were
+   * asked in vain: a follower that has lost its leader, and does not know it yet, keeps what it was asked for longer
+   * than an election takes, so that it is better to ask the next one soon; a cluster that is slow needs more time. */
   FIRST_ATTEMPT_MS = 1000,
   LAST_ATTEMPT_MS = 5000,
   /* And for one that blocks, about, if read_timeout is not less: a member that is stopped or cut off, or one that is
@@ -251,9 +252,9 @@ static int64_t watch_ms(const struct etcd_client *client) {
   return most < client->read_timeout ? most : client->read_timeout;
 }
 
-static deadline attempt_until(const struct etcd_client *client, const struct etcd_request *request,
+static deadline attempt_until(struct etcd_client *client, const struct etcd_request *request,
                               const struct etcd_call *call, size_t tries) {
-  const size_t doublings = request->tried + tries - 1;
+  const size_t doublings = (request->tried + tries - 1) / members_count(&client->members);
   const bool patient = (request->once && !request->resolvable) || doublings > 2;
   const int64_t quick = patient ? LAST_ATTEMPT_MS : FIRST_ATTEMPT_MS << doublings;
   const deadline cap = deadline_after(request->blocks ? watch_ms(client) : quick);

@@ -9,7 +9,7 @@ enum {
   CROWD = 256,
   SPREAD_MS = 300,
   TURN_MS = 60000,
-
+  LONGEST_TRIP_MS = 200, /* a request that takes longer met an outage, which says nothing of the next one */
 };
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -27,6 +27,7 @@ int64_t pace_jitter(struct pace *pace, int64_t window_ms) {
 }
 
 void pace_measure(struct pace *pace, int64_t took_ms) {
+  took_ms = least(took_ms, LONGEST_TRIP_MS);
   pace->trip_ms = pace->trip_ms == 0 ? took_ms : (3 * pace->trip_ms + took_ms) / 4;
   if (pace->trip_ms < 1) pace->trip_ms = 1;
 }

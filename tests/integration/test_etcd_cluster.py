@@ -8,6 +8,7 @@ import threading
 import time
 
 import etcd
+import etcd_wire
 import rdzvtest
 from etcd_v1_nodes import LEASE, Place, agree, tell
 from rdzvtest import wait_until
@@ -213,6 +214,51 @@ class Leader(Case):
             with self.subTest(name):
                 story.check()
                 self.assertLess(time.monotonic() - began, LEASE + SOON)
+
+
+class Forgets(etcd_wire.Proxy):
+    """A member that does not pass one request on, and does not say so, as a follower whose leader has just died. It
+    knows of no other members."""
+
+    def __init__(self, port):
+        self.forgets, self.forgotten = threading.Event(), threading.Event()
+        super().__init__(port)
+
+    def answer(self, connection, method, path, headers, body):
+        if path == "/v2/machines":
+            connection.sendall(etcd_wire.message("200 OK"))
+            return True
+        if self.forgets.is_set() and not self.forgotten.is_set():
+            self.forgotten.set()
+            self.ended.wait()
+            return False
+        return super().answer(connection, method, path, headers, body)
+
+
+class Lost(Case):
+    def test_a_request_is_lost_at_each_member(self):
+        """The node asks the next one soon enough to be heard of before the others take it for dead, after 5 s."""
+        member = etcd.start(self.addCleanup)
+        ways = [Forgets(member.port) for _ in range(3)]
+        for way in ways:
+            self.addCleanup(way.close)
+        place = CellPlace(self, member, (2, 2))
+        other = place.ours()
+        place.endpoints = ",".join(way.endpoint for way in ways)
+        node = place.ours()
+        self.agree([other, node])
+        for way in ways:
+            way.forgets.set()
+        for way in ways:
+            wait_until(way.forgotten.is_set, "it has lost a request")
+
+        def heartbeat():
+            return member.node(place.key("active_version"))["modifiedIndex"]
+
+        state = heartbeat()
+        wait_until(lambda: heartbeat() > state + 20, "ten seconds of heartbeats of two nodes")
+        self.assertFalse([event for event in other.events() if "died" in event])
+        self.assertTrue(other.lines.empty() and node.lines.empty(), "a round too many")
 
 
 class Silent(Case):
