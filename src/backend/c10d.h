@@ -43,7 +43,7 @@ struct c10d_options {
 
 /* Opens the store that the endpoint names, a path for a file. Serves it in this process where this node is the host,
  * and gives the server, else NULL. Port 0 is any free port, for the host only. A node that was inferred to be the host,
- * but finds the port taken, is a client. */
+ * but finds the port taken, is a client of who listens there; while nobody does, it tries again to serve. */
 int c10d_open_store(const char *endpoint, const struct c10d_options *options, rdzv_store **store, rdzv_server **server,
                     rdzv_error *error);
 

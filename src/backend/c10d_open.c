@@ -4,6 +4,8 @@
 #include "base/error.h"
 #include "base/host.h"
 #include "base/log.h"
+#include "base/net.h"
+#include "base/waiting.h"
 #include "store/store.h"
 
 #include <fcntl.h>
@@ -11,7 +13,11 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { RESOLVE_MS = 5000 }; /* for finding out whether the endpoint is us; the connection has its own time */
+enum {
+  RESOLVE_MS = 5000,   /* for finding out whether the endpoint is us; the connection has its own time */
+  FIRST_PAUSE_MS = 20, /* between two tries to serve at a port where nobody listens */
+  LONGEST_PAUSE_MS = 500,
+};
 
 int c10d_serve(const struct endpoint *endpoint, bool loopback, const rdzv_log *log, rdzv_server **out,
                rdzv_error *error) {
@@ -36,14 +42,14 @@ int c10d_serve(const struct endpoint *endpoint, bool loopback, const rdzv_log *l
   return result;
 }
 
-static int open_client(const char *endpoint, const struct c10d_options *options, rdzv_store **store,
-                       rdzv_error *error) {
+static int open_client(const char *endpoint, const struct c10d_options *options, struct waiting *waiting,
+                       rdzv_store **store, rdzv_error *error) {
   const rdzv_tcp_options tcp = {.size = sizeof tcp,
                                 .timeout_ms = options->read_timeout_ms,
                                 .log = options->log,
                                 .cancel_fd = options->cancel_fd,
                                 .dialect = options->dialect};
-  const int result = rdzv_store_open_tcp(endpoint, &tcp, store, error);
+  const int result = store_open_tcp(endpoint, &tcp, waiting, store, error);
   if (result < 0) return error_prefix(error, result, "cannot reach the store of the rendezvous");
   store_forget_cancel_fd(*store);
   return 0;
@@ -62,7 +68,7 @@ static int try_host(const struct endpoint *endpoint, const struct host_match *ma
   int result = c10d_serve(endpoint, match->loopback, &options->log, server, error);
   if (result < 0) return error_prefix(error, result, "cannot serve the store of the rendezvous");
   c10d_own_endpoint(*server, own);
-  result = open_client(own, options, store, error);
+  result = open_client(own, options, NULL, store, error);
   if (result < 0) {
     rdzv_server_close(*server);
     *server = NULL;
@@ -74,44 +80,89 @@ static int try_host(const struct endpoint *endpoint, const struct host_match *ma
 }
 
 /* Is this node to be the host? `match` says why, for the log. */
-static int find_host(const struct endpoint *endpoint, const struct c10d_options *options, struct host_match *match,
-                     bool *is_host, rdzv_error *error) {
-  struct cancel cancel;
-  const int result = cancel_open_with(&cancel, options->cancel_fd, error);
-  if (result < 0) return result;
-  *match = host_match(endpoint, deadline_after(RESOLVE_MS), &cancel);
-  cancel_close(&cancel);
-  *is_host = options->is_host == C10D_FIND_OUT ? match->ours : options->is_host == C10D_HOST;
-  return 0;
+static bool is_host(const struct endpoint *endpoint, const struct c10d_options *options, const struct cancel *cancel,
+                    struct host_match *match) {
+  *match = host_match(endpoint, deadline_after(RESOLVE_MS), cancel);
+  waiting_clear(cancel->waiting);
+  return options->is_host == C10D_FIND_OUT ? match->ours : options->is_host == C10D_HOST;
+}
+
+/* Does anybody listen there? One pass. RDZV_E_CONNECTION: nobody does. */
+static int look_for_listener(const struct endpoint *endpoint, deadline until, const struct cancel *cancel,
+                             rdzv_error *error) {
+  int fd;
+  const int result = net_connect(endpoint, until, cancel, &fd, error);
+  if (result == 0) close(fd);
+  return result;
+}
+
+#define HELD "%s; nobody listens there either: %s; does another program hold the port? end it, or choose another port"
+
+/* The port is taken. If a server listens there, this node is its client. If nobody does, the port is held by something
+ * that may go, or that is about to listen: so both are tried in turn. 0: a server listens there, or *server is ours. */
+static int serve_or_find(const struct endpoint *endpoint, const struct host_match *match,
+                         const struct c10d_options *options, const struct cancel *cancel, rdzv_store **store,
+                         rdzv_server **server, rdzv_error *error) {
+  struct waiting *waiting = cancel->waiting;
+  rdzv_error refused = {0};
+  int64_t pause = FIRST_PAUSE_MS;
+  for (;;) {
+    int result = try_host(endpoint, match, match->why, options, store, server, error);
+    if (result != RDZV_E_IN_USE) return result;
+    result = look_for_listener(endpoint, waiting->until, cancel, &refused);
+    waiting_clear(waiting);
+    if (result == 0) return 0;
+    const deadline next = deadline_after(jitter(pause));
+    if (result != RDZV_E_CONNECTION || next >= waiting->until) break;
+    waiting_fail(waiting, HELD, error->message, refused.message);
+    if (cancel_pause(cancel, next) < 0) return error_set(error, RDZV_E_CANCELED, "opening was canceled");
+    pause = 2 * pause < LONGEST_PAUSE_MS ? 2 * pause : LONGEST_PAUSE_MS;
+  }
+  const rdzv_error taken = *error;
+  return error_set(error, refused.code, HELD, taken.message, refused.message);
+}
+
+static int open_as_client(const char *text, const struct c10d_options *options, struct waiting *waiting,
+                          const char *why, rdzv_store **store, rdzv_error *error) {
+  log_line(&options->log, RDZV_LOG_INFO, "this process is a client of the store at '%s': %s", text, why);
+  return open_client(text, options, waiting, store, error);
+}
+
+static int open_with(const char *text, const struct endpoint *endpoint, const struct c10d_options *options,
+                     const struct cancel *cancel, rdzv_store **store, rdzv_server **server, rdzv_error *error) {
+  struct host_match match = {0};
+  char taken[sizeof match.why + 64];
+  const bool told = options->is_host != C10D_FIND_OUT, host = is_host(endpoint, options, cancel, &match);
+  const char *why = told ? "option is_host says so" : match.why;
+  if (!host && endpoint->port == 0)
+    return error_set(error, RDZV_E_INVALID,
+                     "invalid rendezvous endpoint '%s': port 0 is for the node that serves the store, which chooses a "
+                     "free port and says which; this one does not serve: %s",
+                     text, why);
+  if (!host) return open_as_client(text, options, cancel->waiting, why, store, error);
+  if (told) return try_host(endpoint, &match, why, options, store, server, error);
+  const int result = serve_or_find(endpoint, &match, options, cancel, store, server, error);
+  if (result < 0 || *server) return result;
+  snprintf(taken, sizeof taken, "another process serves there, although %s", match.why);
+  return open_as_client(text, options, cancel->waiting, taken, store, error);
 }
 
 static int open_tcp(const char *text, const struct c10d_options *options, rdzv_store **store, rdzv_server **server,
                     rdzv_error *error) {
   struct endpoint endpoint;
-  struct host_match match = {0};
-  const bool told = options->is_host != C10D_FIND_OUT;
+  struct cancel cancel;
+  struct waiting waiting;
+  rdzv_error own;
   if (endpoint_parse_to_serve(text, RDZV_DEFAULT_PORT, &endpoint, error) < 0)
     return error_prefix(error, RDZV_E_INVALID, "invalid rendezvous endpoint");
-  bool host = false;
-  int result = find_host(&endpoint, options, &match, &host, error);
+  int result = cancel_open_with(&cancel, options->cancel_fd, error);
   if (result < 0) return result;
-  if (host) {
-    const char *why = told ? "option is_host says so" : match.why;
-    result = try_host(&endpoint, &match, why, options, store, server, error);
-    if (told || result != RDZV_E_IN_USE) return result; /* only a port that is taken means that another serves */
-    log_line(&options->log, RDZV_LOG_INFO,
-             "this process is a client of the store at '%s', although %s: it cannot serve there: %s", text, match.why,
-             error ? error->message : "");
-  } else if (endpoint.port == 0) {
-    return error_set(error, RDZV_E_INVALID,
-                     "invalid rendezvous endpoint '%s': port 0 is for the node that serves the store, which chooses a "
-                     "free port and says which; this one does not serve: %s",
-                     text, told ? "option is_host says so" : match.why);
-  } else {
-    log_line(&options->log, RDZV_LOG_INFO, "this process is a client of the store at '%s': %s", text,
-             told ? "option is_host says so" : match.why);
-  }
-  return open_client(text, options, store, error);
+  waiting_begin(&waiting, &options->log, deadline_after(options->read_timeout_ms));
+  const struct cancel telling = cancel_with(&cancel, &waiting);
+  result = open_with(text, &endpoint, options, &telling, store, server, &own);
+  cancel_close(&cancel);
+  if (result < 0 && error) *error = own;
+  return result;
 }
 
 /* Without a path a new file, for this process and those that it tells of it. */

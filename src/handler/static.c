@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/host.h"
 #include "base/log.h"
+#include "base/waiting.h"
 #include "handler/conf.h"
 #include "handler/events.h"
 #include "handler/handler.h"
@@ -58,7 +59,10 @@ static int connect_store(struct fixed *handler, rdzv_error *error) {
                                     .announce_worker = true};
   char own[ENDPOINT_TEXT_SIZE];
   if (handler->store) return 0;
-  const int result = rdzv_store_open_tcp(store_endpoint(handler, own), &options, &handler->store, error);
+  struct waiting waiting;
+  waiting_begin(&waiting, &handler->base.log, deadline_after(handler->timeout));
+  if (handler->rank != 0) waiting_about(&waiting, "rank 0 at '%s' has not come", handler->base.endpoint);
+  const int result = store_open_tcp(store_endpoint(handler, own), &options, &waiting, &handler->store, error);
   if (result == 0) store_forget_cancel_fd(handler->store);
   return result;
 }

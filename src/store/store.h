@@ -86,6 +86,10 @@ int store_clone_with(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_er
 /* The caller's descriptor, with which the store was opened, does not cancel it, or its clones, any more. */
 void store_forget_cancel_fd(rdzv_store *store);
 
+/* As rdzv_store_open_tcp, for a caller that tells what the wait for the server is about (base/waiting.h). */
+int store_open_tcp(const char *endpoint, const rdzv_tcp_options *options, struct waiting *waiting, rdzv_store **out,
+                   rdzv_error *error);
+
 /* For the message of a wait that timed out: "'a', 'b' and 3 more". */
 struct key_list_text {
   char text[320];

@@ -227,7 +227,7 @@ static int try_nothing(struct tcp_store *tcp, void *arg, struct store_call *call
 }
 
 static int open_handle(const struct endpoint *endpoint, const rdzv_tcp_options *options, const struct cancel *cancel,
-                       rdzv_store **out, rdzv_error *error);
+                       struct waiting *waiting, rdzv_store **out, rdzv_error *error);
 
 static int tcp_clone(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_error *error) {
   rdzv_tcp_options options = self(store)->options;
@@ -235,7 +235,7 @@ static int tcp_clone(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_er
   options.timeout_ms = store_request_time(store, options.timeout_ms);
   options.cancel_fd = cancel_fd;
   const struct cancel *cancel = cancel_fd == store->cancel_fd ? &store->cancel : NULL;
-  return open_handle(&self(store)->conn.endpoint, &options, cancel, out, error);
+  return open_handle(&self(store)->conn.endpoint, &options, cancel, NULL, out, error);
 }
 
 static const struct store_ops tcp_ops = {
@@ -278,7 +278,7 @@ static void draw_never(struct tcp_store *tcp) {
 
 /* `cancel` is whose flag can stop the opening; NULL: the new handle's own, for its descriptor. */
 static int open_handle(const struct endpoint *endpoint, const rdzv_tcp_options *options, const struct cancel *cancel,
-                       rdzv_store **out, rdzv_error *error) {
+                       struct waiting *waiting, rdzv_store **out, rdzv_error *error) {
   struct tcp_store *tcp = calloc(1, sizeof *tcp);
   if (!tcp) return error_no_memory(error);
   int result = store_init(&tcp->base, &tcp_ops, options->timeout_ms, options->cancel_fd, &options->log, error);
@@ -291,8 +291,8 @@ static int open_handle(const struct endpoint *endpoint, const rdzv_tcp_options *
   tcp_conn_init(&tcp->conn, endpoint, options->dialect, &options->log);
   init_turn(tcp);
   draw_never(tcp);
-  struct store_call call = {tcp->options.timeout_ms, deadline_after(tcp->options.timeout_ms),
-                            cancel ? cancel : &tcp->base.cancel, error};
+  const struct cancel telling = cancel_with(cancel ? cancel : &tcp->base.cancel, waiting);
+  struct store_call call = {tcp->options.timeout_ms, deadline_after(tcp->options.timeout_ms), &telling, error};
   result = tcp_run(&tcp->base, "open the store", NULL, 0, TCP_ONCE,
                    options->announce_worker ? try_announce : try_nothing, NULL, &call);
   if (result < 0)
@@ -302,7 +302,8 @@ static int open_handle(const struct endpoint *endpoint, const rdzv_tcp_options *
   return result;
 }
 
-int rdzv_store_open_tcp(const char *endpoint, const rdzv_tcp_options *options, rdzv_store **out, rdzv_error *error) {
+int store_open_tcp(const char *endpoint, const rdzv_tcp_options *options, struct waiting *waiting, rdzv_store **out,
+                   rdzv_error *error) {
   if (!out) return error_null(error, "open a store", "out");
   rdzv_tcp_options own;
   struct endpoint parsed;
@@ -310,5 +311,9 @@ int rdzv_store_open_tcp(const char *endpoint, const rdzv_tcp_options *options, r
   if (result == 0) result = endpoint_parse(endpoint, RDZV_DEFAULT_PORT, &parsed, error);
   if (result == 0 && (own.dialect < RDZV_DIALECT_AUTO || own.dialect > RDZV_DIALECT_RDZV))
     result = error_set(error, RDZV_E_INVALID, "invalid dialect %d", (int)own.dialect);
-  return result < 0 ? result : open_handle(&parsed, &own, NULL, out, error);
+  return result < 0 ? result : open_handle(&parsed, &own, NULL, waiting, out, error);
+}
+
+int rdzv_store_open_tcp(const char *endpoint, const rdzv_tcp_options *options, rdzv_store **out, rdzv_error *error) {
+  return store_open_tcp(endpoint, options, NULL, out, error);
 }

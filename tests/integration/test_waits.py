@@ -160,6 +160,52 @@ class MayGetBetter(Waits):
         heard.exits(YES, 60)
 
 
+class Held(Waits):
+    """The endpoint names this machine, but the port is held by something that does not listen."""
+
+    def test_both_causes_are_said(self):
+        port = self.held_port()
+        for heard in self.join(f"127.0.0.1:{port}", conf="read_timeout=2"), self.run_job(f"127.0.0.1:{port}", conf=""):
+            heard.expect(FIRST_S, f"127.0.0.1:{port}", "Address already in use", "Connection refused", "choose another")
+            heard.stop()
+        heard = self.join(f"127.0.0.1:{port}", conf="read_timeout=1")
+        heard.exits(CONNECT)
+        self.assertIsNotNone(heard.line("rdzv join:", "Address already in use", "Connection refused"), heard.text())
+
+    def test_the_node_serves_when_the_port_is_free_again(self):
+        with socket.socket() as holder:
+            holder.bind(("127.0.0.1", 0))
+            endpoint = f"127.0.0.1:{holder.getsockname()[1]}"
+            heard = self.join(endpoint, "--once", conf="last_call_timeout=0.1")
+            heard.expect(FIRST_S, "Address already in use", "Connection refused")
+        heard.exits(YES, 60)
+
+    def test_the_node_is_a_client_when_the_holder_begins_to_serve(self):
+        with socket.socket() as holder:
+            holder.bind(("127.0.0.1", 0))
+            endpoint = f"127.0.0.1:{holder.getsockname()[1]}"
+            heard = self.join(endpoint, "--once", conf="last_call_timeout=0.1")
+            heard.expect(FIRST_S, "Address already in use", "Connection refused")
+            holder.listen()
+            heard.expect(rdzvtest.DEADLINE, endpoint, "accepts connections, but does not answer")
+            heard.stop()
+
+
+class Static(Waits):
+    def test_a_rank_waits_for_rank_0(self):
+        port = self.held_port()
+        endpoint = f"127.0.0.1:{port}"
+        join = Heard(self, "join", "--rdzv-backend", "static", "--rdzv-endpoint", endpoint, "--rdzv-id", "job",
+                     "--nnodes", "2", "--rdzv-conf", "rank=1")
+        run = Heard(self, "run", "--nnodes", "2", "--node-rank", "1", "--master-addr", "127.0.0.1", "--master-port",
+                    str(port), "--no-python", "/bin/true")
+        for heard in join, run:
+            line = heard.expect(FIRST_S, f"rank 0 at '{endpoint}' has not come", "Connection refused")
+            self.assertRegex(line, r"trying for (600|59\d|900|89\d) s more")
+            heard.goes_on()
+            heard.stop()
+
+
 class CannotGetBetter(Waits):
     """A server of another protocol ends the wait within seconds, with what it is and the likely cure."""
 
