@@ -83,6 +83,17 @@ rdzv_log stderr_log(int level);
 /* Writes the port there, in one step. Gives -1 when it has said what was wrong. */
 int write_port_file(const char *command, const char *path, int port);
 
+/* ---- executable.c ---- */
+
+enum { FIRST_LINE_SIZE = 257 }; /* as much as the kernel looks at */
+
+/* The first line of a file, without its end, as far as it fits. False: it cannot be read. */
+bool read_first_line(const char *path, char line[FIRST_LINE_SIZE]);
+
+/* Can that program be started as execvp does? 0; else it has said why, with `cure` behind, and gives 127 where it is
+ * not found, 126 where it cannot be executed. */
+int check_executable(const char *command, const char *name, const char *cure);
+
 /* ---- the subcommands: argv[0] is their name ---- */
 int cmd_close(int argc, char **argv);
 int cmd_etcd(int argc, char **argv);

@@ -44,6 +44,16 @@ static void print_lines(const char *text, const char *margin) {
   }
 }
 
+/* What a worker writes to a terminal is not known here. */
+static void print_hint(const rdzv_worker_failure *failure) {
+  const char *python = program_python_used();
+  if (!python) return;
+  if (strstr(failure->log, "No module named ") || strstr(failure->message, "No module named "))
+    fprintf(stderr, "  hint: is it installed for '%s'? PYTHON_EXEC names another interpreter\n", python);
+  else if (failure->exit_code == 1 && !*failure->log)
+    fprintf(stderr, "  hint: if a module is missing: PYTHON_EXEC names another interpreter than '%s'\n", python);
+}
+
 static void print_first(const rdzv_worker_failure *failure) {
   fprintf(stderr, "  first failure: rank %lld (local rank %lld) on %s, pid %lld: ", (long long)failure->rank,
           (long long)failure->local_rank, failure->host, (long long)failure->pid);
@@ -60,6 +70,7 @@ static void print_first(const rdzv_worker_failure *failure) {
     fprintf(stderr, "  its last lines on stderr:\n");
     print_lines(failure->log, "    | ");
   }
+  print_hint(failure);
 }
 
 static void print_other(const rdzv_worker_failure *failure) {

@@ -97,8 +97,8 @@ static int parse(int argc, char **argv, struct settings *to) {
       .more =
           "Every option of torchrun's is also taken from the environment, as PET_NNODES, PET_MAX_RESTARTS and so on.\n"
           "\n"
-          "PROGRAM is run by Python (PYTHON_EXEC, or python3) if its name ends in .py or it is a file that cannot be\n"
-          "executed. \"${local_rank}\" in its arguments is replaced.\n"
+          "PROGRAM is run by Python (PYTHON_EXEC, or python3) if its name ends in .py or it is a text file without\n"
+          "its run bit. \"${local_rank}\" in its arguments is replaced.\n"
           "\n"
           "If no backend is named, it is static, as for torchrun, or c10d for a range of nodes.\n"
           "\n"
@@ -354,8 +354,8 @@ static int launch(const struct settings *settings, char **words) {
                                 .log = run_log_lines(&log, settings->log_level)};
   char *conf = NULL, *endpoint = NULL;
   int code = fill_params(settings, &options.rendezvous, &conf, &endpoint);
-  const char **argv = code == EXIT_YES ? program_words(me, &settings->program, words) : NULL;
-  if (code == EXIT_YES && !argv) code = EXIT_USAGE;
+  const char **argv = NULL;
+  if (code == EXIT_YES) code = program_words(me, &settings->program, words, &argv);
   if (code == EXIT_YES) code = run_log_open_events(&log, settings->event_log);
   if (code == EXIT_YES) {
     say_without_effect(settings, &options.rendezvous, &options.log);

@@ -13,9 +13,12 @@ struct program_flags {
   bool module, no_python, run_path;
 };
 
-/* The words that the workers are started with: `words` behind an interpreter where it takes one. To be freed, but not
- * the words. NULL when it has said what is wrong. */
-const char **program_words(const char *command, const struct program_flags *flags, char **words);
+/* The words that the workers are started with: `words` behind an interpreter where it takes one. *out is to be freed,
+ * but not the words. Gives an exit code, and has said what is wrong: that it cannot be started is found out here. */
+int program_words(const char *command, const struct program_flags *flags, char **words, const char ***out);
+
+/* The interpreter that the workers are run by; NULL: none. */
+const char *program_python_used(void);
 
 /* ---- run_log.c: what is written while it runs ---- */
 

@@ -263,10 +263,17 @@ class Command(Rendezvous):
     def test_what_cannot_be_run_is_named(self):
         code, text = self.code_of("/no/such/command")
         self.assertEqual(code, 127)
-        self.assertIn("cannot run '/no/such/command': No such file or directory", text)
+        self.assertIn("cannot start '/no/such/command': No such file or directory", text)
         code, text = self.code_of("/etc/passwd")
         self.assertEqual(code, 126)
-        self.assertIn("cannot run '/etc/passwd': Permission denied", text)
+        self.assertIn("cannot start '/etc/passwd': it is not executable (chmod +x '/etc/passwd'?)", text)
+
+    def test_what_cannot_be_run_never_joins(self):
+        """One of two nodes; the other must not be left alone in a complete round."""
+        other = self.node("b", "2")
+        self.wait_participants(1)
+        self.gone(self.node("a", "2", command=["/no/such/command"]), 127)
+        self.assertEqual((self.status()["participants"], self.lines(other)), (1, []))
 
     def run_until_signal(self, program, number):
         """Runs a Python program in the round, and sends the signal to `rdzv join` when it has said that it is ready."""

@@ -217,7 +217,55 @@ class Program(Case):
         self.file("my python", "#!/bin/sh\necho \"$@\"\n", 0o755)
         self.assertEqual(self.show("x.py", "y", env={"PYTHON_EXEC": self.path("my python")}), "-u x.py y\n")
         done = self.run_words("--standalone", "x.py", env={"PYTHON_EXEC": "no-such-python"}, code=IO)
-        self.assertIn("cannot start 'no-such-python': exec: No such file", done.stderr)
+        self.assertIn("cannot start 'no-such-python': not found in PATH (PYTHON_EXEC names Python's interpreter)\n",
+                      done.stderr)
+
+    def cannot(self, says, *words, **options):
+        """It is said before anything else: no store is there to be joined."""
+        flags = ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:1", "--rdzv-conf=is_host=false"]
+        done = self.run_words(*flags, *words, code=IO, **options)
+        self.assertEqual(done.stderr, f"rdzv run: cannot start {says}\n")
+
+    def test_what_cannot_be_started_is_found_before_it_joins(self):
+        self.file("plain", "#!/bin/sh\n")
+        self.file("binary", "\177ELF")
+        self.file("here", "#!/bin/sh\n", 0o755)
+        self.file("lost", "#!/no/such/shell -x\n", 0o755)
+        self.file("env", "#!/usr/bin/env no-such-shell\n", 0o755)
+        self.file("windows", "#!/bin/sh\r\n", 0o755)
+        self.cannot("'no-such-program': not found in PATH", "no-such-program")
+        self.cannot("'here': not found in PATH, but there is './here' here", "here")
+        self.cannot("'./no-such': No such file or directory", "./no-such")
+        self.cannot("'no-such.py': No such file or directory", "no-such.py")
+        self.cannot("'./': it is a directory", "--no-python", "./")
+        run_path = "; --run-path has Python run it"
+        self.cannot(f"'./plain': it is not executable (chmod +x './plain'?){run_path}", "./plain")
+        self.cannot(f"'./binary': it is not executable (chmod +x './binary'?){run_path}", "./binary")
+        first = "which the first line names, is not"
+        self.cannot(f"'./lost': its interpreter '/no/such/shell', {first} there: No such file or directory", "./lost")
+        self.cannot(f"'./env': its interpreter 'no-such-shell', {first} in PATH", "./env")
+        self.cannot("'./windows': its first line ends with a carriage return (line ends of Windows)", "./windows")
+
+    def test_what_can_be_started_in_other_ways_is_left_alone(self):
+        self.file("by_env", "#!/usr/bin/env -S sh -e\necho by env\n", 0o755)
+        self.assertEqual(self.show("./by_env"), "by env\n")
+        self.file("no_line", "echo by the shell\n", 0o755)
+        self.assertEqual(self.show("./no_line"), "by the shell\n")
+        self.file("script", "#!/usr/bin/python3\nprint('by Python')\n")
+        self.assertEqual(self.show("script"), "by Python\n")
+        os.mkdir(self.path("folder"))
+        self.file("folder/__main__.py", "print('a folder')\n")
+        self.assertEqual(self.show("folder"), "a folder\n")
+
+    def test_a_missing_module_hints_at_the_interpreter(self):
+        self.file("x.py", "import no_such_module\n")
+        hint = f"  hint: is it installed for '{rdzvtest.PYTHON}'? PYTHON_EXEC names another interpreter\n"
+        for words in (["x.py"], ["-m", "no_such_module"]):
+            with self.subTest(words):
+                done = self.run_words("--standalone", *words, code=1, env={"PYTHON_EXEC": rdzvtest.PYTHON})
+                self.assertIn(hint, done.stderr)
+        done = self.run_words("--standalone", "sh", "-c", "echo \"No module named 'x'\" >&2; exit 1", code=1)
+        self.assertNotIn("hint", done.stderr)  # that was not Python
 
     def test_a_virtual_local_rank(self):
         words = ["--virtual-local-rank", "--nproc-per-node=2", "sh", "-c",

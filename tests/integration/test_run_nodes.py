@@ -106,7 +106,7 @@ END
     def test_an_exec_error_on_one_node_does_not_leave_the_others_waiting_for_its_heartbeat(self):
         one = self.node("a", "1:2", self.script(SITTER), conf=NEVER)
         before = self.wait_world(one)
-        self.gone(self.node("b", "1:2", "./not-there", "--no-python", conf=NEVER), run_nodes.IO)
+        self.gone(self.node("b", "1:2", "./not-there-${local_rank}", "--no-python", conf=NEVER), run_nodes.IO)
         self.wait_world(one, after=before)
         self.touch("end")
         self.gone(one)
