@@ -39,6 +39,12 @@ RDZV_API void rdzv_value_free(rdzv_value *value);
 /* rdzv_value_free for each of count values, then frees the array itself, which a call made. */
 RDZV_API void rdzv_values_free(rdzv_value *values, size_t count);
 
+/* Writes the text so that it is harmless on a terminal and stays on one line: what is not UTF-8, and controls other
+ * than a tab, become "\\x1b", marks that turn the direction of writing "\\u202e". At most `size` bytes with the zero at
+ * the end, never half a character; gives the number of bytes before the zero. Keys, names and addresses come from
+ * others: errors and log lines of this library are printable already. */
+RDZV_API size_t rdzv_printable(rdzv_bytes text, char *out, size_t size);
+
 RDZV_END
 
 #endif

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "base/error.h"
 
+#include "base/printable.h"
+
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -46,6 +48,7 @@ int error_set(rdzv_error *error, int code, const char *format, ...) {
   va_start(args, format);
   vsnprintf(error->message, sizeof error->message, format, args);
   va_end(args);
+  printable_in_place(error->message, sizeof error->message);
   return code;
 }
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "base/log.h"
 
+#include "base/printable.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,5 +26,6 @@ void log_line(const rdzv_log *log, rdzv_log_level level, const char *format, ...
   va_start(args, format);
   vsnprintf(line, sizeof line, format, args);
   va_end(args);
+  printable_in_place(line, sizeof line);
   log->write(log->user, level, line);
 }

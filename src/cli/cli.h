@@ -71,6 +71,12 @@ int options_parse_with(const struct command *command, struct option_extras *extr
 
 /* ---- messages ---- */
 
+/* A text of others', as it may be shown. */
+struct shown {
+  char text[1024];
+};
+struct shown shown(const char *text);
+
 /* "rdzv serve: cannot …" to stderr. */
 void complain(const char *command, const char *format, ...) __attribute__((__format__(__printf__, 2, 3)));
 

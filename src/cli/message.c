@@ -1,10 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "cli/cli.h"
 
+#include <rdzv/bytes.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <time.h>
+
+struct shown shown(const char *text) {
+  struct shown out;
+  rdzv_printable(rdzv_str(text), out.text, sizeof out.text);
+  return out;
+}
 
 void complain(const char *command, const char *format, ...) {
   char text[1024];
@@ -12,7 +19,7 @@ void complain(const char *command, const char *format, ...) {
   va_start(args, format);
   vsnprintf(text, sizeof text, format, args);
   va_end(args);
-  fprintf(stderr, "%s: %s\n", command, text);
+  fprintf(stderr, "%s: %s\n", command, shown(text).text);
 }
 
 static atomic_bool line_is_open;
@@ -29,7 +36,7 @@ static void write_line(void *user, rdzv_log_level level, const char *line) {
   gmtime_r(&now.tv_sec, &utc);
   strftime(time_text, sizeof time_text, "%Y-%m-%dT%H:%M:%S", &utc);
   fprintf(stderr, "%s%s.%03ldZ %s: %s\n", atomic_exchange(&line_is_open, false) ? "\r\033[K" : "", time_text,
-          now.tv_nsec / 1000000, rdzv_log_level_name(level), line);
+          now.tv_nsec / 1000000, rdzv_log_level_name(level), shown(line).text);
 }
 
 rdzv_log stderr_log(int level) { return (rdzv_log){.write = write_line, .level = (rdzv_log_level)level}; }

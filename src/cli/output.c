@@ -7,6 +7,9 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
+
+enum { PIECE = 1024 };
 
 /* Takes over the object. */
 static int print_json(json_t *object, FILE *to) {
@@ -47,7 +50,24 @@ static void put_bytes(json_t *object, const char *name, rdzv_bytes bytes) {
   json_object_set_new(object, hex_name, hex(bytes));
 }
 
+/* On a terminal, where it is neither obeyed nor mistaken: each line by itself, in pieces. */
+static int print_shown(rdzv_bytes bytes, bool lines) {
+  const char *at = bytes.data, *end = at + bytes.len;
+  while (at < end) {
+    const char *line_end = lines ? memchr(at, '\n', (size_t)(end - at)) : NULL;
+    const size_t left = (size_t)((line_end ? line_end : end) - at);
+    size_t len = left < PIECE ? left : PIECE;
+    for (int i = 0; i < 3 && len < left && (at[len] & 0xc0) == 0x80; i++) len--; /* not within a character */
+    char text[6 * PIECE + 1];
+    rdzv_printable((rdzv_bytes){at, len}, text, sizeof text);
+    if (fputs(text, stdout) == EOF || (line_end && len == left && fputc('\n', stdout) == EOF)) return -1;
+    at += len + (line_end && len == left);
+  }
+  return fputc('\n', stdout) == EOF ? -1 : 0;
+}
+
 static int print_bytes(rdzv_bytes bytes, bool raw) {
+  if (!raw && isatty(STDOUT_FILENO)) return print_shown(bytes, true);
   const bool written = fwrite(bytes.data, 1, bytes.len, stdout) == bytes.len;
   return written && (raw || fputc('\n', stdout) != EOF) ? 0 : -1;
 }
@@ -103,7 +123,8 @@ int output_keys(bool json, const rdzv_value *keys, size_t count) {
     if (json)
       json_array_append_new(array, text ? text : json_pack("{s:o}", "key_hex", hex(rdzv_value_bytes(&keys[i]))));
     else
-      failed = print_bytes(rdzv_value_bytes(&keys[i]), false);
+      failed = isatty(STDOUT_FILENO) ? print_shown(rdzv_value_bytes(&keys[i]), false)
+                                     : print_bytes(rdzv_value_bytes(&keys[i]), false);
   }
   if (json) failed = print_json(json_pack("{s:o}", "keys", array), stdout);
   return finish(failed, EXIT_YES);

@@ -35,7 +35,7 @@ static size_t width(void) {
 
 static void add(char *line, size_t room, const char *text) {
   const size_t len = strlen(line);
-  if (len < room) snprintf(line + len, room - len, "%s", text);
+  if (len < room) snprintf(line + len, room - len, "%s", shown(text).text);
 }
 
 static bool is_there(const rdzv_status *status, const char *node) {

@@ -2,6 +2,7 @@
 #include "cli/event_log.h"
 #include "cli/run.h"
 
+#include <rdzv/bytes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,12 +19,11 @@ static void print_end(const rdzv_worker_failure *failure) {
     fprintf(stderr, "exit code %d", failure->exit_code);
 }
 
-/* What others have told, or workers written, must not play with the terminal. */
+/* What others have told, or workers written, must not play with the terminal. A long line is cut. */
 static void print_text(const char *text, size_t len) {
-  for (size_t i = 0; i < len; i++) {
-    const unsigned char byte = (unsigned char)text[i];
-    fputc(byte < ' ' && byte != '\t' ? '?' : byte == 127 ? '?' : byte, stderr);
-  }
+  char line[4096];
+  rdzv_printable((rdzv_bytes){text, len}, line, sizeof line);
+  fputs(line, stderr);
 }
 
 /* Each line of a text behind a margin; only the last ones of a long one. */
@@ -56,7 +56,7 @@ static void print_hint(const rdzv_worker_failure *failure) {
 
 static void print_first(const rdzv_worker_failure *failure) {
   fprintf(stderr, "  first failure: rank %lld (local rank %lld) on %s, pid %lld: ", (long long)failure->rank,
-          (long long)failure->local_rank, failure->host, (long long)failure->pid);
+          (long long)failure->local_rank, shown(failure->host).text, (long long)failure->pid);
   print_end(failure);
   char time_text[40];
   format_time(failure->time_us, time_text);
@@ -65,7 +65,7 @@ static void print_first(const rdzv_worker_failure *failure) {
     fprintf(stderr, "  message:\n");
     print_lines(failure->message, "    ");
   }
-  if (*failure->error_file) fprintf(stderr, "  error file: %s\n", failure->error_file);
+  if (*failure->error_file) fprintf(stderr, "  error file: %s\n", shown(failure->error_file).text);
   if (*failure->log) {
     fprintf(stderr, "  its last lines on stderr:\n");
     print_lines(failure->log, "    | ");
@@ -75,19 +75,20 @@ static void print_first(const rdzv_worker_failure *failure) {
 
 static void print_other(const rdzv_worker_failure *failure) {
   fprintf(stderr, "  then: rank %lld (local rank %lld) on %s, pid %lld: ", (long long)failure->rank,
-          (long long)failure->local_rank, failure->host, (long long)failure->pid);
+          (long long)failure->local_rank, shown(failure->host).text, (long long)failure->pid);
   print_end(failure);
   fprintf(stderr, "\n");
 }
 
 void print_report(const rdzv_agent_result *result) {
   if (result->state != RDZV_AGENT_FAILED) return;
-  fprintf(stderr, "rdzv run: FAILED: %s; restarts used: %lld\n", result->reason, (long long)result->restarts);
+  fprintf(stderr, "rdzv run: FAILED: %s; restarts used: %lld\n", shown(result->reason).text,
+          (long long)result->restarts);
   for (size_t i = 0; i < result->failure_count && i <= MOST_OTHERS; i++)
     i == 0 ? print_first(&result->failures[i]) : print_other(&result->failures[i]);
   if (result->failure_count > MOST_OTHERS + 1)
     fprintf(stderr, "  and %zu more\n", result->failure_count - MOST_OTHERS - 1);
-  if (*result->log_dir) fprintf(stderr, "  files of this run: %s\n", result->log_dir);
+  if (*result->log_dir) fprintf(stderr, "  files of this run: %s\n", shown(result->log_dir).text);
 }
 
 static json_t *failure_object(const rdzv_worker_failure *failure) {

@@ -69,13 +69,13 @@ static void print_node(const rdzv_node_status *node) {
   char rank[24] = "-", age[32] = "-";
   if (node->rank >= 0) snprintf(rank, sizeof rank, "%lld", (long long)node->rank);
   if (node->heartbeat_age_ms >= 0) snprintf(age, sizeof age, "%.1f s ago", (double)node->heartbeat_age_ms / 1000);
-  printf("  %-5s %-11s %-14s %s\n", rank, role_name(node->role), age, node->node);
+  printf("  %-5s %-11s %-14s %s\n", rank, role_name(node->role), age, shown(node->node).text);
 }
 
 static int print_status_table(const char *command, const rdzv_status *status, const char *run_id) {
   const size_t count = status->participants + status->waiting + status->spares;
   if (status->exists) {
-    printf("rendezvous '%s': round %lld, %s%s\n", run_id, (long long)status->round, status->phase,
+    printf("rendezvous '%s': round %lld, %s%s\n", shown(run_id).text, (long long)status->round, status->phase,
            status->closed && status->complete ? " (the round is complete)" : "");
     printf("%zu participant%s, %zu waiting, %zu spare%s", status->participants, status->participants == 1 ? "" : "s",
            status->waiting, status->spares, status->spares == 1 ? "" : "s");
@@ -85,7 +85,7 @@ static int print_status_table(const char *command, const rdzv_status *status, co
     if (count > 0) printf("  %-5s %-11s %-14s %s\n", "RANK", "ROLE", "HEARTBEAT", "NODE");
     for (size_t i = 0; i < count; i++) print_node(&status->nodes[i]);
   } else {
-    printf("rendezvous '%s': nobody has joined yet\n", run_id);
+    printf("rendezvous '%s': nobody has joined yet\n", shown(run_id).text);
   }
   if (fflush(stdout) == 0 && !ferror(stdout)) return EXIT_YES;
   complain(command, "cannot write to stdout: %s", strerror(errno));

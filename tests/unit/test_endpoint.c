@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "base/endpoint.h"
+#include "base/printable.h"
 #include "unit.h"
 
 enum { DEFAULT_PORT = 29400 };
@@ -19,6 +20,7 @@ static void assert_refused(const char *text, const char *why) {
   assert_error(endpoint_parse(text, DEFAULT_PORT, &found, &error), RDZV_E_INVALID, &error, why);
   char quoted[320];
   snprintf(quoted, sizeof quoted, "'%.300s'", text);
+  printable_in_place(quoted, sizeof quoted);
   assert_non_null(strstr(error.message, quoted));
   assert_string_equal(found.host, "as before");
   assert_int_equal(found.port, 7);
