@@ -176,7 +176,8 @@ RDZV_API int rdzv_store_wait(rdzv_store *store, const rdzv_bytes *keys, size_t c
 RDZV_API int rdzv_store_delete_key(rdzv_store *store, rdzv_bytes key, bool *deleted, rdzv_error *error);
 
 /* How many keys the store has. A prefix view gives base's number. A tcp server counts the key `init/` of PyTorch
- * clients with a world size; a file store counts what users have set and not the file's own book-keeping. */
+ * clients with a world size; a file store counts the file's own records (refcount/ of PyTorch 2 and of num_workers,
+ * cleanup/, run_id/), as PyTorch does, though list_keys leaves them out. */
 RDZV_API int rdzv_store_num_keys(rdzv_store *store, int64_t *count, rdzv_error *error);
 
 /* Adds bytes to the end of the value; on an absent key the same as set. */

@@ -191,7 +191,7 @@ static int file_check(rdzv_store *store, const rdzv_bytes *keys, size_t count, b
 static int file_num_keys(rdzv_store *store, int64_t *count, struct store_call *call) {
   const int result = file_begin_look(self(store), call);
   if (result < 0) return result;
-  *count = (int64_t)ks_count(self(store)->journal.keys);
+  *count = (int64_t)(ks_count(self(store)->journal.keys) + ks_count(self(store)->journal.own)); /* as PyTorch does */
   file_end_look(self(store));
   return 0;
 }

@@ -143,7 +143,7 @@ class EveryPeer:
 class Torch113(EveryPeer, FileCase):
     version = "1.13"
 
-    def test_num_keys_counts_what_users_set(self):
+    def test_num_keys_is_what_pytorch_says(self):
         self.theirs.set("a", "1")
         self.assert_done(self.ours("set", "b", "2"))
         self.assertEqual(self.theirs.num_keys(), 2)
@@ -153,11 +153,11 @@ class Torch113(EveryPeer, FileCase):
 class Torch26(EveryPeer, FileCase):
     version = "2.6"
 
-    def test_num_keys_counts_what_users_set_where_pytorch_counts_its_own_record_too(self):
+    def test_num_keys_is_what_pytorch_says_which_counts_its_own_record(self):
         self.theirs.set("a", "1")
         self.assert_done(self.ours("set", "b", "2"))
         self.assertEqual(self.theirs.num_keys(), 3)
-        self.assert_done(self.ours("num-keys"), "2\n")
+        self.assert_done(self.ours("num-keys"), "3\n")
         self.assertEqual(sorted(self.ours("keys").stdout.split()), ["a", "b"])
 
     def test_our_users_leave_its_count_of_stores_alone(self):
@@ -187,6 +187,20 @@ class Together(FileCase):
         for store in (self.old, self.new):
             self.assertEqual([store.get("old"), store.get("new"), store.get("ours")], [b"1.13", b"2.6", b"rdzv"])
         self.assert_done(self.ours("mget", "old", "new", "ours"), "1.13\n2.6\nrdzv\n")
+
+    def test_all_give_the_same_number_of_keys(self):
+        """Also once others have closed the file, which leaves further records of its own."""
+        def assert_count(count):
+            self.assertEqual((self.old.num_keys(), self.new.num_keys()), (count, count))
+            self.assert_done(self.ours("num-keys"), f"{count}\n")
+
+        self.old.set("old", "1")
+        self.new.set("new", "2")
+        assert_count(3)
+        for version in peers.VERSIONS:
+            self.torch_file(version, workers=5).close_store()
+        self.assertIn(b"cleanup/", [key for key, value in records(self.file)])
+        assert_count(4)
 
     def test_no_add_is_lost(self):
         torch = [self.old, self.new] + [self.torch_file(version) for version in peers.VERSIONS]

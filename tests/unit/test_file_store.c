@@ -342,7 +342,7 @@ static void test_delete_always_says_yes(void **state) {
   rdzv_store_close(store);
 }
 
-static void test_only_the_keys_of_users_are_counted_and_listed(void **state) {
+static void test_all_keys_are_counted_and_those_of_users_listed(void **state) {
   (void)state;
   struct buf file = {0};
   add_own(&file, "refcount/", "1");
@@ -351,7 +351,7 @@ static void test_only_the_keys_of_users_are_counted_and_listed(void **state) {
   write_file(path, file.data, file.len);
   buf_free(&file);
   rdzv_store *store = open_store(LONG_MS);
-  assert_int_equal(key_count(store), 1);
+  assert_int_equal(key_count(store), 3);
   rdzv_value *keys;
   size_t count;
   assert_int_equal(rdzv_store_list_keys(store, &keys, &count, NULL), 0);
@@ -947,7 +947,7 @@ static void test_the_first_store_of_a_run_marks_the_file(void **state) {
   rdzv_store *one = open_run("job-7"), *two = open_run("job-7");
   set(two, "a", "1");
   assert_true(is_value(one, "a", "1"));
-  assert_int_equal(key_count(one), 1);
+  assert_int_equal(key_count(one), 2); /* the mark, too, as PyTorch counts */
   add_own(&expected, "run_id/", "job-7");
   add_user(&expected, "a", "1");
   assert_file(&expected);
@@ -1102,7 +1102,7 @@ int main(void) {
       TEST(test_add_to_what_is_no_number_changes_nothing),
       TEST(test_compare_set_answers_as_pytorch),
       TEST(test_delete_always_says_yes),
-      TEST(test_only_the_keys_of_users_are_counted_and_listed),
+      TEST(test_all_keys_are_counted_and_those_of_users_listed),
       TEST(test_append_adds_to_what_is_there),
       TEST(test_many_keys_are_set_in_one_step_and_read_in_order),
       TEST(test_what_is_over_a_limit_is_refused_before_anything_is_written),
