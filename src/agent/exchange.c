@@ -2,6 +2,7 @@
 #include "agent/exchange.h"
 
 #include "base/error.h"
+#include "base/waiting.h"
 
 #include <inttypes.h>
 #include <poll.h>
@@ -41,10 +42,13 @@ static bool is_interrupted(const struct exchange *exchange) {
 struct slices {
   deadline until;
   int64_t slice;
+  struct waiting waiting;
 };
 
-static struct slices slices_of(const struct exchange *exchange) {
-  return (struct slices){deadline_after(exchange->timeout_ms), FIRST_SLICE_MS};
+static void slices_begin(struct slices *slices, const struct exchange *exchange, deadline until) {
+  slices->until = until;
+  slices->slice = FIRST_SLICE_MS;
+  waiting_begin(&slices->waiting, exchange->log, until);
 }
 
 /* 0: all are there. 1: not yet. */
@@ -52,6 +56,7 @@ static int wait_slice(const struct exchange *exchange, struct slices *slices, co
                       rdzv_error *error) {
   const int64_t left = deadline_left(slices->until), slice = slices->slice < left ? slices->slice : left;
   const int result = rdzv_store_wait(exchange->store, keys, count, slice, error);
+  waiting_tick(&slices->waiting);
   slices->slice = 2 * slices->slice < LAST_SLICE_MS ? 2 * slices->slice : LAST_SLICE_MS;
   if (result != RDZV_E_TIMEOUT) return result;
   if (is_interrupted(exchange)) return error_set(error, RDZV_E_CANCELED, "canceled");
@@ -146,20 +151,33 @@ static int look_for_all(const struct exchange *exchange, struct roles *roles, rd
   return result;
 }
 
-static int name_missing(const struct roles *roles, rdzv_error *error) {
+struct missing_text {
+  char text[MOST_NAMED * 24 + 160];
+};
+
+static struct missing_text name_missing(const struct roles *roles) {
   char list[MOST_NAMED * 24] = "";
+  struct missing_text missing;
   size_t named = 0, len = 0;
   for (size_t i = 0; i < roles->count && named < MOST_NAMED; i++)
     if (!roles->known[i]) len += (size_t)snprintf(list + len, sizeof list - len, "%s%zu", named++ ? ", " : "", i);
-  return error_set(error, RDZV_E_TIMEOUT,
-                   "%zu of %zu agents have not said how many workers they have; group ranks %s%s", roles->missing,
-                   roles->count, list, roles->missing > named ? ", …" : "");
+  snprintf(missing.text, sizeof missing.text,
+           "%zu of %zu agents have not said how many workers they have; group ranks %s%s", roles->missing, roles->count,
+           list, roles->missing > named ? ", …" : "");
+  return missing;
+}
+
+static void tell_missing(struct waiting *waiting, void *roles) {
+  waiting_about(waiting, "%s", name_missing(roles).text);
 }
 
 static int gather(const struct exchange *exchange, struct roles *roles, rdzv_error *error) {
   struct key *texts = calloc(roles->count, sizeof *texts);
   rdzv_bytes *keys = calloc(roles->count, sizeof *keys);
-  struct slices slices = slices_of(exchange);
+  struct slices slices;
+  slices_begin(&slices, exchange, deadline_after(exchange->timeout_ms));
+  slices.waiting.refresh = tell_missing;
+  slices.waiting.user = roles;
   int result = texts && keys ? 1 : error_no_memory(error);
   for (size_t i = 0; texts && keys && i < roles->count; i++) {
     texts[i] = key_of(ROLE_NEW, (int64_t)i, "");
@@ -175,7 +193,7 @@ static int gather(const struct exchange *exchange, struct roles *roles, rdzv_err
   }
   free(texts);
   free(keys);
-  if (result == RDZV_E_TIMEOUT && roles->missing > 0) return name_missing(roles, error);
+  if (result == RDZV_E_TIMEOUT && roles->missing > 0) return error_set(error, result, "%s", name_missing(roles).text);
   return result > 0 ? 0 : result;
 }
 
@@ -308,7 +326,9 @@ static int follow(const struct exchange *exchange, const struct role_info *own, 
                   struct round_terms *terms, rdzv_error *error) {
   const struct key assigned = key_of(ASSIGNED, exchange->rank, "");
   const rdzv_bytes keys[] = {TERMS, rdzv_str(assigned.text)};
-  struct slices slices = slices_of(exchange);
+  struct slices slices;
+  slices_begin(&slices, exchange, deadline_after(exchange->timeout_ms));
+  waiting_about(&slices.waiting, "waiting for the agent of group rank 0 to assign ranks to our workers");
   enum leader leader = LEADER_UNKNOWN;
   int result = 1;
   while (leader == LEADER_UNKNOWN && result == 1) {
@@ -385,11 +405,15 @@ static int find_not_done(const struct exchange *exchange, int64_t *missing, rdzv
 
 int exchange_await_exit(const struct exchange *exchange, deadline until, rdzv_error *error) {
   const rdzv_bytes all = DONE_ALL;
-  struct slices slices = {until, FIRST_SLICE_MS};
+  struct slices slices;
   int64_t missing = 0;
   int result;
+  slices_begin(&slices, exchange, until);
+  slices.waiting.level = RDZV_LOG_INFO; /* theirs may have more to do */
   while ((result = wait_slice(exchange, &slices, &all, 1, error)) == 1 || result == RDZV_E_CANCELED) {
     const int looked = find_not_done(exchange, &missing, error);
+    waiting_about(&slices.waiting, "waiting for the workers of other nodes, among them those of group rank %" PRId64,
+                  missing);
     if (looked < 0 || missing == exchange->world_size) return looked;
     if (result == RDZV_E_CANCELED) return error_set(error, result, "canceled");
   }

@@ -28,8 +28,9 @@ struct exchange {
   const char *backend;
   int interrupt_fds[2]; /* readable: give up */
   int64_t timeout_ms;
-  int64_t attempt; /* names the failures of this one */
-  int fresh_port;  /* as rank 0: one for the workers' store that no round had before; 0: none */
+  const rdzv_log *log; /* of what is waited for */
+  int64_t attempt;     /* names the failures of this one */
+  int fresh_port;      /* as rank 0: one for the workers' store that no round had before; 0: none */
 };
 
 /* Ranks and terms. RDZV_E_CANCELED: interrupted; RDZV_E_TIMEOUT says who is missing; RDZV_E_CORRUPT. */

@@ -44,6 +44,7 @@ static bool is_ours_to_serve(const rdzv_agent *agent) {
 static void describe_exchange(rdzv_agent *agent) {
   result_limit_requests(agent->round, REQUEST_MS); /* a store that is lost must not hold us */
   agent->exchange = (struct exchange){.store = agent->round->store,
+                                      .log = &agent->log,
                                       .rank = agent->round->rank,
                                       .world_size = agent->round->world_size,
                                       .backend = agent->round->backend,

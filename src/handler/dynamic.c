@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/waiting.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -135,12 +136,22 @@ static int end_ask(struct dynamic *handler, const char *what, const struct patie
   return result;
 }
 
+/* A wait for the store, which has only to answer. */
+static void begin_waiting(struct dynamic *handler, struct waiting *waiting, const char *what, deadline until) {
+  waiting_begin(waiting, &handler->base.log, until);
+  waiting_about(waiting, "waiting to %s: no answer yet from %s", what,
+                handler->backend->ops->describe(handler->backend));
+}
+
 static int ask(struct dynamic *handler, unsigned what, const char *name, rdzv_error *error) {
+  struct waiting waiting;
   pthread_mutex_lock(&handler->call);
   begin_ask(handler, what);
   const int64_t farewell = handler->base.farewell_ms, usual = settings_of(handler)->close_timeout + GRACE_MS;
   const deadline until = deadline_after(farewell > 0 && farewell < usual ? farewell : usual);
-  const int result = end_ask(handler, name, &(struct patience){.until = until}, error);
+  begin_waiting(handler, &waiting, name, until);
+  const struct cancel telling = cancel_with(NULL, &waiting);
+  const int result = end_ask(handler, name, &(struct patience){.until = until, .cancel = &telling}, error);
   pthread_mutex_unlock(&handler->call);
   return result;
 }
@@ -214,9 +225,26 @@ static void add_reason(struct dynamic *handler, rdzv_error *error) {
 
 /* Waits until a round is complete with us in it. A node that has been in a round gives the store up as a member does:
  * it is silent for all who were in it. One that joins first may come before the store does. */
+/* Who is there, and who is not; the time of a spare does not pass. */
+static void tell_of_nodes(struct waiting *waiting, void *user) {
+  struct dynamic *handler = user;
+  const struct engine *engine = &handler->engine;
+  pthread_mutex_lock(&handler->lock);
+  const struct state_member *own = state_find(&engine->state, &handler->node);
+  const bool is_spare = own && (own->kinds & STATE_REDUNDANT);
+  waiting->until = is_spare || engine->wish == WISH_NOTHING ? INT64_MAX : engine->wish_deadline;
+  if (own) waiting_about(waiting, "%s", report_waiting(&engine->state, settings_of(handler), &handler->node).text);
+  pthread_mutex_unlock(&handler->lock);
+}
+
 static int await_round(struct dynamic *handler, struct result **out, rdzv_error *error) {
+  struct waiting waiting;
+  const struct cancel telling = cancel_with(&handler->base.cancel, &waiting);
   struct patience patience = {.until = deadline_after(settings_of(handler)->join_timeout + GRACE_MS),
-                              .cancel = &handler->base.cancel};
+                              .cancel = &telling};
+  begin_waiting(handler, &waiting, "join", patience.until - GRACE_MS);
+  waiting.refresh = tell_of_nodes;
+  waiting.user = handler;
   pthread_mutex_lock(&handler->lock);
   patience.for_answers = handler->been_member;
   pthread_mutex_unlock(&handler->lock);
@@ -320,7 +348,11 @@ static int look(struct dynamic *handler, int64_t wait_ms, const struct cancel *c
   handler->look_until = deadline_after(wait_ms);
   dynamic_ask(handler, DYNAMIC_LOOK);
   pthread_mutex_unlock(&handler->lock);
-  int result = await_look(handler, wait_ms + settings_of(handler)->close_timeout, cancel);
+  const int64_t most = wait_ms + settings_of(handler)->close_timeout;
+  struct waiting waiting; /* for the answer; a change is waited for in peace */
+  begin_waiting(handler, &waiting, "look at the rendezvous", deadline_after(most));
+  const struct cancel telling = cancel_with(cancel, wait_ms > 0 ? NULL : &waiting);
+  int result = await_look(handler, most, &telling);
   pthread_mutex_lock(&handler->lock);
   const bool done = !(handler->asks & DYNAMIC_LOOK);
   handler->asks &= ~(unsigned)DYNAMIC_LOOK;

@@ -9,6 +9,7 @@
  */
 #include "base/error.h"
 #include "base/log.h"
+#include "base/waiting.h"
 #include "handler/dynamic.h"
 #include "handler/master.h"
 #include "store/store.h"
@@ -85,12 +86,15 @@ static int publish(struct dynamic *handler, struct result *result, rdzv_error *e
 /* ---- as another ----------------------------------------------------------------------------------------------- */
 
 /* Waits for it, unless the round ends before: rank 0 may be the one that is gone. */
-static int await(struct dynamic *handler, rdzv_store *store, int64_t timeout_ms, rdzv_error *error) {
+static int await(struct dynamic *handler, rdzv_store *store, int64_t timeout_ms, struct waiting *waiting,
+                 rdzv_error *error) {
   const rdzv_bytes keys[] = {MASTER_ADDR, MASTER_PORT};
   struct cancel stop;
   int outcome = cancel_open_with(&stop, handler->ended.fd, error);
   if (outcome < 0) return outcome;
-  struct store_call call = {timeout_ms, deadline_after(timeout_ms), &stop, error};
+  const struct cancel telling = cancel_with(&stop, waiting);
+  struct store_call call = {timeout_ms, deadline_after(timeout_ms), &telling, error};
+  waiting->until = call.until;
   if (!cancel_also(&stop, handler->base.cancel.fd))
     outcome = error_no_memory(error);
   else if (cancel_raised(&stop))
@@ -134,13 +138,16 @@ static int look_back(struct dynamic *handler, struct result *result, rdzv_error 
 static int find(struct dynamic *handler, struct result *result, rdzv_error *error) {
   rdzv_store *store = result->base.store;
   const bool once = is_said_once(handler);
-  int outcome = await(handler, store, OWN_MS, error);
+  struct waiting waiting;
+  waiting_begin(&waiting, &handler->base.log, INT64_MAX);
+  waiting_about(&waiting, "waiting for rank 0, '%s', to publish where it can be reached", result->members[0].node);
+  int outcome = await(handler, store, OWN_MS, &waiting, error);
   if (outcome == RDZV_E_TIMEOUT && once && is_remembered(handler, result))
     return result_set_master(result, handler->master.addr, handler->master.port) ? 0 : error_no_memory(error);
   if (outcome == RDZV_E_TIMEOUT && once) {
     outcome = look_back(handler, result, error);
     if (outcome != RDZV_E_TIMEOUT) return outcome;
-    outcome = await(handler, store, TORCH_MS, error);
+    outcome = await(handler, store, TORCH_MS, &waiting, error);
   }
   return outcome == 0 ? take_from(handler, result, store, NULL, error) : outcome;
 }

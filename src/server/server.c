@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "base/thread.h"
+#include "base/waiting.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -224,8 +225,13 @@ void rdzv_server_stop(rdzv_server *server) { uv_async_send(&server->wake_to_stop
 
 void rdzv_server_drain(rdzv_server *server, int64_t timeout_ms) {
   const deadline until = deadline_after(timeout_ms);
+  struct waiting waiting;
+  waiting_begin(&waiting, &server->options.log, until);
+  waiting_about(&waiting, "waiting for other processes to leave the store that this one serves");
   pthread_mutex_lock(&server->clients_lock);
-  while (server->clients > 0 && thread_cond_wait(&server->clients_gone, &server->clients_lock, until)) {
+  while (server->clients > 0 && deadline_left(until) > 0) {
+    thread_cond_wait(&server->clients_gone, &server->clients_lock, waiting_until(&waiting, until));
+    if (server->clients > 0) waiting_tick(&waiting);
   }
   pthread_mutex_unlock(&server->clients_lock);
 }

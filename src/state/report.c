@@ -72,6 +72,45 @@ struct report report_joined(const struct rendezvous_state *state, const struct r
   return report;
 }
 
+static void add_names(struct report *report, size_t *len, const struct rendezvous_state *state) {
+  size_t done = 0;
+  for (size_t i = 0; i < state->count && done < NAMED; i++) {
+    const struct state_member *member = &state->members[i];
+    if (!(member->kinds & STATE_PARTICIPANT)) continue;
+    const size_t before = *len;
+    const bool fits = add(report, len, "%s'%s'", done ? ", " : ": ", node_text(&member->node).text);
+    if (!fits || *len > sizeof report->text - FOR_THE_REST) {
+      report->text[ *len = before] = '\0';
+      break;
+    }
+    done++;
+  }
+  if (done < state->num_participants) add(report, len, " and %zu more", state->num_participants - done);
+}
+
+struct report report_waiting(const struct rendezvous_state *state, const struct rendezvous_settings *settings,
+                             const struct node_desc *node) {
+  struct report report = {""};
+  size_t len = 0;
+  const struct state_member *own = state_find(state, node);
+  const unsigned kinds = own ? own->kinds : 0;
+  if (kinds & STATE_REDUNDANT) {
+    add(&report, &len, "this node is a spare, waiting for a place: round %" PRId64 " is full with %zu nodes",
+        state->round, state->num_participants);
+  } else if (state->complete && !(kinds & STATE_PARTICIPANT)) {
+    add(&report, &len, "waiting for the next round: round %" PRId64 " goes on with %zu of at most %" PRId64 " nodes",
+        state->round, state->num_participants, settings->max_nodes);
+  } else if ((int64_t)state->num_participants < settings->min_nodes) {
+    add(&report, &len, "waiting for nodes: %zu of at least %" PRId64 " have joined", state->num_participants,
+        settings->min_nodes);
+  } else {
+    add(&report, &len, "waiting for the end of the last call: %zu of at most %" PRId64 " nodes have joined",
+        state->num_participants, settings->max_nodes);
+  }
+  add_names(&report, &len, state);
+  return report;
+}
+
 static const char *role(const struct rendezvous_context *context) {
   const struct state_member *member = state_find(context->state, context->node);
   if (!member || member->kinds == 0) return "outside";

@@ -14,6 +14,11 @@ struct report {
 struct report report_joined(const struct rendezvous_state *state, const struct rendezvous_settings *settings,
                             const struct liveness *liveness, int64_t now_ms);
 
+/* What a node that joins waits for, without ages, so that it changes only with the rendezvous:
+ * "waiting for nodes: 1 of at least 2 have joined: 'a_3_0'" */
+struct report report_waiting(const struct rendezvous_state *state, const struct rendezvous_settings *settings,
+                             const struct node_desc *node);
+
 /* What a decision is made on: "round 1 last call, 2 joined (2..4), we are a participant, keep-alive due" */
 struct report report_condition(const struct rendezvous_context *context);
 

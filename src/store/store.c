@@ -3,6 +3,7 @@
 
 #include "base/buf.h"
 #include "base/error.h"
+#include "base/waiting.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,6 +78,34 @@ static struct store_call begin(rdzv_store *store, int64_t timeout_ms, rdzv_error
   return (struct store_call){timeout_ms, deadline_after(timeout_ms), &store->cancel, error};
 }
 
+/* A call that waits for keys says so, for information: often it is what the caller means to do. */
+struct key_wait {
+  const rdzv_bytes *keys;
+  size_t count;
+  struct waiting waiting;
+  struct cancel telling;
+};
+
+static void tell_of_keys(struct waiting *waiting, void *user) {
+  const struct key_wait *wait = user;
+  waiting_about(waiting, "waiting for %s %s", wait->count == 1 ? "the key" : "the keys",
+                store_key_list(wait->keys, wait->count).text);
+}
+
+static struct store_call begin_wait(rdzv_store *store, int64_t timeout_ms, const rdzv_bytes *keys, size_t count,
+                                    struct key_wait *wait, rdzv_error *error) {
+  struct store_call call = begin(store, timeout_ms, error);
+  wait->keys = keys;
+  wait->count = count;
+  waiting_begin(&wait->waiting, &store->log, call.until);
+  wait->waiting.level = RDZV_LOG_INFO;
+  wait->waiting.refresh = tell_of_keys;
+  wait->waiting.user = wait;
+  wait->telling = cancel_with(call.cancel, &wait->waiting);
+  call.cancel = &wait->telling;
+  return call;
+}
+
 static int no_op(rdzv_store *store, const char *what, rdzv_error *error) {
   return error_set(error, RDZV_E_UNSUPPORTED, "a %s store has no %s", store->ops->name, what);
 }
@@ -88,11 +117,24 @@ static int no_op(rdzv_store *store, const char *what, rdzv_error *error) {
 #define NOT_NULL_ARRAY(call, array, count) \
   if (!(array) && (count) > 0) return error_null(error, #call, #array)
 
-/* Every operation but close, cancel and the timeouts comes through here. */
-#define CALL(timeout, op, ...)                                                                                \
+/* Every operation but close, cancel and the timeouts comes through one of these. */
+#define CALL(timeout, op, ...)                             \
+  do {                                                     \
+    if (!store->ops->op) return no_op(store, #op, error);  \
+    struct store_call call = begin(store, timeout, error); \
+    CALL_WITH(op, __VA_ARGS__);                            \
+  } while (0)
+
+#define WAIT_CALL(timeout, waited_for, number, op, ...)                                    \
+  do {                                                                                     \
+    struct key_wait wait;                                                                  \
+    if (!store->ops->op) return no_op(store, #op, error);                                  \
+    struct store_call call = begin_wait(store, timeout, waited_for, number, &wait, error); \
+    CALL_WITH(op, __VA_ARGS__);                                                            \
+  } while (0)
+
+#define CALL_WITH(op, ...)                                                                                    \
   do {                                                                                                        \
-    if (!store->ops->op) return no_op(store, #op, error);                                                     \
-    struct store_call call = begin(store, timeout, error);                                                    \
     if (cancel_raised(call.cancel)) return error_set(error, RDZV_E_CANCELED, #op ": the store was canceled"); \
     return store->ops->op(store, __VA_ARGS__, &call);                                                         \
   } while (0)
@@ -139,7 +181,7 @@ int rdzv_store_set(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, rdzv_err
 
 int rdzv_store_get(rdzv_store *store, rdzv_bytes key, rdzv_value *out, rdzv_error *error) {
   NOT_NULL(get, out);
-  CALL(RDZV_TIMEOUT_STORE, get, key, out);
+  WAIT_CALL(RDZV_TIMEOUT_STORE, &key, 1, get, key, out);
 }
 
 int rdzv_store_add(rdzv_store *store, rdzv_bytes key, int64_t delta, int64_t *sum, rdzv_error *error) {
@@ -167,7 +209,7 @@ static int check_timeout(int64_t timeout_ms, rdzv_error *error) {
 int rdzv_store_wait(rdzv_store *store, const rdzv_bytes *keys, size_t count, int64_t timeout_ms, rdzv_error *error) {
   if (check_timeout(timeout_ms, error) < 0) return RDZV_E_INVALID;
   NOT_NULL_ARRAY(wait, keys, count);
-  CALL(timeout_ms, wait, keys, count);
+  WAIT_CALL(timeout_ms, keys, count, wait, keys, count);
 }
 
 int rdzv_store_delete_key(rdzv_store *store, rdzv_bytes key, bool *deleted, rdzv_error *error) {
@@ -188,7 +230,8 @@ int rdzv_store_append(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, rdzv_
 int rdzv_store_multi_get(rdzv_store *store, const rdzv_bytes *keys, size_t count, rdzv_value **out, rdzv_error *error) {
   NOT_NULL_ARRAY(multi_get, keys, count);
   NOT_NULL(multi_get, out);
-  struct store_call call = begin(store, RDZV_TIMEOUT_STORE, error);
+  struct key_wait wait;
+  struct store_call call = begin_wait(store, RDZV_TIMEOUT_STORE, keys, count, &wait, error);
   if (cancel_raised(call.cancel)) return error_set(error, RDZV_E_CANCELED, "multi_get: the store was canceled");
   rdzv_value *values = calloc(count ? count : 1, sizeof *values);
   if (!values) return error_no_memory(error);
@@ -219,7 +262,8 @@ int rdzv_store_queue_push(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, r
 
 int rdzv_store_queue_pop(rdzv_store *store, rdzv_bytes key, bool block, rdzv_value *out, rdzv_error *error) {
   NOT_NULL(queue_pop, out);
-  CALL(RDZV_TIMEOUT_STORE, queue_pop, key, block, out);
+  if (!block) CALL(RDZV_TIMEOUT_STORE, queue_pop, key, block, out);
+  WAIT_CALL(RDZV_TIMEOUT_STORE, &key, 1, queue_pop, key, block, out);
 }
 
 int rdzv_store_queue_len(rdzv_store *store, rdzv_bytes key, int64_t *len, rdzv_error *error) {

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/waiting.h"
 
 #include <string.h>
 #include <time.h>
@@ -240,15 +241,38 @@ static int repeat(struct tcp_store *tcp, unsigned kind, tcp_attempt *attempt, vo
   }
 }
 
+/* What a request is for, and that it has no answer yet, if nobody waits for more than that. */
+struct request_wait {
+  const struct tcp_store *tcp;
+  const char *what;
+  const rdzv_bytes *keys;
+  size_t count;
+};
+
+static void tell_of_request(struct waiting *waiting, void *user) {
+  const struct request_wait *wait = user;
+  const bool has_more = waiting->phase[0] || waiting->cause[0];
+  waiting_about(waiting, "%s%s%s at '%s'%s", wait->what, wait->count ? " " : "",
+                store_key_list(wait->keys, wait->count).text, wait->tcp->conn.name, has_more ? "" : ": no answer yet");
+}
+
 int tcp_run(rdzv_store *store, const char *what, const rdzv_bytes *keys, size_t count, unsigned kind,
             tcp_attempt *attempt, void *args, struct store_call *call) {
   struct tcp_store *tcp = (struct tcp_store *)store;
   rdzv_error own;
   struct store_call inner = *call;
   if (!inner.error) inner.error = &own;
+  struct waiting waiting;
+  struct request_wait request = {tcp, what, keys, count};
+  const bool tells = !(kind & TCP_BLOCKS) && !cancel_waiting(call->cancel);
+  const struct cancel telling = cancel_with(call->cancel, tells ? &waiting : cancel_waiting(call->cancel));
+  inner.cancel = &telling;
   int result = take_turn(tcp, &inner);
   if (result == 0) {
     set_deadline(tcp, kind, &inner);
+    waiting_begin(&waiting, &store->log, tcp->until);
+    waiting.refresh = tell_of_request;
+    waiting.user = &request;
     result = repeat(tcp, kind, attempt, args, &inner);
     end_turn(tcp);
   }

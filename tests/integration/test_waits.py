@@ -2,6 +2,7 @@
 """No wait is silent: what `rdzv` says while it waits, how soon, and which waits end in seconds because they cannot get
 better. The promises are 1 s for the first failure, 3 s for a wait without one, and seconds for an end; a machine that
 is busy with other tests gets some seconds more. stderr is a pipe here, not a terminal."""
+import fcntl
 import http.server
 import signal
 import socket
@@ -204,6 +205,86 @@ class Static(Waits):
             self.assertRegex(line, r"trying for (600|59\d|900|89\d) s more")
             heard.goes_on()
             heard.stop()
+
+
+class Nodes(Waits):
+    """What is waited for once the store is reached."""
+    FEW = "last_call_timeout=0.1"
+
+    def test_a_node_waits_for_others(self):
+        server = self.serve()
+        join = self.join(server.endpoint, "--nnodes", "2", "--local-addr", "first", conf=self.FEW)
+        line = join.expect(QUIET_S, "waiting for nodes: 1 of at least 2 have joined", "'first_")
+        self.assertRegex(line, r"; 59\d s left")
+        join.stop()
+
+    def test_a_change_is_told_before_the_next_line_is_due(self):
+        """With 30 s between two lines that say the same, the second node is told of within some seconds."""
+        server = self.serve()
+        first = self.join(server.endpoint, "--nnodes", "3", "--local-addr", "first", conf=self.FEW)
+        first.expect(QUIET_S, "1 of at least 3 have joined")
+        second = self.join(server.endpoint, "--nnodes", "3", "--local-addr", "second", conf=self.FEW)
+        before = time.monotonic() - first.began
+        first.expect(before + 12, "2 of at least 3 have joined", "'first_", "'second_")
+        second.expect(QUIET_S, "2 of at least 3 have joined")
+        for heard in first, second:
+            self.assertLessEqual(len(heard.lines), 4, heard.text())
+            heard.stop()
+
+    def test_a_node_waits_for_the_next_round(self):
+        server = self.serve()
+        first = self.join(server.endpoint, "--nnodes", "1:2", "--once", conf=self.FEW + ",keep_alive_interval=60")
+        first.exits(YES, rdzvtest.DEADLINE)
+        late = self.join(server.endpoint, "--nnodes", "1:2", conf=self.FEW + ",keep_alive_interval=60")
+        late.expect(QUIET_S, "waiting for the next round: round 0 goes on with 1 of at most 2 nodes")
+        late.stop()
+
+    def test_a_job_waits_for_others(self):
+        server = self.serve()
+        heard = self.run_job(server.endpoint)
+        heard.expect(QUIET_S, "waiting for nodes: 1 of at least 2 have joined")
+        heard.stop()
+
+    def test_a_job_waits_for_the_workers_of_others(self):
+        """The one whose worker sleeps has nothing to say."""
+        server = self.serve()
+        options = ["run", "--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", server.endpoint, "--rdzv-id",
+                   "job", "--rdzv-conf", self.FEW, "--no-python", "/bin/sh", "-c", '[ "$RANK" = 0 ] || sleep 300']
+        jobs = [Heard(self, *options) for _ in range(2)]
+        wait_until(lambda: any(job.line("waiting for the workers of other nodes") for job in jobs), "one waits")
+        for job in jobs:
+            job.process.send_signal(signal.SIGTERM)
+        for job in jobs:
+            job.process.wait(rdzvtest.DEADLINE)
+
+
+class Stores(Waits):
+    def test_a_request_without_an_answer(self):
+        """With its dialect named, a server is not greeted, so it is the first request that gets no answer."""
+        port = self.listener().getsockname()[1]
+        heard = Heard(self, "store", "--endpoint", f"127.0.0.1:{port}", "--dialect", "v1", "--timeout", "60", "add", "n",
+                      "1")
+        line = heard.expect(QUIET_S, f"add to 'n' at '127.0.0.1:{port}': no answer yet")
+        self.assertRegex(line, r"; 5\d s left")
+
+    def test_a_key_that_is_waited_for(self):
+        server = self.serve()
+        path = self.path("store")
+        for where in ["--endpoint", server.endpoint], ["--file", path]:
+            for words in ["get", "k"], ["wait", "k", "other"]:
+                heard = Heard(self, "store", *where, "--timeout", "60", *words)
+                line = heard.expect(QUIET_S, "waiting for the key", "'k'")
+                self.assertRegex(line, r"; 5\d s left")
+                heard.process.terminate()
+                heard.process.wait(rdzvtest.DEADLINE)
+
+    def test_a_lock_that_another_process_holds(self):
+        path = self.path("store")
+        with open(path, "w", encoding="ascii") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            heard = Heard(self, "store", "--file", path, "--timeout", "60", "set", "k", "v")
+            heard.expect(QUIET_S, f"another process holds the lock of '{path}'")
+        heard.exits(YES, rdzvtest.DEADLINE)
 
 
 class CannotGetBetter(Waits):
