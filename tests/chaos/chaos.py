@@ -6,7 +6,9 @@ new ones, longer (CHAOS_LONG).
 """
 import os
 import random
+import subprocess
 import sys
+import time
 
 import rdzvtest
 
@@ -22,21 +24,101 @@ class Case(rdzvtest.Case):
         super().setUp()
         self.random = random.Random(f"{SEED} {self.id()}")
         self.said = []
-        self.addCleanup(self.say_how)
+
+    def run(self, result=None):
+        before = len(result.failures) + len(result.errors) if result else 0
+        ended = super().run(result)
+        if result and len(result.failures) + len(result.errors) > before:
+            self.say_how()
+        return ended
 
     def say(self, line):
         """A line of the schedule, shown only when the test fails."""
         self.said.append(line)
 
     def say_how(self):
-        outcome = self._outcome
-        failed = not outcome.success if hasattr(outcome, "success") else True
-        if not failed:
-            return
         name = self.id().split(".", 1)[1]
         script = os.path.relpath(sys.argv[0], rdzvtest.SOURCE)
         length = "CHAOS_LONG=1 " if LONG else ""
         print(f"\nchaos: replay with {length}CHAOS_SEED={SEED} PYTHONPATH=tests/lib {rdzvtest.PYTHON} {script} {name}",
               file=sys.stderr)
-        for line in self.said:
+        for line in getattr(self, "said", []):
             print(f"  {line}", file=sys.stderr)
+
+    def proxy(self, target, number=0, **options):
+        return Proxy(self, target, SEED * 100 + number, **options)
+
+
+class Proxy:
+    """chaos_proxy before a port of this machine; without faults until told so."""
+
+    def __init__(self, case, target, seed, port=0, resets=False, mean=4000, late=200):
+        command = [os.path.join(PROGRAMS, "chaos_proxy"), "--target", str(target), "--seed", str(seed),
+                   "--port", str(port), "--mean", str(mean), "--late", str(late)]
+        self.process = case.start(command + ["--resets"] * resets, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                  text=True)
+        self.port = int(self.process.stdout.readline())
+        self.endpoint = f"127.0.0.1:{self.port}"
+
+    def tell(self, what):
+        """faults on, faults off, cut, silent on, silent off, target PORT."""
+        self.process.stdin.write(f"{what}\n")
+        self.process.stdin.flush()
+        if self.process.stdout.readline() != "done\n":
+            raise RuntimeError(f"the proxy does not know '{what}'")
+
+
+class Server:
+    """`rdzv serve` that can be killed, and started again with the same port and nothing in it."""
+
+    def __init__(self, case):
+        self.case, self.port, self.process = case, 0, None
+        self.start()
+
+    def start(self):
+        with open(self.case.path("serve.err"), "ab") as errors:
+            self.process = self.case.serve("--port", str(self.port), stderr=errors)
+        self.port = self.process.port
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def restart(self):
+        self.kill()
+        self.start()
+
+    def delete(self, key):
+        self.case.rdzv("store", "--endpoint", f"127.0.0.1:{self.port}", "delete", key)
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+
+def lines_of(path):
+    """The lines that are there whole."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read().split("\n")[:-1]
+    except FileNotFoundError:
+        return []
+
+
+class Schedule:
+    """What is done when: pairs of a moment and an action, by the seed alone, so that a replay has the same."""
+
+    def __init__(self, case):
+        self.case, self.steps, self.began = case, [], time.monotonic()
+
+    def at(self, moment, name, action):
+        self.steps.append((moment, len(self.steps), name, action))
+
+    def run(self, look=lambda: None):
+        """Does it all in its time; `look` is called all the while."""
+        self.began = time.monotonic()
+        for moment, _, name, action in sorted(self.steps, key=lambda step: step[:2]):
+            while (left := self.began + moment - time.monotonic()) > 0:
+                look()
+                time.sleep(min(left, 0.02))
+            self.case.say(f"{moment:6.2f} s ({time.monotonic() - self.began:6.2f} s): {name}")
+            action()

@@ -301,6 +301,7 @@ enum key_kind key_kind_of(const struct book *book, int key) {
 static bool is_left_out(const struct book *book, int key, enum op_kind kind) {
   struct random random = random_of(book->seed, 2000 + (uint64_t)key);
   if (kind == OP_SET && book->no_set) return true;
+  if (kind == OP_ADD && book->no_nan && key_kind_of(book, key) == KEY_REGISTER) return true;
   const uint64_t mask = random_next(&random) & random_next(&random);
   return mask >> kind & 1;
 }

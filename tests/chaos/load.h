@@ -44,10 +44,10 @@ struct book {
   atomic_int done; /* operations, by which the window moves on */
   atomic_bool stop;
   uint64_t seed;
-  char prefix[64]; /* of this run's keys */
-  unsigned kinds;  /* 1 << enum key_kind: that are used */
-  int budget;      /* operations in all */
-  bool no_set;
+  char prefix[64];     /* of this run's keys */
+  unsigned kinds;      /* 1 << enum key_kind: that are used */
+  int budget;          /* operations in all */
+  bool no_set, no_nan; /* what is left out: sets, adds to keys that may be texts */
   struct log logs[MOST_WORKERS + 2];
 };
 

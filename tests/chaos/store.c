@@ -14,7 +14,8 @@
  *     --calm             no faults
  *     --restarts         our server is killed and started again, and forgets its keys
  *     --kinds K,...      register, number, versions, queue: what the keys are used for; default all that the store can
- *     --without F,...    append, queues: what the server does not have; set: what is not to be used
+ *     --can queues       the server has them, although its dialect does not promise it
+ *     --without F,...    append, queues: what the server does not have; set, nan: sets, adds to texts
  *     --resets           connections are reset, never closed in order
  *     --trace            say what the proxy does, on stderr
  *
@@ -42,9 +43,9 @@ enum {
 
 struct settings {
   struct place place;
-  bool serves, calm, restarts, trace, processes, no_set, resets;
+  bool serves, calm, restarts, trace, processes, no_set, no_nan, resets;
   int target_port, proxy_port;
-  unsigned kinds, without;
+  unsigned kinds, with, without;
   uint64_t first, end;
   int64_t seconds;
   const char *rdzv, *dialect, *store;
@@ -234,7 +235,7 @@ static void ask_features(struct run *run) {
     fprintf(stderr, "chaos: cannot open the store: %s\n", rdzv_error_name(code));
     exit(2);
   }
-  run->place.features = rdzv_store_features(store) & ~run->settings->without;
+  run->place.features = (rdzv_store_features(store) | run->settings->with) & ~run->settings->without;
   rdzv_store_close(store);
 }
 
@@ -307,6 +308,7 @@ static void run_seed(const struct settings *settings, uint64_t seed, struct tota
   book->seed = seed;
   book->budget = BUDGET;
   book->no_set = settings->no_set;
+  book->no_nan = settings->no_nan;
   snprintf(book->prefix, sizeof book->prefix, "%d/%" PRIu64 "/", (int)getpid(), seed);
   open_place(&run);
   if (run.proxy && !proxy_start(run.proxy)) abort();
@@ -380,24 +382,33 @@ static bool set_option(struct settings *settings, int option) {
     case 't': return settings->trace = true;
     case 'e': return settings->resets = true;
     case 'k': set_kinds(settings, optarg); return true;
+    case 'C': settings->with = has_word(optarg, "queues") ? RDZV_STORE_QUEUES : 0; return true;
     case 'w':
       if (has_word(optarg, "append")) settings->without |= RDZV_STORE_APPEND;
       if (has_word(optarg, "queues")) settings->without |= RDZV_STORE_QUEUES;
-      settings->no_set = has_word(optarg, "set");
+      settings->no_set |= has_word(optarg, "set");
+      settings->no_nan |= has_word(optarg, "nan");
       return true;
     default: return false;
   }
 }
 
 static bool read_command_line(struct settings *settings, int argc, char **argv) {
-  static const struct option options[] = {
-      {"seed", required_argument, NULL, 's'},    {"seeds", required_argument, NULL, 'm'},
-      {"seconds", required_argument, NULL, 'S'}, {"dialect", required_argument, NULL, 'd'},
-      {"rdzv", required_argument, NULL, 'r'},    {"proxy-port", required_argument, NULL, 'p'},
-      {"calm", no_argument, NULL, 'c'},          {"restarts", no_argument, NULL, 'R'},
-      {"processes", no_argument, NULL, 'P'},     {"kinds", required_argument, NULL, 'k'},
-      {"without", required_argument, NULL, 'w'}, {"trace", no_argument, NULL, 't'},
-      {"resets", no_argument, NULL, 'e'},        {NULL, 0, NULL, 0}};
+  static const struct option options[] = {{"seed", required_argument, NULL, 's'},
+                                          {"seeds", required_argument, NULL, 'm'},
+                                          {"seconds", required_argument, NULL, 'S'},
+                                          {"dialect", required_argument, NULL, 'd'},
+                                          {"rdzv", required_argument, NULL, 'r'},
+                                          {"proxy-port", required_argument, NULL, 'p'},
+                                          {"calm", no_argument, NULL, 'c'},
+                                          {"restarts", no_argument, NULL, 'R'},
+                                          {"processes", no_argument, NULL, 'P'},
+                                          {"kinds", required_argument, NULL, 'k'},
+                                          {"without", required_argument, NULL, 'w'},
+                                          {"can", required_argument, NULL, 'C'},
+                                          {"trace", no_argument, NULL, 't'},
+                                          {"resets", no_argument, NULL, 'e'},
+                                          {NULL, 0, NULL, 0}};
   int option;
   while ((option = getopt_long(argc, argv, "", options, NULL)) != -1)
     if (!set_option(settings, option)) return false;

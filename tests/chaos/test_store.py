@@ -5,15 +5,16 @@ import os
 import select
 import subprocess
 import sys
-import unittest
 
 import chaos
 import etcd
 import rdzvtest
 
 SEEDS = 8 if chaos.LONG else 2
-# What is known to be wrong, and left out until it is mended: sets are repeated, a get of dialect v2 looks twice.
+# What is known to be wrong, and left out until it is mended: sets in etcd are repeated; an add in PyTorch's dialects whose
+# answer is lost may say that the value is no number, although it was done.
 NO_SET = ("--without", "set")
+NO_NAN = ("--without", "nan")
 QUIET = {**os.environ, "TORCH_CPP_LOG_LEVEL": "ERROR", "RDZV_BUILD": rdzvtest.BUILD}
 
 
@@ -48,29 +49,28 @@ class Store(chaos.Case):
         self.judge_killed("file", seeds=5 * SEEDS)
 
     def test_our_server(self):
-        self.judge(*NO_SET, "--dialect", "rdzv", "serve")
+        self.judge("--dialect", "rdzv", "serve")
 
     def test_our_server_and_clients_that_are_killed(self):
-        self.judge_killed(*NO_SET, "--dialect", "rdzv", "serve")
+        self.judge_killed("--dialect", "rdzv", "serve")
 
     def test_our_server_that_is_killed(self):
-        self.judge(*NO_SET, "--dialect", "rdzv", "--restarts", "serve")
+        self.judge("--dialect", "rdzv", "--restarts", "serve")
 
     def test_our_server_in_dialect_v1(self):
-        self.judge(*NO_SET, "--dialect", "v1", "serve")
+        self.judge(*NO_NAN, "--dialect", "v1", "serve")
 
-    @unittest.skip("a get of dialect v2 looks twice")
     def test_our_server_in_dialect_v2(self):
-        self.judge("--dialect", "v2", "serve")
+        self.judge(*NO_NAN, "--dialect", "v2", "serve")
 
     def test_torch_113(self):
         if not rdzvtest.has_torch113():
             rdzvtest.skip("there is no PyTorch 1.13")
-        self.judge(*NO_SET, "--dialect", "v1", f"tcp:{self.torch_server('1.13')}")
+        self.judge(*NO_NAN, "--dialect", "v1", f"tcp:{self.torch_server('1.13')}")
 
     def test_torch_26(self):
-        self.skipTest("a get of dialect v2 looks twice")
-        self.judge("--dialect", "v2", "--without", "queues", f"tcp:{self.torch_server('2.6')}")
+        if chaos.LONG and rdzvtest.has_torch26():
+            self.judge(*NO_NAN, "--dialect", "v2", "--without", "queues", f"tcp:{self.torch_server('2.6')}")
 
     def test_etcd(self):
         if not etcd.shutil.which("etcd"):
