@@ -36,6 +36,9 @@ typedef struct rdzv_server_options {
   int64_t
       request_timeout_ms;  /* for a half-sent request, and for an answer that the client does not read; default 60 s */
   int64_t idle_timeout_ms; /* closes a client that neither asks nor waits for anything; default: never */
+  /* How long the server remembers the last write of a client that lost its connection, so that the client can find out
+   * whether it was done; default 60 s. */
+  int64_t session_timeout_ms;
 } rdzv_server_options;
 
 #define RDZV_ANY_PORT (-1)

@@ -98,11 +98,16 @@ typedef struct rdzv_tcp_options {
  * tells what is waited for: the first failure within a second, then changes, at least every 30 s. A server of another
  * protocol (HTTP, etcd, TLS, SSH) is RDZV_E_PROTOCOL within about 5 s.
  *
- * A lost connection is made again by the next call. The call that lost it is repeated where it only reads (get, check,
- * wait, the counts and lists). A write is repeated only if nothing of it had left, else it returns
- * RDZV_E_OUTCOME_UNKNOWN: it may or may not have taken effect. Our own server is recognised when it was
- * restarted meanwhile: the first call after that returns RDZV_E_DATA_LOST and does nothing, later ones go on with
- * the new, empty store.
+ * A lost connection is made again by the call that lost it. A call that only reads (get, check, wait, the counts and
+ * lists) is repeated. Our own server does a write exactly once, however often the connection is lost before the answer:
+ * it remembers the last write of each handle for a minute after the connection is gone. RDZV_E_OUTCOME_UNKNOWN says that
+ * a write may or may not have taken effect: the server was not reached again within the timeout, or has forgotten the
+ * handle meanwhile. At a PyTorch server a write is sent again only if nothing of it had left, else its outcome is
+ * unknown. A write that returns RDZV_E_CANCELED may have taken effect, too.
+ *
+ * Our own server is recognised when it was restarted. The call that was under way then, or else the first one after
+ * it, returns RDZV_E_DATA_LOST: the new store is empty, and whether the call was done before or not, nothing is left of
+ * it. Later calls go on with the new store.
  *
  * Further errors: RDZV_E_ADDRESS.
  */

@@ -88,6 +88,7 @@ void conn_reap(struct rdzv_server *server) {
     LL_DELETE2(server->doomed, conn, doomed_next);
     say_why(conn);
     pending_cancel(conn, true);
+    leave_session(conn);
     timeouts_forget(conn);
     DL_DELETE(server->conns, conn); /* NOLINT: it is in the list, so the list has a head */
     server_count(server, -1);

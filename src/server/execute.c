@@ -26,6 +26,71 @@ static void ok(struct conn *conn, struct wire_writer *out) {
   if (conn->decoder.dialect == WIRE_RDZV) wire_put8(out, WIRE_DONE_BYTE);
 }
 
+/* ---- sessions ------------------------------------------------------------------------------------------------ */
+
+void did(struct conn *conn, enum wire_op op, uint64_t result) {
+  if (conn->session) session_done(&conn->server->sessions, conn->session, conn->write, op, result);
+}
+
+bool took(struct conn *conn, enum wire_op op, uint64_t result, rdzv_bytes value) {
+  return !conn->session || session_took(&conn->server->sessions, conn->session, conn->write, op, result, value);
+}
+
+void leave_session(struct conn *conn) {
+  struct rdzv_server *server = conn->server;
+  if (conn->session) session_leave(&server->sessions, conn->session, (int64_t)uv_now(&server->loop));
+  conn->session = NULL;
+}
+
+/* The answer to the second PING of a greeting. */
+static int offer_session(struct conn *conn, struct wire_writer *out) {
+  uint8_t token[WIRE_TOKEN_BYTES];
+  conn->session = session_open(&conn->server->sessions, conn);
+  ok(conn, out);
+  wire_put32(out, conn->session ? WIRE_SESSION_ANSWER : WIRE_SESSION_NONCE);
+  if (!conn->session) return 0; /* no memory: as a server that has no sessions */
+  session_token(&conn->server->sessions, conn->session, token);
+  wire_put(out, token, sizeof token);
+  return 0;
+}
+
+/* What the client sent behind a request that is refused must not be executed in another session: it is closed. */
+static int take_session(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
+  struct session *session;
+  const int result = session_find(&conn->server->sessions, request->value, &session);
+  if (result < 0) {
+    conn_doom(conn, result,
+              result == RDZV_E_OUTCOME_UNKNOWN ? "its session is forgotten" : "its session cannot be had");
+    return 0;
+  }
+  if (session != conn->session) {
+    struct conn *before = session_attach(&conn->server->sessions, session, conn);
+    if (before) {
+      before->session = NULL;
+      conn_doom(before, RDZV_E_CONNECTION, NULL); /* nothing that arrives there late is executed */
+    }
+    leave_session(conn);
+    conn->session = session;
+  }
+  conn->writes = request->number - 1;
+  ok(conn, out);
+  wire_put64(out, session->done);
+  return 0;
+}
+
+/* Numbers a write. True: it is not to be executed, since it was, or since that cannot be told any more. */
+static bool is_repeated(struct conn *conn, const struct wire_request *request) {
+  conn->write = ++conn->writes;
+  switch (session_judge(conn->session, conn->write, request->op)) {
+    case SESSION_NEW: return false;
+    case SESSION_REPEATED: session_repeat(conn->session, request, &conn->server->answers); break;
+    case SESSION_WRONG: conn_doom(conn, RDZV_E_PROTOCOL, "its write is not the last one of its session"); break;
+  }
+  return true;
+}
+
+/* ---- requests ------------------------------------------------------------------------------------------------ */
+
 static int validate(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
   (void)conn, (void)request, (void)out; /* the magic was looked at to find the dialect */
   return 0;
@@ -39,15 +104,23 @@ static int ping(struct conn *conn, const struct wire_request *request, struct wi
     wire_put64(out, conn->server->instance);
     return 0;
   }
+  const bool second = conn->decoder.dialect == WIRE_RDZV && conn->decoder.requests == 3;
+  if (second && request->number == WIRE_SESSION_NONCE) return offer_session(conn, out);
   ok(conn, out);
   wire_put32(out, (uint32_t)request->number);
   return 0;
 }
 
+/* A write that has no result but that it was done. */
+static int acknowledge(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
+  did(conn, request->op, 0);
+  ok(conn, out);
+  return 0;
+}
+
 static int set(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
   const int result = ks_set(conn->server->ks, request->key, request->value);
-  if (result == 0) ok(conn, out);
-  return result;
+  return result < 0 ? result : acknowledge(conn, request, out);
 }
 
 static int append(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
@@ -56,14 +129,15 @@ static int append(struct conn *conn, const struct wire_request *request, struct 
   ks_get(server->ks, request->key, &value);
   if (value.len > server->limits.max_value - request->value.len) return RDZV_E_LIMIT;
   const int result = ks_append(server->ks, request->key, request->value);
-  if (result == 0) ok(conn, out);
-  return result;
+  return result < 0 ? result : acknowledge(conn, request, out);
 }
 
 static int compare_set(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
   rdzv_bytes now;
   const int result = ks_compare_set(conn->server->ks, request->key, request->value, request->desired, &now);
   if (result < 0) return result;
+  /* Where it answers what was desired, the request itself is all that a repetition needs. */
+  if (conn->session && bytes_equal(now, request->desired)) did(conn, request->op, 0);
   ok(conn, out);
   wire_put_bytes(out, now);
   return 0;
@@ -84,6 +158,7 @@ static int add(struct conn *conn, const struct wire_request *request, struct wir
   int64_t sum;
   const int result = ks_add(conn->server->ks, request->key, (int64_t)request->number, &sum);
   if (result < 0) return result;
+  did(conn, request->op, (uint64_t)sum);
   ok(conn, out);
   wire_put64(out, (uint64_t)sum);
   return 0;
@@ -106,8 +181,10 @@ static int num_keys(struct conn *conn, const struct wire_request *request, struc
 }
 
 static int delete_key(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
+  const bool deleted = ks_delete(conn->server->ks, request->key);
+  if (deleted) did(conn, request->op, deleted);
   ok(conn, out);
-  wire_put64(out, ks_delete(conn->server->ks, request->key));
+  wire_put64(out, deleted);
   return 0;
 }
 
@@ -141,8 +218,7 @@ static int multi_set(struct conn *conn, const struct wire_request *request, stru
     values[i] = wire_list_next(&list);
   }
   const int result = ks_multi_set(server->ks, keys, values, request->count);
-  if (result == 0) ok(conn, out);
-  return result;
+  return result < 0 ? result : acknowledge(conn, request, out);
 }
 
 static int cancel_wait(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
@@ -154,13 +230,13 @@ static int cancel_wait(struct conn *conn, const struct wire_request *request, st
 
 static int queue_push(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
   const int result = ks_queue_push(conn->server->ks, request->key, request->value);
-  if (result == 0) ok(conn, out);
-  return result;
+  return result < 0 ? result : acknowledge(conn, request, out);
 }
 
 static int queue_pop(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
   struct keyspace *ks = conn->server->ks;
   const size_t len = ks_queue_len(ks, request->key);
+  if (len > 0 && !took(conn, request->op, len, ks_queue_front(ks, request->key))) return RDZV_E_NO_MEMORY;
   ok(conn, out);
   wire_put64(out, len);
   if (len == 0) return 0;
@@ -221,6 +297,7 @@ static int compare_set_version(struct conn *conn, const struct wire_request *req
   if (result < 0) return result;
   rdzv_bytes now;
   const uint64_t version = ks_get(ks, request->key, &now);
+  if (swapped) did(conn, request->op, version);
   ok(conn, out);
   wire_put8(out, swapped);
   wire_put64(out, version);
@@ -251,6 +328,7 @@ static handler *const handlers[WIRE_OP_COUNT] = {
     [WIRE_BARRIER] = barrier,
     [WIRE_GET_VERSION] = get_version,
     [WIRE_COMPARE_SET_VERSION] = compare_set_version,
+    [WIRE_SESSION] = take_session,
 };
 
 static const char *reason(int code) {
@@ -264,6 +342,7 @@ static const char *reason(int code) {
 
 void execute(struct conn *conn, const struct wire_request *request, const uint8_t *data) {
   handler *const run = handlers[request->op];
+  if (conn->session && wire_ops[request->op].writes && is_repeated(conn, request)) return;
   if (!run) {
     pending_begin(conn, request, data);
     return;

@@ -21,6 +21,7 @@ struct pending {
   struct pending *again_prev, *again_next; /* of server->again */
   bool is_again;
   enum wire_op op;
+  uint64_t write;    /* its number, if it is a write of a session */
   size_t size;       /* of the request, which is kept for being executed again */
   uint8_t request[]; /* none for WAIT, BARRIER, WATCH_KEY */
 };
@@ -87,6 +88,11 @@ static int get_list(struct rdzv_server *server, struct ks_waiter *waiter, const 
 static bool pop_answer(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
   struct keyspace *ks = conn->server->ks;
   if (ks_queue_len(ks, request->key) == 0) return false;
+  if (!took(conn, request->op, 0, ks_queue_front(ks, request->key))) {
+    refuse(conn, RDZV_E_NO_MEMORY, "no memory is left for its item");
+    ks_queue_pass_on(ks, request->key);
+    return true;
+  }
   wire_put8(out, WIRE_DONE_BYTE);
   wire_put_bytes(out, ks_queue_front(ks, request->key));
   ks_queue_drop(ks, request->key);
@@ -128,6 +134,7 @@ static struct pending *pending_new(struct conn *conn, enum wire_op op, const uin
   if (!pending) return NULL;
   pending->conn = conn;
   pending->op = op;
+  pending->write = conn->write;
   pending->size = size;
   bytes_copy(pending->request, data, size);
   DL_APPEND(conn->pending, pending);
@@ -217,6 +224,7 @@ static void run_again(struct rdzv_server *server, struct pending *pending) {
   }
   const struct blocking *row = &blocking[pending->op];
   struct wire_writer out = {0};
+  conn->write = pending->write;
   if (!row->answer(conn, &request, &out)) {
     if (row->list(server, &pending->waiter, &request) < 0) give_up(conn, pending);
     return;

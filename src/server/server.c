@@ -26,13 +26,14 @@ static void fill_defaults(rdzv_server_options *options) {
   DEFAULT(max_keys, 131072);
   DEFAULT(max_memory, 1u << 30);
   DEFAULT(request_timeout_ms, 60000);
+  DEFAULT(session_timeout_ms, 60000);
 #undef DEFAULT
 }
 
 static int check_options(const rdzv_server_options *options, rdzv_error *error) {
   if (options->port != RDZV_ANY_PORT && (options->port < 1 || options->port > 65535))
     return error_set(error, RDZV_E_INVALID, "invalid port %d: it is not from 1 to 65535", options->port);
-  if (options->request_timeout_ms < 0 || options->idle_timeout_ms < 0)
+  if (options->request_timeout_ms < 0 || options->idle_timeout_ms < 0 || options->session_timeout_ms < 0)
     return error_set(error, RDZV_E_INVALID, "invalid timeout: it is negative");
   if (options->max_value_bytes > 1u << 30 || options->max_key_bytes > 1u << 30)
     return error_set(error, RDZV_E_INVALID, "invalid limit on a key or a value: it is more than 1 GiB");
@@ -100,6 +101,7 @@ void server_count(struct rdzv_server *server, int change) {
 static void free_parts(struct rdzv_server *server) {
   pthread_cond_destroy(&server->clients_gone);
   pthread_mutex_destroy(&server->clients_lock);
+  sessions_free(&server->sessions);
   ks_free(server->ks);
   buf_free(&server->answers.buf);
   buf_free(&server->aside.buf);
@@ -121,13 +123,14 @@ static struct rdzv_server *server_new(const rdzv_server_options *options) {
   server->ks = ks_new(&server->budget, &pending_events, server);
   server->read_buffer = malloc(READ_BYTES);
   server->spare = calloc(1, sizeof *server->spare);
-  struct siphash_seed seed;
+  struct siphash_seed seeds[2];
   const bool made = server->ks && server->read_buffer && server->spare;
-  if (!made || getrandom(&server->instance, sizeof server->instance, 0) < 0 || getrandom(&seed, sizeof seed, 0) < 0) {
+  if (!made || getrandom(&server->instance, sizeof server->instance, 0) < 0 || getrandom(seeds, sizeof seeds, 0) < 0) {
     free_parts(server);
     return NULL;
   }
-  ks_seed(server->ks, seed);
+  ks_seed(server->ks, seeds[0]);
+  sessions_init(&server->sessions, &server->budget, seeds[1]);
   server->instance |= 1; /* 0 is no instance */
   return server;
 }

@@ -7,6 +7,7 @@
  *   conn.c      a client's connection: bytes in, bytes out, its end
  *   execute.c   a request, done to the keyspace and answered
  *   pending.c   requests that are answered later
+ *   session.c   what outlives a client's connection: which of its writes was done
  *   timeouts.c  clients that take too long
  *
  * The way of a request: conn.c reads into a buffer that all share, decodes in place, and calls execute(); the answers
@@ -17,6 +18,7 @@
 
 #include "base/budget.h"
 #include "base/buf.h"
+#include "server/session.h"
 #include "store/keyspace.h"
 #include "wire/request.h"
 #include "wire/writer.h"
@@ -52,6 +54,7 @@ struct rdzv_server {
 
   struct budget budget;
   struct keyspace *ks;
+  struct sessions sessions;
   struct conn *conns;
   size_t conns_count;
   pthread_mutex_t clients_lock; /* guards what follows */
@@ -85,9 +88,12 @@ struct conn {
   struct conn *doomed_next;
   struct pending *pending; /* oldest first */
   struct wire_decoder decoder;
-  struct buf in;      /* the part of the stream that is not executed yet */
-  struct buf out;     /* answers that wait for `sending` to be gone */
-  struct buf sending; /* under way in write_request */
+  struct session *session; /* NULL: a client that has none, or PyTorch's */
+  uint64_t writes;         /* the number of the last write of the session that came here */
+  uint64_t write;          /* that of the write under way */
+  struct buf in;           /* the part of the stream that is not executed yet */
+  struct buf out;          /* answers that wait for `sending` to be gone */
+  struct buf sending;      /* under way in write_request */
   uv_write_t write_request;
   size_t charged; /* what in, out and sending have of the budget */
   int64_t since;  /* when it became unfinished */
@@ -126,6 +132,15 @@ rdzv_bytes *server_bytes(struct rdzv_server *server, size_t count);
 
 /* ---- execute.c ---- */
 void execute(struct conn *conn, const struct wire_request *request, const uint8_t *data);
+
+/* The write under way took effect, with that result: remembered if the client has a session. */
+void did(struct conn *conn, enum wire_op op, uint64_t result);
+
+/* The same of a pop that will take this value off its queue. False: no memory, it must not. */
+bool took(struct conn *conn, enum wire_op op, uint64_t result, rdzv_bytes value);
+
+/* The connection is gone, and its session is without one. */
+void leave_session(struct conn *conn);
 
 /* Tells the client no: an error answer in our dialect, the end of the connection in PyTorch's. */
 void refuse(struct conn *conn, int code, const char *why);

@@ -36,6 +36,7 @@ static void on_tick(uv_timer_t *timer) {
   close_unfinished(server, now);
   if (server->options.idle_timeout_ms > 0) close_idle(server, now);
   conn_reap(server);
+  sessions_forget(&server->sessions, now - server->options.session_timeout_ms);
 }
 
 int timeouts_start(struct rdzv_server *server) {
@@ -43,6 +44,7 @@ int timeouts_start(struct rdzv_server *server) {
   int64_t period = server->options.request_timeout_ms;
   if (server->options.idle_timeout_ms > 0 && server->options.idle_timeout_ms < period)
     period = server->options.idle_timeout_ms;
+  if (server->options.session_timeout_ms < period) period = server->options.session_timeout_ms;
   period /= 4;
   if (period < SHORTEST) period = SHORTEST;
   if (period > LONGEST) period = LONGEST;

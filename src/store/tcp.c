@@ -293,8 +293,10 @@ static int open_handle(const struct endpoint *endpoint, const rdzv_tcp_options *
   draw_never(tcp);
   const struct cancel telling = cancel_with(cancel ? cancel : &tcp->base.cancel, waiting);
   struct store_call call = {tcp->options.timeout_ms, deadline_after(tcp->options.timeout_ms), &telling, error};
-  result = tcp_run(&tcp->base, "open the store", NULL, 0, TCP_ONCE,
-                   options->announce_worker ? try_announce : try_nothing, NULL, &call);
+  if (options->announce_worker)
+    result = tcp_run(&tcp->base, "open the store", NULL, 0, TCP_ONCE, try_announce, NULL, &call);
+  else
+    result = tcp_run(&tcp->base, "open the store", NULL, 0, TCP_REPEATABLE, try_nothing, NULL, &call);
   if (result < 0)
     tcp_close(&tcp->base);
   else

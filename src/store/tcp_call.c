@@ -9,7 +9,9 @@
 #include <time.h>
 
 enum {
-  MAX_REPEATS = 3,  /* of a request on which the connection is lost */
+  MAX_REPEATS = 3,     /* of a request on which the connection is lost, unless it may have been done */
+  FIRST_PAUSE_MS = 20, /* between the repetitions of one that may */
+  LONGEST_PAUSE_MS = 1000,
   CANCEL_MS = 1000, /* for the answer to CANCEL_WAIT */
   GRACE_MS = 2000,  /* beyond the end of a wait, for what belongs to it */
 };
@@ -71,8 +73,33 @@ static int receive_refusal(struct tcp_store *tcp, int code, struct store_call *c
   return code;
 }
 
+/* The answer to a SESSION that was sent before the request: which write was the last one done. All that was sent before
+ * is done or never will be. The number of an error is the length of its text, and the connection is of no more use. */
+static int receive_session(struct tcp_store *tcp, deadline until, struct store_call *call) {
+  struct tcp_session *session = &tcp->conn.session;
+  const int result = tcp_conn_receive(&tcp->conn, "bn", 0, until, call->cancel, call->error);
+  if (result < 0) return result;
+  const int code = -(int)tcp->conn.scan.field[0].number;
+  const uint64_t done = tcp->conn.scan.field[1].number;
+  tcp_conn_consume(&tcp->conn);
+  session->owed = false;
+  tcp->forgotten = code == RDZV_E_OUTCOME_UNKNOWN;
+  if (tcp->forgotten || code == RDZV_E_TIMEOUT)
+    return error_set(call->error, RDZV_E_CONNECTION, "the server has forgotten the session of this client");
+  if (code < 0)
+    return error_set(call->error, is_refusal(code) ? code : RDZV_E_PROTOCOL, "the server refuses the session: %s",
+                     rdzv_error_text(code));
+  if (!tcp->write) session->unsettled = false;
+  if (done < tcp->write) tcp->in_flight = false;
+  return 0;
+}
+
 /* One byte: done, canceled, or in our dialect an error. */
 static int receive_status(struct tcp_store *tcp, deadline until, struct store_call *call) {
+  if (tcp->conn.session.owed) {
+    const int session = receive_session(tcp, until, call);
+    if (session < 0) return session;
+  }
   const int result = tcp_conn_receive(&tcp->conn, "b", 0, until, call->cancel, call->error);
   if (result < 0) return result;
   const int status = (int)tcp->conn.scan.field[0].number;
@@ -141,7 +168,7 @@ static int cancel_wait(struct tcp_store *tcp, struct store_call *call) {
     tcp->conn.cancel_owed = false;
   } else if (result == RDZV_E_TIMEOUT) { /* it does not even answer that */
     tcp_conn_drop(&tcp->conn);
-    if (deadline_left(call->until) > 0) return silence_is_loss(tcp, result, call);
+    if ((tcp->kind & TCP_ONCE) || deadline_left(call->until) > 0) return silence_is_loss(tcp, result, call);
   } else {
     return result;
   }
@@ -216,28 +243,79 @@ static int open_connection(struct tcp_store *tcp, struct store_call *call) {
   return result;
 }
 
+/* At our own server a write gets its number here, and what must come before the request is put before it. */
+static void enter_session(struct tcp_store *tcp) {
+  struct tcp_session *session = &tcp->conn.session;
+  if (!session->offered) return;
+  if ((tcp->kind & TCP_ONCE) && !tcp->write) tcp->write = tcp_session_number(session);
+  tcp_session_put(session, tcp->write, &tcp->conn.out);
+}
+
+/* What an attempt leaves behind. One that sent nothing has not been counted by the server. */
+static void leave_session(struct tcp_store *tcp, bool in_order) {
+  struct tcp_session *session = &tcp->conn.session;
+  if (tcp->write && (in_order || (!tcp->conn.sent && !tcp->in_flight))) session->unsettled = false;
+  if (tcp->write && !tcp->conn.sent) session->attached = false;
+  if (!tcp->forgotten) return;
+  tcp_session_forget(session);
+  tcp->write = 0;
+  tcp->conn.sent = false; /* nothing of it was done */
+}
+
 static int try_on_open(struct tcp_store *tcp, tcp_attempt *attempt, void *args, struct store_call *call) {
-  tcp->conn.sent = tcp->taken_back = false;
+  tcp->conn.sent = tcp->taken_back = tcp->forgotten = false;
+  enter_session(tcp);
   const int result = attempt(tcp, args, call);
   const bool in_order = result == 0 || result == RDZV_E_TIMEOUT || result == RDZV_E_EMPTY ||
                         result == RDZV_E_NOT_A_NUMBER || result == RDZV_E_UNSUPPORTED ||
                         (result == RDZV_E_CANCELED && tcp->taken_back);
   if (!in_order) tcp_conn_drop(&tcp->conn);
+  leave_session(tcp, in_order);
+  const bool lost = result == RDZV_E_CONNECTION || result == RDZV_E_NO_MEMORY;
+  if (lost && (tcp->kind & TCP_ONCE) && tcp->conn.sent) tcp->in_flight = true;
   return result;
 }
 
-static int repeat(struct tcp_store *tcp, unsigned kind, tcp_attempt *attempt, void *args, struct store_call *call) {
+/* A write that may have been done is sent again only to the session that would know. */
+static int try_again(struct tcp_store *tcp, tcp_attempt *attempt, void *args, struct store_call *call) {
+  const int result = open_connection(tcp, call);
+  if (result < 0) return result;
+  if (!tcp->in_flight || (tcp->write && tcp->conn.session.offered)) return try_on_open(tcp, attempt, args, call);
+  tcp->write = 0;
+  return error_set(call->error, RDZV_E_CONNECTION, "the connection was lost, and the server has no session for it");
+}
+
+static bool is_worth_repeating(const struct tcp_store *tcp, int result, int repeats) {
+  if (result != RDZV_E_CONNECTION || deadline_left(tcp->until) == 0) return false;
+  return tcp->in_flight ? tcp->write != 0 : repeats < MAX_REPEATS;
+}
+
+/* Once at once, then after pauses that grow. */
+static int pause_before(int repeats, deadline until, struct store_call *call) {
+  int64_t pause = FIRST_PAUSE_MS;
+  if (repeats == 0) return 0;
+  while (--repeats > 0 && pause < LONGEST_PAUSE_MS) pause *= 2;
+  const deadline next = deadline_after(jitter(pause));
+  const int result = cancel_pause(call->cancel, next < until ? next : until);
+  return result < 0 ? error_set(call->error, result, "%s", rdzv_error_text(result)) : 0;
+}
+
+/* That the server lost its data is sure: whether the write was done or not, it is gone. */
+static int conclude(struct tcp_store *tcp, int result, struct store_call *call) {
+  if (result == 0 || !tcp->in_flight || result == RDZV_E_CANCELED || result == RDZV_E_DATA_LOST) return result;
+  call->error->code = RDZV_E_OUTCOME_UNKNOWN;
+  return error_prefix(call->error, RDZV_E_OUTCOME_UNKNOWN, "it may or may not have taken effect");
+}
+
+static int repeat(struct tcp_store *tcp, tcp_attempt *attempt, void *args, struct store_call *call) {
+  tcp->write = 0;
+  tcp->in_flight = false;
   for (int repeats = 0;; repeats++) {
-    int result = open_connection(tcp, call);
-    if (result < 0) return result;
-    result = try_on_open(tcp, attempt, args, call);
-    if ((kind & TCP_ONCE) && tcp->conn.sent && (result == RDZV_E_CONNECTION || result == RDZV_E_NO_MEMORY)) {
-      call->error->code = RDZV_E_OUTCOME_UNKNOWN;
-      return error_prefix(call->error, RDZV_E_OUTCOME_UNKNOWN, "it may or may not have taken effect");
-    }
-    if (result != RDZV_E_CONNECTION) return result;
-    if (repeats == MAX_REPEATS || deadline_left(tcp->until) == 0) return result;
+    int result = try_again(tcp, attempt, args, call);
+    if (!is_worth_repeating(tcp, result, repeats)) return conclude(tcp, result, call);
     log_line(&tcp->base.log, RDZV_LOG_INFO, "connecting to '%s' again: %s", tcp->conn.name, call->error->message);
+    result = pause_before(repeats, tcp->until, call);
+    if (result < 0) return result;
   }
 }
 
@@ -269,11 +347,12 @@ int tcp_run(rdzv_store *store, const char *what, const rdzv_bytes *keys, size_t 
   inner.cancel = &telling;
   int result = take_turn(tcp, &inner);
   if (result == 0) {
+    tcp->kind = kind;
     set_deadline(tcp, kind, &inner);
     waiting_begin(&waiting, &store->log, tcp->until);
     waiting.refresh = tell_of_request;
     waiting.user = &request;
-    result = repeat(tcp, kind, attempt, args, &inner);
+    result = repeat(tcp, attempt, args, &inner);
     end_turn(tcp);
   }
   if (result == 0) return 0;

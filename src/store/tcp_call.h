@@ -17,6 +17,10 @@ struct tcp_store {
   rdzv_tcp_options options;
   int64_t began;     /* the call under way */
   deadline until;    /* for all that it does but wait for a key */
+  unsigned kind;     /* of it */
+  uint64_t write;    /* its number in the session; 0: it has none */
+  bool in_flight;    /* a request of it that was lost may be done, now or later */
+  bool forgotten;    /* its session is */
   bool taken_back;   /* its wait, when it was canceled: the connection is in order */
   char never[16];    /* random bytes that are no key's value */
   bool gets_by_swap; /* see tcp_try.c, read_v2 */
@@ -39,7 +43,7 @@ typedef int tcp_attempt(struct tcp_store *tcp, void *args, struct store_call *ca
 /* What kind of operation it is: flags. */
 enum {
   TCP_REPEATABLE = 0,  /* doing it twice is as good as once */
-  TCP_ONCE = 1 << 0,   /* RDZV_E_OUTCOME_UNKNOWN where it may have been done */
+  TCP_ONCE = 1 << 0,   /* it writes: repeated in its session, else RDZV_E_OUTCOME_UNKNOWN where it may be done */
   TCP_BLOCKS = 1 << 1, /* it waits for something, as long as the call says */
 };
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Finding out the dialect (docs/wire.md, "Greeting"):
- * - connect and send VALIDATE and a PING whose number no client of PyTorch sends;
- * - our server answers with its own greeting, PyTorch's from 2.5 on echoes the number;
+ * - connect and send VALIDATE and two PINGs whose numbers no client of PyTorch sends;
+ * - our server answers with its own greeting and a session, PyTorch's from 2.5 on echoes the numbers;
  * - PyTorch 1.x takes it for an impossible request and resets the connection: if that happens twice, connect anew and
  *   ask V1's NUM_KEYS.
  * Failure modes: refused, unreachable, unresolved, closed, silent: tried again after a pause that grows and varies,
@@ -18,6 +18,7 @@
 #include "store/tcp_foreign.h"
 
 #include <errno.h>
+#include <string.h>
 #include <unistd.h>
 
 enum {
@@ -44,6 +45,7 @@ void tcp_conn_init(struct tcp_conn *conn, const struct endpoint *endpoint, rdzv_
 void tcp_conn_drop(struct tcp_conn *conn) {
   if (conn->fd >= 0) close(conn->fd);
   conn->fd = -1;
+  tcp_session_drop(&conn->session);
   conn->cancel_owed = false;
   conn->in.len = 0;
   conn->out.buf.len = 0;
@@ -165,20 +167,44 @@ static void put_validate(struct tcp_conn *conn) {
   wire_put32(&conn->out, WIRE_MAGIC);
 }
 
+static void put_ping(struct tcp_conn *conn, uint32_t nonce) {
+  wire_put_op(&conn->out, WIRE_V2, WIRE_PING);
+  wire_put32(&conn->out, nonce);
+}
+
+/* The answer to the second PING: PyTorch's servers and ours of old echo it, ours of today brings a session. */
+static int receive_offer(struct tcp_conn *conn, const struct attempt *at) {
+  uint64_t unused;
+  const bool ours = conn->dialect == WIRE_RDZV;
+  int result = ask(conn, ours ? "bw" : "w", &unused, at);
+  if (result < 0) return result;
+  const uint64_t answer = conn->scan.field[ours ? 1 : 0].number;
+  tcp_conn_consume(conn);
+  if (answer == WIRE_SESSION_NONCE) return 0;
+  if (!ours || answer != WIRE_SESSION_ANSWER)
+    return error_set(at->error, RDZV_E_PROTOCOL, "%s answers the greeting as no TCPStore does", conn->peer);
+  result = ask(conn, "nn", &unused, at);
+  if (result < 0) return result;
+  memcpy(conn->offer, conn->in.data, sizeof conn->offer);
+  conn->has_offer = true;
+  tcp_conn_consume(conn);
+  return 0;
+}
+
 static int greet_v2(struct tcp_conn *conn, const struct attempt *at) {
   put_validate(conn);
-  wire_put_op(&conn->out, WIRE_V2, WIRE_PING);
-  wire_put32(&conn->out, WIRE_HELLO_NONCE);
+  put_ping(conn, WIRE_HELLO_NONCE);
+  put_ping(conn, WIRE_SESSION_NONCE);
   uint64_t answer;
   int result = ask(conn, "w", &answer, at);
   if (result < 0) return result;
   if (answer != WIRE_HELLO_NONCE && answer != WIRE_HELLO_ANSWER) return no_greeting(conn, at);
   tcp_conn_consume(conn);
   conn->dialect = answer == WIRE_HELLO_ANSWER ? WIRE_RDZV : WIRE_V2;
-  if (conn->dialect == WIRE_V2) return 0;
-  result = ask(conn, "n", &conn->instance, at);
-  if (result == 0) tcp_conn_consume(conn);
-  return result;
+  result = conn->dialect == WIRE_RDZV ? ask(conn, "n", &conn->instance, at) : 0;
+  if (result < 0) return result;
+  if (conn->dialect == WIRE_RDZV) tcp_conn_consume(conn);
+  return receive_offer(conn, at);
 }
 
 /* A server that closed on our greeting twice and answers this is PyTorch's of 1.x, or ours, which speaks V1 too: full
@@ -203,6 +229,7 @@ static int greet_v1(struct tcp_conn *conn, const struct attempt *at) {
 
 static int greet(struct tcp_conn *conn, const struct attempt *at) {
   conn->instance = 0;
+  conn->has_offer = false;
   if (conn->wanted == RDZV_DIALECT_V1) {
     conn->dialect = WIRE_V1;
     return 0;
@@ -265,10 +292,12 @@ static int report(struct tcp_conn *conn, int result, int tries, int64_t waited, 
                       tries == 1 ? "try" : "tries", (long long)waited);
 }
 
-/* Another instance of our server has none of the keys that the one before had. */
+/* Another instance of our server has none of the keys that the one before had, and none of its sessions. */
 static int compare_instance(struct tcp_conn *conn, rdzv_error *error) {
   const bool changed = conn->known_instance != 0 && conn->instance != conn->known_instance;
   conn->known_instance = conn->instance;
+  if (changed) tcp_session_forget(&conn->session);
+  if (conn->has_offer) tcp_session_offer(&conn->session, conn->offer);
   if (!changed) return 0;
   return error_set(error, RDZV_E_DATA_LOST, "the server at '%s' was restarted and has forgotten its keys", conn->name);
 }

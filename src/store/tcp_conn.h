@@ -8,6 +8,7 @@
 
 #include "base/cancel.h"
 #include "base/endpoint.h"
+#include "store/tcp_session.h"
 #include "wire/op.h"
 #include "wire/scan.h"
 #include "wire/writer.h"
@@ -25,9 +26,12 @@ struct tcp_conn {
   enum wire_dialect dialect; /* of the server, as last seen */
   uint64_t instance;         /* of our server, as the last greeting told; 0: another's server */
   uint64_t known_instance;   /* the one whose keys our caller knows of */
-  bool cancel_owed;          /* the server will still answer a CANCEL_WAIT */
-  int64_t foreign_asked;     /* when it was last asked whether it is a server of another protocol; 0: never */
-  bool sent;                 /* a byte of what was put into `out` since sent was cleared has left */
+  struct tcp_session session;
+  bool has_offer;                  /* the greeting brought a session */
+  uint8_t offer[WIRE_TOKEN_BYTES]; /* its token */
+  bool cancel_owed;                /* the server will still answer a CANCEL_WAIT */
+  int64_t foreign_asked;           /* when it was last asked whether it is a server of another protocol; 0: never */
+  bool sent;                       /* a byte of what was put into `out` since sent was cleared has left */
 
   struct wire_writer out; /* the request that is being built */
   struct buf in;          /* what was received and not yet consumed */

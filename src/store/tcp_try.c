@@ -296,8 +296,6 @@ int tcp_try_queue_pop(struct tcp_store *tcp, void *arg, struct store_call *call)
     result = pop_at_once(tcp, args, call);
   } else if (tcp_is_ours(tcp)) {
     result = pop_ours(tcp, args, call);
-    if (result == RDZV_E_TIMEOUT && tcp->conn.fd < 0)
-      return error_set(call->error, RDZV_E_OUTCOME_UNKNOWN, "the server did not say whether it gave up an item");
   } else {
     while ((result = pop_at_once(tcp, args, call)) == RDZV_E_EMPTY) {
       result = wait_foreign(tcp, args, call);

@@ -2,7 +2,7 @@
 #include "wire/op.h"
 
 const struct wire_op_row wire_ops[WIRE_OP_COUNT] = {
-#define ROW(name, v1, v2, rdzv, fields) {#name, fields, {-1, v1, v2, rdzv}},
+#define ROW(name, v1, v2, rdzv, fields, writes) {#name, fields, {-1, v1, v2, rdzv}, writes},
     WIRE_OP_LIST(ROW)
 #undef ROW
 };

@@ -11,41 +11,43 @@
 #ifndef RDZV_WIRE_OP_H
 #define RDZV_WIRE_OP_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum wire_dialect { WIRE_UNKNOWN = 0, WIRE_V1, WIRE_V2, WIRE_RDZV };
 
 /* Fields: k key, v value, n 8-byte number, w 4-byte number, K list of keys, P list of key and value pairs.
- * Columns: name, number in V1, in V2, in RDZV (-1: not there), fields. */
-#define WIRE_OP_LIST(X)                      \
-  X(VALIDATE, -1, 0, -1, "w")                \
-  X(SET, 0, 1, 1, "kv")                      \
-  X(COMPARE_SET, 1, 2, 2, "kvv")             \
-  X(GET, 2, 3, 3, "k")                       \
-  X(ADD, 3, 4, 4, "kn")                      \
-  X(CHECK, 4, 5, 5, "K")                     \
-  X(WAIT, 5, 6, 6, "K")                      \
-  X(NUM_KEYS, 6, 7, 7, "")                   \
-  X(WATCH_KEY, 7, -1, -1, "k")               \
-  X(DELETE_KEY, 8, 8, 8, "k")                \
-  X(APPEND, -1, 9, 9, "kv")                  \
-  X(MULTI_GET, 9, 10, 10, "K")               \
-  X(MULTI_SET, 10, 11, 11, "P")              \
-  X(CANCEL_WAIT, 11, 12, 12, "")             \
-  X(PING, -1, 13, 13, "w")                   \
-  X(QUEUE_PUSH, -1, 14, 14, "kv")            \
-  X(QUEUE_POP, -1, 15, 15, "k")              \
-  X(QUEUE_LEN, -1, 16, 16, "k")              \
-  X(LIST_KEYS, -1, 17, 17, "")               \
-  X(BARRIER, -1, 18, 18, "kn")               \
-  X(GET_WAIT, -1, -1, 128, "K")              \
-  X(QUEUE_POP_WAIT, -1, -1, 129, "k")        \
-  X(GET_VERSION, -1, -1, 130, "k")           \
-  X(COMPARE_SET_VERSION, -1, -1, 131, "knv") \
-  X(WAIT_CHANGED, -1, -1, 132, "kn")
+ * Columns: name, number in V1, in V2, in RDZV (-1: not there), fields, is it a write: one that a session numbers. */
+#define WIRE_OP_LIST(X)                            \
+  X(VALIDATE, -1, 0, -1, "w", false)               \
+  X(SET, 0, 1, 1, "kv", true)                      \
+  X(COMPARE_SET, 1, 2, 2, "kvv", true)             \
+  X(GET, 2, 3, 3, "k", false)                      \
+  X(ADD, 3, 4, 4, "kn", true)                      \
+  X(CHECK, 4, 5, 5, "K", false)                    \
+  X(WAIT, 5, 6, 6, "K", false)                     \
+  X(NUM_KEYS, 6, 7, 7, "", false)                  \
+  X(WATCH_KEY, 7, -1, -1, "k", false)              \
+  X(DELETE_KEY, 8, 8, 8, "k", true)                \
+  X(APPEND, -1, 9, 9, "kv", true)                  \
+  X(MULTI_GET, 9, 10, 10, "K", false)              \
+  X(MULTI_SET, 10, 11, 11, "P", true)              \
+  X(CANCEL_WAIT, 11, 12, 12, "", false)            \
+  X(PING, -1, 13, 13, "w", false)                  \
+  X(QUEUE_PUSH, -1, 14, 14, "kv", true)            \
+  X(QUEUE_POP, -1, 15, 15, "k", true)              \
+  X(QUEUE_LEN, -1, 16, 16, "k", false)             \
+  X(LIST_KEYS, -1, 17, 17, "", false)              \
+  X(BARRIER, -1, 18, 18, "kn", false)              \
+  X(GET_WAIT, -1, -1, 128, "K", false)             \
+  X(QUEUE_POP_WAIT, -1, -1, 129, "k", true)        \
+  X(GET_VERSION, -1, -1, 130, "k", false)          \
+  X(COMPARE_SET_VERSION, -1, -1, 131, "knv", true) \
+  X(WAIT_CHANGED, -1, -1, 132, "kn", false)        \
+  X(SESSION, -1, -1, 133, "vn", false)
 
 enum wire_op {
-#define WIRE_OP_ENUM(name, v1, v2, rdzv, fields) WIRE_##name,
+#define WIRE_OP_ENUM(name, v1, v2, rdzv, fields, writes) WIRE_##name,
   WIRE_OP_LIST(WIRE_OP_ENUM)
 #undef WIRE_OP_ENUM
       WIRE_OP_COUNT
@@ -55,6 +57,7 @@ struct wire_op_row {
   const char *name;
   const char *fields;
   int16_t number[4]; /* by dialect */
+  bool writes;
 };
 
 extern const struct wire_op_row wire_ops[WIRE_OP_COUNT];
@@ -76,5 +79,11 @@ enum {
 
 /* Our server answers that PING with these four bytes and the 8-byte id of its instance. */
 #define WIRE_HELLO_ANSWER 0x017A6472u /* "rdz", 1 */
+
+/* A client that wants a session sends a second PING, of this number, behind the first one. Servers that have none echo
+ * it; one that has answers these four bytes and a token instead. */
+#define WIRE_SESSION_NONCE 0xFFFFFFFEu
+#define WIRE_SESSION_ANSWER 0x01736573u /* "ses", 1 */
+enum { WIRE_TOKEN_BYTES = 16 };
 
 #endif

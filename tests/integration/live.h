@@ -181,10 +181,13 @@ static inline void peer_close_after_client(int fd) {
   close(fd);
 }
 
-/* Answers our client's greeting as our server does. */
+enum { HELLO_BYTES = 15 };
+
+/* Answers our client's greeting as a server of ours without sessions does. */
 static inline void peer_greet(int fd, uint64_t instance) {
-  uint8_t hello[10], answer[12] = {'r', 'd', 'z', 1};
-  const uint8_t expected[10] = {0, 0xce, 0xf7, 0x85, 0x3c, 13, 0xff, 0xff, 0xff, 0xff};
+  const uint8_t expected[HELLO_BYTES] = {0,    0xce, 0xf7, 0x85, 0x3c, 13,   0xff, 0xff,
+                                         0xff, 0xff, 13,   0xfe, 0xff, 0xff, 0xff};
+  uint8_t hello[HELLO_BYTES], answer[17] = {'r', 'd', 'z', 1, [13] = 0xfe, 0xff, 0xff, 0xff};
   peer_read(fd, hello, sizeof hello);
   SCRIPT_CHECK(memcmp(hello, expected, sizeof hello) == 0);
   memcpy(answer + 4, &instance, sizeof instance);

@@ -16,7 +16,7 @@ NUMBERS = {
            "queue_pop": 15, "queue_len": 16, "list_keys": 17, "barrier": 18},
 }
 NUMBERS["rdzv"] = dict(NUMBERS["v2"], get_wait=128, queue_pop_wait=129, get_version=130, compare_set_version=131,
-                       wait_changed=132)
+                       wait_changed=132, session=133)
 
 
 def u64(number):
@@ -41,6 +41,7 @@ SAMPLES = {
     "queue_len": sized(b"/hq"), "list_keys": b"", "barrier": sized(b"/hb") + u64(1000), "get_wait": keys(b"/h"),
     "queue_pop_wait": sized(b"/hq"), "get_version": sized(b"/h"),
     "compare_set_version": sized(b"/h") + u64(0) + sized(b"v"), "wait_changed": sized(b"/h") + u64(0),
+    "session": sized(bytes(16)) + u64(1),
 }
 
 

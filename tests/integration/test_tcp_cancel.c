@@ -131,7 +131,7 @@ static void test_canceled_in_a_pause_between_tries(void **state) {
 }
 
 static void take_greeting_and_say_nothing(struct peer *peer) {
-  char hello[10];
+  char hello[HELLO_BYTES];
   const int fd = peer_accept(peer);
   peer_read(fd, hello, sizeof hello);
   sem_post(&peer->reached);

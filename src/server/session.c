@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#define HASH_NONFATAL_OOM 1 /* hh.tbl is NULL where there was no memory */
+#include "server/session.h"
+
+#include "base/buf.h"
+#include "wire/scan.h"
+
+#include <endian.h>
+#include <rdzv/error.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utlist.h>
+
+void sessions_init(struct sessions *sessions, struct budget *budget, struct siphash_seed seed) {
+  *sessions = (struct sessions){.budget = budget, .seed = seed};
+}
+
+/* ---- being there --------------------------------------------------------------------------------------------- */
+
+static void drop_value(struct sessions *sessions, struct session *session) {
+  if (session->value.data) budget_give(sessions->budget, session->value.len);
+  rdzv_value_free(&session->value);
+}
+
+static void session_free(struct sessions *sessions, struct session *session) {
+  drop_value(sessions, session);
+  HASH_DEL(sessions->table, session);
+  budget_give(sessions->budget, sizeof *session);
+  free(session);
+}
+
+void sessions_free(struct sessions *sessions) {
+  struct session *session, *next;
+  HASH_ITER(hh, sessions->table, session, next) session_free(sessions, session);
+}
+
+static void forget_one(struct sessions *sessions) {
+  struct session *session = sessions->left;
+  DL_DELETE(sessions->left, session);
+  sessions->left_count--;
+  if (session->serial > sessions->forgotten) sessions->forgotten = session->serial;
+  session_free(sessions, session);
+}
+
+void sessions_forget(struct sessions *sessions, int64_t then) {
+  while (sessions->left && sessions->left->left_at < then) forget_one(sessions);
+}
+
+/* A session that works is worth more than the memory of one that may never come back. */
+static bool take_budget(struct sessions *sessions, size_t bytes) {
+  while (!budget_take(sessions->budget, bytes)) {
+    if (!sessions->left) return false;
+    forget_one(sessions);
+  }
+  return true;
+}
+
+static struct session *session_new(struct sessions *sessions, uint64_t serial) {
+  if (!take_budget(sessions, sizeof(struct session))) return NULL;
+  struct session *session = calloc(1, sizeof *session);
+  if (session) {
+    session->serial = serial;
+    HASH_ADD(hh, sessions->table, serial, sizeof session->serial, session);
+  }
+  if (session && session->hh.tbl) return session;
+  budget_give(sessions->budget, sizeof *session);
+  free(session);
+  return NULL;
+}
+
+struct session *session_open(struct sessions *sessions, void *conn) {
+  struct session *session = session_new(sessions, sessions->issued + 1);
+  if (!session) return NULL;
+  sessions->issued++;
+  session->conn = conn;
+  return session;
+}
+
+void *session_attach(struct sessions *sessions, struct session *session, void *conn) {
+  void *before = session->conn;
+  if (!before && session->prev) {
+    DL_DELETE(sessions->left, session);
+    sessions->left_count--;
+    session->prev = session->next = NULL;
+  }
+  session->conn = conn;
+  return before;
+}
+
+void session_leave(struct sessions *sessions, struct session *session, int64_t now) {
+  session->conn = NULL;
+  if (session->done == 0) {
+    session_free(sessions, session);
+    return;
+  }
+  session->left_at = now;
+  DL_APPEND(sessions->left, session);
+  if (++sessions->left_count > SESSIONS_KEPT) forget_one(sessions);
+}
+
+/* ---- tokens -------------------------------------------------------------------------------------------------- */
+
+static void make_token(const struct sessions *sessions, uint64_t serial, uint8_t out[WIRE_TOKEN_BYTES]) {
+  const uint64_t number = htole64(serial), hash = htole64(siphash(&sessions->seed, &number, sizeof number));
+  memcpy(out, &number, sizeof number);
+  memcpy(out + sizeof number, &hash, sizeof hash);
+}
+
+void session_token(const struct sessions *sessions, const struct session *session, uint8_t out[WIRE_TOKEN_BYTES]) {
+  make_token(sessions, session->serial, out);
+}
+
+static bool is_ours(const struct sessions *sessions, rdzv_bytes token) {
+  uint8_t ours[WIRE_TOKEN_BYTES];
+  if (token.len != sizeof ours) return false;
+  make_token(sessions, wire_load64(token.data), ours);
+  return memcmp(ours, token.data, sizeof ours) == 0;
+}
+
+int session_find(struct sessions *sessions, rdzv_bytes token, struct session **out) {
+  if (!is_ours(sessions, token)) return RDZV_E_PROTOCOL;
+  const uint64_t serial = wire_load64(token.data);
+  HASH_FIND(hh, sessions->table, &serial, sizeof serial, *out);
+  if (*out) return 0;
+  if (serial <= sessions->forgotten) return RDZV_E_OUTCOME_UNKNOWN;
+  *out = session_new(sessions, serial);
+  return *out ? 0 : RDZV_E_NO_MEMORY;
+}
+
+/* ---- writes -------------------------------------------------------------------------------------------------- */
+
+enum session_verdict session_judge(const struct session *session, uint64_t number, enum wire_op op) {
+  if (number > session->done) return SESSION_NEW;
+  return number == session->done && op == session->op ? SESSION_REPEATED : SESSION_WRONG;
+}
+
+void session_done(struct sessions *sessions, struct session *session, uint64_t number, enum wire_op op,
+                  uint64_t result) {
+  if (number <= session->done) return; /* of a client that did not wait for its answers: the later one counts */
+  drop_value(sessions, session);
+  session->done = number;
+  session->op = op;
+  session->result = result;
+}
+
+/* The item's memory goes back to the budget when it leaves its queue, so the copy is not refused for the budget's sake.
+ */
+bool session_took(struct sessions *sessions, struct session *session, uint64_t number, enum wire_op op, uint64_t result,
+                  rdzv_bytes value) {
+  rdzv_value copy;
+  if (number <= session->done) return true;
+  if (!value_copy(&copy, value.data, value.len)) return false;
+  session_done(sessions, session, number, op, result);
+  sessions->budget->used += copy.len;
+  session->value = copy;
+  return true;
+}
+
+void session_repeat(const struct session *session, const struct wire_request *request, struct wire_writer *out) {
+  wire_put8(out, WIRE_DONE_BYTE);
+  switch (session->op) {
+    case WIRE_ADD:
+    case WIRE_DELETE_KEY: wire_put64(out, session->result); break;
+    case WIRE_COMPARE_SET: wire_put_bytes(out, request->desired); break;
+    case WIRE_COMPARE_SET_VERSION:
+      wire_put8(out, true);
+      wire_put64(out, session->result);
+      wire_put_bytes(out, (rdzv_bytes){0});
+      break;
+    case WIRE_QUEUE_POP: wire_put64(out, session->result); /* fall through */
+    case WIRE_QUEUE_POP_WAIT: wire_put_bytes(out, rdzv_value_bytes(&session->value)); break;
+    default: break; /* SET, APPEND, MULTI_SET, QUEUE_PUSH: that it was done is all */
+  }
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A client's session: what the server knows of a client beyond its connection. Pure: it knows connections as pointers
+ * and time as numbers that it is given.
+ *
+ * The writes of a session are numbered 1, 2, 3 …, and the session remembers the last one that took effect with its
+ * result. A client that lost its connection before the answer takes its session to a new connection and sends the same
+ * write with the same number: it is answered from memory if it was done, and done if it was not. A write that had no
+ * effect (a swap that was refused, a pop from an empty queue, an error) is not remembered: doing it again is as good.
+ *
+ * A session has one connection. When it is taken to another, the one before is closed by the caller, so that what
+ * arrives there late is never executed. A session outlives its connection for a while and is then forgotten.
+ *
+ * Tokens come from the server: a serial number and its keyed hash. So a token that is not in the table is one of a
+ * session that never wrote, and then it may begin again, or of one that is forgotten, and then nobody knows whether its
+ * last write was done. `forgotten`, the highest serial among the forgotten ones, tells them apart: a higher one has
+ * never written.
+ */
+#ifndef RDZV_SERVER_SESSION_H
+#define RDZV_SERVER_SESSION_H
+
+#include "base/budget.h"
+#include "base/siphash.h"
+#include "wire/request.h"
+#include "wire/writer.h"
+
+#include <uthash.h>
+
+struct session {
+  UT_hash_handle hh; /* by serial */
+  uint64_t serial;
+  void *conn;                  /* NULL: it has none */
+  struct session *prev, *next; /* of those without a connection */
+  int64_t left_at;             /* when it lost it */
+
+  /* The last write that took effect; `done` is 0 where there was none. */
+  uint64_t done;
+  enum wire_op op;
+  uint64_t result;  /* its number: a sum, a version, a length */
+  rdzv_value value; /* what a pop took */
+};
+
+enum { SESSIONS_KEPT = 65536 }; /* without a connection */
+
+struct sessions {
+  struct session *table;
+  struct session *left; /* those without a connection, longest first */
+  size_t left_count;
+  uint64_t issued;    /* the last serial */
+  uint64_t forgotten; /* see above */
+  struct siphash_seed seed;
+  struct budget *budget;
+};
+
+void sessions_init(struct sessions *sessions, struct budget *budget, struct siphash_seed seed);
+void sessions_free(struct sessions *sessions);
+
+/* A new session of that connection. NULL: no memory. */
+struct session *session_open(struct sessions *sessions, void *conn);
+void session_token(const struct sessions *sessions, const struct session *session, uint8_t out[WIRE_TOKEN_BYTES]);
+
+/* The session of a token, begun again if it is gone and never wrote. RDZV_E_OUTCOME_UNKNOWN: it is forgotten.
+ * RDZV_E_PROTOCOL: the server never gave that token. RDZV_E_NO_MEMORY. */
+int session_find(struct sessions *sessions, rdzv_bytes token, struct session **out);
+
+/* Gives it to a connection, and takes it from the one before, which is returned; NULL: there was none. */
+void *session_attach(struct sessions *sessions, struct session *session, void *conn);
+
+/* Its connection is gone. One that never wrote is freed, the others wait for theirs to come back. */
+void session_leave(struct sessions *sessions, struct session *session, int64_t now);
+
+/* Forgets those that lost their connection before `then`. */
+void sessions_forget(struct sessions *sessions, int64_t then);
+
+/* ---- writes --------------------------------------------------------------------------------------------------- */
+
+enum session_verdict {
+  SESSION_NEW,      /* do it */
+  SESSION_REPEATED, /* session_repeat answers it */
+  SESSION_WRONG,    /* older than the last one, or of another kind than the one with its number */
+};
+
+enum session_verdict session_judge(const struct session *session, uint64_t number, enum wire_op op);
+
+/* Remembers a write that took effect, with its result. */
+void session_done(struct sessions *sessions, struct session *session, uint64_t number, enum wire_op op,
+                  uint64_t result);
+
+/* The same for a pop: keeps the value as well, which is still in its queue. False: no memory, and nothing is changed.
+ */
+bool session_took(struct sessions *sessions, struct session *session, uint64_t number, enum wire_op op, uint64_t result,
+                  rdzv_bytes value);
+
+/* Answers a repeated write as it was answered when it was done. */
+void session_repeat(const struct session *session, const struct wire_request *request, struct wire_writer *out);
+
+#endif
