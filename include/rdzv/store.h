@@ -100,9 +100,9 @@ typedef struct rdzv_tcp_options {
  *
  * A lost connection is made again by the call that lost it. A call that only reads (get, check, wait, the counts and
  * lists) is repeated. Our own server does a write exactly once, however often the connection is lost before the answer:
- * it remembers the last write of each handle for a minute after the connection is gone. RDZV_E_OUTCOME_UNKNOWN says that
- * a write may or may not have taken effect: the server was not reached again within the timeout, or has forgotten the
- * handle meanwhile. At a PyTorch server a write is sent again only if nothing of it had left, else its outcome is
+ * it remembers the last write of each handle for a minute after the connection is gone. RDZV_E_OUTCOME_UNKNOWN says
+ * that a write may or may not have taken effect: the server was not reached again within the timeout, or has forgotten
+ * the handle meanwhile. At a PyTorch server a write is sent again only if nothing of it had left, else its outcome is
  * unknown. A write that returns RDZV_E_CANCELED may have taken effect, too.
  *
  * Our own server is recognised when it was restarted. The call that was under way then, or else the first one after
@@ -160,7 +160,8 @@ RDZV_API int rdzv_store_get(rdzv_store *store, rdzv_bytes key, rdzv_value *out, 
 /* Adds to the number that the value is in decimal text, in one step, and gives the sum; an absent key counts as 0.
  * The old text is read as strtoll does: blanks and a sign in front are taken, what follows the digits is passed over
  * ("12xyz" is 12). The sum wraps at 64 bits. No digits, or a number outside 64 bits: RDZV_E_NOT_A_NUMBER, nothing
- * changed. An empty value counts as 0 in a file store and is no number in the others, as in PyTorch's FileStore and
+ * changed; at a PyTorch server, which closes the connection then, RDZV_E_OUTCOME_UNKNOWN, and the sentence says
+ * so. An empty value counts as 0 in a file store and is no number in the others, as in PyTorch's FileStore and
  * TCPStore (its HashStore takes it for 0). */
 RDZV_API int rdzv_store_add(rdzv_store *store, rdzv_bytes key, int64_t delta, int64_t *sum, rdzv_error *error);
 

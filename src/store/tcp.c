@@ -56,8 +56,8 @@ static enum wire_dialect dialect_of(struct tcp_store *tcp) {
   return dialect;
 }
 
-/* A PyTorch server closes the connection if the value is no number. Then the add was surely not done, and that is a
- * better answer than "unknown". */
+/* A PyTorch server closes the connection if the value is no number, and that it is none now is the likely cause. It is
+ * no proof: the add may have been done, and the value been replaced since. */
 static int explain_add(rdzv_store *store, rdzv_bytes key, struct store_call *call) {
   bool no_number = false;
   rdzv_value value = {0};
@@ -67,9 +67,13 @@ static int explain_add(rdzv_store *store, rdzv_bytes key, struct store_call *cal
   inner.error = &unused;
   tcp_run(store, "look at", &key, 1, TCP_REPEATABLE, tcp_try_is_no_number, &args, &inner);
   rdzv_value_free(&value);
-  if (!no_number) return RDZV_E_OUTCOME_UNKNOWN;
-  return error_set(call->error, RDZV_E_NOT_A_NUMBER, "add to '%s' at '%s': the value is not a number",
-                   bytes_quote(key).text, self(store)->conn.name);
+  if (no_number)
+    error_set(
+        call->error, RDZV_E_OUTCOME_UNKNOWN,
+        "add to '%s' at '%s': it may or may not have taken effect: the server closed the connection, as PyTorch's "
+        "does if the value is not a number, and it is not",
+        bytes_quote(key).text, self(store)->conn.name);
+  return RDZV_E_OUTCOME_UNKNOWN;
 }
 
 static int tcp_add(rdzv_store *store, rdzv_bytes key, int64_t delta, int64_t *sum, struct store_call *call) {

@@ -60,12 +60,11 @@ static enum outcome outcome_of(int code) {
     case RDZV_E_CONNECTION:
     case RDZV_E_ADDRESS:
     case RDZV_E_STOPPED:
-    case RDZV_E_DATA_LOST:
     case RDZV_E_INVALID:
     case RDZV_E_LIMIT:
     case RDZV_E_UNSUPPORTED:
     case RDZV_E_NO_MEMORY: return FAILED;
-    default: return UNKNOWN;
+    default: return UNKNOWN; /* RDZV_E_DATA_LOST, too: it may have been done before the restart */
   }
 }
 
