@@ -27,7 +27,7 @@ if(NOT CMAKE_INSTALL_PREFIX MATCHES "^/usr(/local)?/?$")
 endif()
 configure_file(cmake/rdzv.pc.in rdzv.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/rdzv.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
-install(FILES man/rdzv.1 man/rdzv-close.1 man/rdzv-etcd.1 man/rdzv-join.1 man/rdzv-run.1 man/rdzv-serve.1
+install(FILES man/rdzv.1 man/rdzv-close.1 man/rdzv-etcd.1 man/rdzv-join.1 man/rdzv-list.1 man/rdzv-reset.1 man/rdzv-run.1 man/rdzv-serve.1
   man/rdzv-status.1 man/rdzv-store.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 install(FILES man/librdzv.3 DESTINATION ${CMAKE_INSTALL_MANDIR}/man3)
 install(FILES completions/rdzv.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME rdzv)

@@ -10,7 +10,7 @@ _rdzv() {
     prev=${COMP_WORDS[COMP_CWORD - 2]}
   fi
   if [ "$COMP_CWORD" -eq 1 ]; then
-    words="run join status close etcd serve store --help --version"
+    words="run join status close list reset etcd serve store --help --version"
   elif [[ $command == join || $command == run ]] && [[ " ${COMP_WORDS[*]:2:COMP_CWORD-2} " == *" -- "* ]]; then
     mapfile -t COMPREPLY < <(compgen -c -f -- "$cur")
     return
@@ -45,6 +45,8 @@ _rdzv() {
           join) words="$rendezvous --nnodes --local-addr --once --help --" ;;
           status) words="$rendezvous --json --watch --help" ;;
           close) words="$rendezvous --reason --help" ;;
+          list) words="--rdzv-backend --rdzv-endpoint --rdzv-conf --log-level --json --help" ;;
+          reset) words="--rdzv-backend --rdzv-endpoint --rdzv-conf --log-level --rdzv-id --force --help" ;;
           etcd) words="--data-dir --port --port-file --log --binary --timeout --help start" ;;
           serve)
             words="--bind --port --port-file --max-connections --max-key-bytes --max-value-bytes --max-keys --max-memory

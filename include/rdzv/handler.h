@@ -172,6 +172,7 @@ typedef struct rdzv_status {
   const rdzv_node_status *nodes; /* participants by rank or name, then those who wait, then spares */
   size_t participants, waiting, spares;
   const char *layout; /* the PyTorch that the state is written for: "2.6" */
+  const char *reason; /* why it was closed; "" where it is not, or nobody has said */
 } rdzv_status;
 
 /* Asks the store, and joins nothing. wait_ms > 0: waits so long for it to be another than the last that this handler

@@ -72,6 +72,8 @@ typedef struct rdzv_params {
   rdzv_on_event *on_event; /* default none */
   void *event_user;
   const rdzv_registry *registry; /* further backends; default none. Must outlive the call only */
+  const char *program; /* what this node runs; default none. Where the run id is torchrun's default "none", a node of
+                          another program is refused with RDZV_E_INVALID (backends c10d and etcd-v2) */
   bool ignore_unknown; /* as torchrun does: options in conf that the backend does not have are ignored, with a warning
                           in the log; but one that is nearly the name of another is refused */
 } rdzv_params;

@@ -11,6 +11,7 @@
 #include <rdzv/handler.h>
 #include <rdzv/log.h>
 #include <rdzv/params.h>
+#include <rdzv/runs.h>
 #include <rdzv/server.h>
 #include <rdzv/store.h>
 #include <rdzv/version.h>

@@ -104,6 +104,8 @@ int check_executable(const char *command, const char *name, const char *cure);
 int cmd_close(int argc, char **argv);
 int cmd_etcd(int argc, char **argv);
 int cmd_join(int argc, char **argv);
+int cmd_list(int argc, char **argv);
+int cmd_reset(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 int cmd_serve(int argc, char **argv);
 int cmd_status(int argc, char **argv);

@@ -16,6 +16,8 @@ static const struct {
     {"join", cmd_join, "join a rendezvous, and print the rounds"},
     {"status", cmd_status, "see who is in a rendezvous"},
     {"close", cmd_close, "close a rendezvous for all"},
+    {"list", cmd_list, "list the runs of a store"},
+    {"reset", cmd_reset, "remove a run that is closed from its store"},
     {"etcd", cmd_etcd, "run an etcd beside this process"},
     {"serve", cmd_serve, "serve a store to PyTorch and rdzv clients"},
     {"store", cmd_store, "use a store from the shell"},

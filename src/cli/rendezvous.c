@@ -100,6 +100,17 @@ static void say_free_port(const struct rendezvous *rendezvous, const char *endpo
     complain(rendezvous->command, "the rendezvous is at %s", rdzv_describe(rendezvous->handler));
 }
 
+rdzv_params rendezvous_guest_params(const struct rendezvous_flags *flags, char **conf) {
+  *conf = guest_conf(flags);
+  return (rdzv_params){.size = sizeof(rdzv_params),
+                       .backend = flags->backend,
+                       .endpoint = flags->endpoint,
+                       .run_id = flags->run_id,
+                       .conf = *conf ? *conf : flags->conf,
+                       .cancel_fd = signal_pipe[0] > 0 ? signal_pipe[0] : 0,
+                       .log = stderr_log(flags->log_level)};
+}
+
 static int open_handler(struct rendezvous *rendezvous, const rdzv_params *params) {
   rdzv_error error;
   const int result = rdzv_open(params, &rendezvous->handler, &error);

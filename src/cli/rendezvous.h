@@ -15,6 +15,14 @@ struct rendezvous_flags {
 #define RENDEZVOUS_FLAGS_DEFAULT ((struct rendezvous_flags){.nnodes = "1", .conf = "", .log_level = RDZV_LOG_WARNING})
 
 /* Rows for a command's table of options. */
+#define RENDEZVOUS_STORE_OPTIONS(to)                                                                                \
+  {"rdzv-backend", OPTION_TEXT, &(to)->backend, "NAME", "c10d, etcd, etcd-v1 (the same) or etcd-v2 (c10d)"},        \
+      {"rdzv-endpoint", OPTION_TEXT, &(to)->endpoint, "HOST:PORT",                                                  \
+       "where the store or etcd is (localhost:29400, of etcd localhost:2379)"},                                     \
+      {"rdzv-conf", OPTION_TEXT, &(to)->conf, "K=V,...", "options of the rendezvous; see rdzv-join(1)"}, {          \
+    "log-level", OPTION_CHOICE, &(to)->log_level, "off|error|warning|info|debug", "what to log to stderr (warning)" \
+  }
+
 #define RENDEZVOUS_OPTIONS(to)                                                                                       \
   {"rdzv-backend", OPTION_TEXT, &(to)->backend, "NAME", "c10d, etcd, etcd-v1 (the same), etcd-v2 or static (c10d)"}, \
       {"rdzv-endpoint", OPTION_TEXT, &(to)->endpoint, "HOST:PORT",                                                   \
@@ -24,6 +32,9 @@ struct rendezvous_flags {
       {"event-log", OPTION_TEXT, &(to)->event_log, "PATH", "append what happens to PATH, one JSON object a line"}, { \
     "log-level", OPTION_CHOICE, &(to)->log_level, "off|error|warning|info|debug", "what to log to stderr (warning)"  \
   }
+
+/* Behind the sentence that a rendezvous is closed. */
+#define CLOSED_HINT " (a new job needs another --rdzv-id; 'rdzv reset' makes this one free)"
 
 /* "2" or "1:4". */
 bool parse_nnodes(const char *text, int64_t *min, int64_t *max);
@@ -52,6 +63,9 @@ void rendezvous_forward_to(int pid);
 int rendezvous_open(struct rendezvous *rendezvous, const char *command, const struct rendezvous_flags *flags,
                     bool as_guest);
 void rendezvous_close(struct rendezvous *rendezvous);
+
+/* For a call that only looks in. *conf is to be freed after it. */
+rdzv_params rendezvous_guest_params(const struct rendezvous_flags *flags, char **conf);
 
 /* ---- progress.c ---- */
 

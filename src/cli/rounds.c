@@ -62,6 +62,7 @@ static int print_status_json(const char *command, const rdzv_status *status, con
                              (json_int_t)status->spares, "torch_layout", status->layout, "nodes", nodes);
   json_object_set_new(object, "deadline_left_ms",
                       status->deadline_left_ms >= 0 ? json_integer(status->deadline_left_ms) : json_null());
+  if (status->closed) json_object_set_new(object, "reason", json_string(status->reason));
   return print_object(command, object);
 }
 
@@ -75,8 +76,9 @@ static void print_node(const rdzv_node_status *node) {
 static int print_status_table(const char *command, const rdzv_status *status, const char *run_id) {
   const size_t count = status->participants + status->waiting + status->spares;
   if (status->exists) {
-    printf("rendezvous '%s': round %lld, %s%s\n", shown(run_id).text, (long long)status->round, status->phase,
+    printf("rendezvous '%s': round %lld, %s%s", shown(run_id).text, (long long)status->round, status->phase,
            status->closed && status->complete ? " (the round is complete)" : "");
+    printf(*status->reason ? ": %s\n" : "\n", shown(status->reason).text);
     printf("%zu participant%s, %zu waiting, %zu spare%s", status->participants, status->participants == 1 ? "" : "s",
            status->waiting, status->spares, status->spares == 1 ? "" : "s");
     if (status->deadline_left_ms >= 0)

@@ -282,6 +282,7 @@ static int caught(void) {
 
 static const char *hint_of(const struct settings *settings, int result) {
   if (result == RDZV_E_INVALID) return settings->variables;
+  if (result == RDZV_E_CLOSED) return CLOSED_HINT;
   if (result != RDZV_E_IN_USE) return "";
   if (!is_given(settings->endpoint)) return " (is another job running? choose --standalone or another --master-port)";
   return is_given(settings->backend) ? " (is another job running? choose another --rdzv-endpoint)"
@@ -289,18 +290,20 @@ static const char *hint_of(const struct settings *settings, int result) {
                                        "--rdzv-backend=c10d to use the store there)";
 }
 
-static int failed(const struct settings *settings, int result, const rdzv_error *error) {
-  complain(me, "%s%s", error->message, hint_of(settings, result));
+static int failed(const struct settings *settings, const struct run_log *log, int result, const rdzv_error *error) {
+  const bool spare = result == RDZV_E_GRACEFUL_EXIT && !log->ran;
+  complain(me, "%s%s%s", spare ? "this node was a spare, and none of its workers ever ran: " : "", error->message,
+           hint_of(settings, result));
   if (result == RDZV_E_GRACEFUL_EXIT) return EXIT_YES;
   error_file_error(me, error);
   return exit_code_of(result);
 }
 
-static int run(const struct settings *settings, rdzv_agent *agent) {
+static int run(const struct settings *settings, const struct run_log *log) {
   rdzv_agent_result *result;
   rdzv_error error;
-  const int code = rdzv_agent_run(agent, &result, &error);
-  if (code < 0) return failed(settings, code, &error);
+  const int code = rdzv_agent_run(log->agent, &result, &error);
+  if (code < 0) return failed(settings, log, code, &error);
   const int exit_code = result->exit_code;
   settings->json_log ? print_report_json(result) : print_report(result);
   if (result->state == RDZV_AGENT_FAILED && result->failure_count > 0) error_file_failure(me, &result->failures[0]);
@@ -320,12 +323,12 @@ static int open_and_run(const struct settings *settings, rdzv_agent_options *opt
   const int result = rdzv_agent_open(options, &agent, &error);
   if (result == RDZV_E_CANCELED && caught()) return 128 + caught();
   if (result < 0) {
-    code = failed(settings, result, &error);
+    code = failed(settings, log, result, &error);
     return result == RDZV_E_TIMEOUT ? EXIT_CONNECT : code;
   }
   log->agent = agent;
   tell(agent);
-  code = run(settings, agent);
+  code = run(settings, log);
   tell(NULL);
   rdzv_agent_close(agent);
   signals_end();
@@ -354,6 +357,7 @@ static int launch(const struct settings *settings, char **words) {
                                 .log = run_log_lines(&log, settings->log_level)};
   char *conf = NULL, *endpoint = NULL;
   int code = fill_params(settings, &options.rendezvous, &conf, &endpoint);
+  options.rendezvous.program = words[0] ? basename(words[0]) : NULL;
   const char **argv = NULL;
   if (code == EXIT_YES) code = program_words(me, &settings->program, words, &argv);
   if (code == EXIT_YES) code = run_log_open_events(&log, settings->event_log);

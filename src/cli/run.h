@@ -28,6 +28,7 @@ struct run_log {
   bool json;
   rdzv_agent *agent; /* once it is open */
   struct progress *progress;
+  bool ran; /* this node has had workers */
 };
 
 /* Log lines to stderr, as JSON if it is so. */

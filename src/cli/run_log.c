@@ -58,6 +58,7 @@ void run_log_agent_event(void *user, const rdzv_agent_event *event) {
   struct run_log *log = user;
   const bool joins = event->state == RDZV_AGENT_RENDEZVOUS;
   if (log->event_fd >= 0) write_agent_event(log, event);
+  log->ran |= event->state == RDZV_AGENT_RUNNING;
   if (event->local_rank >= 0) return;
   progress_end(log->progress);
   log->progress = joins && log->agent && !log->json ? progress_begin(rdzv_agent_handler(log->agent)) : NULL;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "handler/dynamic.h"
+#include "handler/status.h"
 #include "store/store.h"
 
 #include "base/buf.h"
@@ -211,16 +212,22 @@ static bool get_reason(struct dynamic *handler, const char *key, rdzv_value *out
   return found;
 }
 
-/* Puts the reason for closing, if there is one, behind the sentence. */
-static void add_reason(struct dynamic *handler, rdzv_error *error) {
+/* To be freed; NULL: none is known. */
+static char *find_reason(struct dynamic *handler) {
   char *key = reason_key(handler);
   rdzv_value reason;
-  if (key && error && get_reason(handler, key, &reason)) {
-    const size_t len = strlen(error->message);
-    snprintf(error->message + len, sizeof error->message - len, ": %s", bytes_quote(rdzv_value_bytes(&reason)).text);
-    rdzv_value_free(&reason);
-  }
+  const bool found = key && get_reason(handler, key, &reason);
   free(key);
+  return found ? reason.data : NULL;
+}
+
+/* Puts the reason for closing, if there is one, behind the sentence. */
+static void add_reason(struct dynamic *handler, rdzv_error *error) {
+  char *reason = error ? find_reason(handler) : NULL;
+  if (!reason) return;
+  const size_t len = strlen(error->message);
+  snprintf(error->message + len, sizeof error->message - len, ": %s", bytes_quote(rdzv_str(reason)).text);
+  free(reason);
 }
 
 /* Waits until a round is complete with us in it. A node that has been in a round gives the store up as a member does:
@@ -403,7 +410,9 @@ static int read_status(struct dynamic *handler, int64_t wait_ms, const struct ca
 }
 
 static int dynamic_status_read(rdzv_handler *base, int64_t wait_ms, rdzv_status **out, rdzv_error *error) {
-  return read_status(self(base), wait_ms, &base->cancel, out, error);
+  const int result = read_status(self(base), wait_ms, &base->cancel, out, error);
+  if (result == 0 && (*out)->closed) status_set_reason(*out, find_reason(self(base)));
+  return result;
 }
 
 /* What the thread knows, if it is not old; else asks. */

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "handler/dynamic.h"
+#include "handler/program_name.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -130,6 +131,10 @@ int dynamic_open(const rdzv_params *given, unsigned options, rdzv_backend *backe
   rdzv_params again = params; /* options that are ignored have been named by whoever made the backend */
   if (options != CONF_DYNAMIC) again.log = (rdzv_log){0};
   if (result == 0) result = conf_parse(params.conf, options, params_lenient(&again), &conf, error);
+  if (result == 0 && store) {
+    result = program_name_check(store, &params, error);
+    if (result < 0) conf_free(&conf);
+  }
   if (result < 0) {
     close_both(backend, store);
     return result;

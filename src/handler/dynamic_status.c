@@ -69,7 +69,8 @@ rdzv_status *dynamic_status(struct dynamic *handler) {
                                .deadline_left_ms = deadline_left_ms(state),
                                .min_nodes = settings->min_nodes,
                                .max_nodes = settings->max_nodes,
-                               .layout = torch_traits(handler->layout)->version};
+                               .layout = torch_traits(handler->layout)->version,
+                               .reason = ""};
   if (add_nodes(handler, status)) return &status->base;
   rdzv_status_free(&status->base);
   return NULL;
@@ -81,5 +82,13 @@ void rdzv_status_free(rdzv_status *base) {
   const size_t count = base->participants + base->waiting + base->spares;
   for (size_t i = 0; status->nodes && i < count; i++) free((char *)status->nodes[i].node);
   free(status->nodes);
+  free(status->reason);
   free(status);
+}
+
+void status_set_reason(rdzv_status *base, char *reason) {
+  struct status *status = (struct status *)base;
+  free(status->reason);
+  status->reason = reason;
+  base->reason = reason ? reason : "";
 }

@@ -86,6 +86,9 @@ struct etcd_v1 {
 };
 
 /* A path below the root. False: it is too long. */
+/* The path in etcd that the folders of all runs are in; NULL as prefix: the default. NULL: no memory. To be freed. */
+char *etcd_v1_folder(const char *prefix);
+
 bool etcd_v1_path(const struct etcd_v1 *handler, char out[ETCD_V1_PATH], const char *format, ...) RDZV_PRINTF(3, 4);
 
 /* The lease of the run's directory. */

@@ -73,16 +73,21 @@ static int init_barrier(struct etcd_v1 *handler, const rdzv_params *params, cons
   return params_check_nodes(settings.min_nodes, settings.max_nodes, error);
 }
 
-static int make_root_path(struct etcd_v1 *handler, const rdzv_params *params, const struct conf *conf,
-                          rdzv_error *error) {
-  const char *prefix = conf->etcd_prefix ? conf->etcd_prefix : DEFAULT_PREFIX;
+char *etcd_v1_folder(const char *prefix) {
+  char *folder;
+  if (!prefix) prefix = DEFAULT_PREFIX;
   prefix += strspn(prefix, "/");
   size_t len = strlen(prefix);
   while (len > 0 && prefix[len - 1] == '/') len--;
-  if (asprintf(&handler->root, "/%.*s/run_%s", (int)len, prefix, params->run_id) < 0) {
-    handler->root = NULL;
-    return error_no_memory(error);
-  }
+  return asprintf(&folder, "/%.*s", (int)len, prefix) < 0 ? NULL : folder;
+}
+
+static int make_root_path(struct etcd_v1 *handler, const rdzv_params *params, const struct conf *conf,
+                          rdzv_error *error) {
+  char *folder = etcd_v1_folder(conf->etcd_prefix);
+  if (!folder || asprintf(&handler->root, "%s/run_%s", folder, params->run_id) < 0) handler->root = NULL;
+  free(folder);
+  if (!handler->root) return error_no_memory(error);
   if (strlen(handler->root) > 512 - KEY_ROOM) /* a keep-alive's key is of 512 */
     return error_set(error, RDZV_E_LIMIT, "the path of the rendezvous in etcd is too long");
   return 0;

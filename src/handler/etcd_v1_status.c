@@ -94,7 +94,10 @@ static int status_of(const struct etcd_v1 *handler, const struct look *look, rdz
                                .deadline_left_ms = -1,
                                .min_nodes = settings->min_nodes,
                                .max_nodes = settings->max_nodes,
-                               .layout = "etcd"};
+                               .layout = "etcd",
+                               .reason = ""};
+  const char *reason = active->status == ACTIVE_CLOSED ? active_reason(active) : NULL;
+  if (reason && *reason) status_set_reason(&status->base, strdup(reason));
   if (add_nodes(status, active)) {
     *out = &status->base;
     return 0;

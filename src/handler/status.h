@@ -8,6 +8,10 @@
 struct status {
   rdzv_status base;
   rdzv_node_status *nodes;
+  char *reason; /* NULL: none */
 };
+
+/* Takes the text over as the reason for closing; NULL is fine. */
+void status_set_reason(rdzv_status *status, char *reason);
 
 #endif

@@ -72,7 +72,7 @@ class Examples(rdzvtest.Case):
 
 
 class Options(unittest.TestCase):
-    COMMANDS = ("run", "join", "status", "close", "etcd", "serve", "store")
+    COMMANDS = ("run", "join", "status", "close", "list", "reset", "etcd", "serve", "store")
 
     @staticmethod
     def of_help(command):

@@ -62,6 +62,7 @@ class Install(rdzvtest.Case):
                      "include/rdzv/handler.h", "include/rdzv/params.h", "include/rdzv/backend.h", "include/rdzv/event.h",
                      "include/rdzv/etcd.h", "share/man/man1/rdzv-etcd.1",
                      "share/man/man1/rdzv-join.1", "share/man/man1/rdzv-status.1", "share/man/man1/rdzv-close.1",
+                     "share/man/man1/rdzv-list.1", "share/man/man1/rdzv-reset.1",
                      "share/man/man1/rdzv.1", "share/man/man1/rdzv-serve.1", "share/man/man1/rdzv-store.1",
                      "share/man/man3/librdzv.3", "share/bash-completion/completions/rdzv",
                      "share/zsh/site-functions/_rdzv", "share/fish/vendor_completions.d/rdzv.fish"):

@@ -9,7 +9,7 @@ import socket
 import etcd
 import rdzvtest
 import run_nodes
-from run_nodes import CLOSED, CONNECT, NEVER, QUICK, TIMEOUT, is_alive
+from run_nodes import CLOSED, CONNECT, NEVER, QUICK, TIMEOUT, USAGE, is_alive
 
 # Says where it is, and runs until it is told to end.
 SITTER = """
@@ -323,9 +323,10 @@ class Endings(Case):
 
     def test_closed_before(self):
         flags = ["--rdzv-backend", "c10d", "--rdzv-endpoint", self.server.endpoint, "--rdzv-id", self.RUN_ID, "--rdzv-conf", self.CONF]
-        self.assertEqual(self.rdzv("close", *flags).returncode, 0)
+        self.assertEqual(self.rdzv("close", *flags, "--reason", "no more").returncode, 0)
         node = self.gone(self.node("a", "1", self.script("note ran")), CLOSED)
-        self.assertIn("closed", node.err())
+        self.assertIn("the rendezvous is closed: no more (a new job needs another --rdzv-id; 'rdzv reset' makes this one "
+                      "free)", node.err())
         self.assertEqual(self.notes(), [])
 
     def test_closed_while_running_lets_the_workers_finish(self):
@@ -365,6 +366,47 @@ class Endings(Case):
         for node in nodes:  # one that joins the next round knows as well as a member that the store is gone
             self.gone(node, CONNECT, seconds=30)
             self.assertIn(self.server.endpoint, node.err().splitlines()[-1])
+
+
+class Unnamed(Case):
+    """The default id, none, at an endpoint that others use, too."""
+    CONF = run_nodes.STEADY
+
+    def plain(self, name, program, *flags, **options):
+        words = ["--rdzv-backend", "c10d", "--rdzv-endpoint", self.server.endpoint, "--rdzv-conf", self.CONF, *flags]
+        return self.launch(name, words, [program], **options)
+
+    def check_other(self, *flags):
+        first = self.plain("first", self.script("note first; await end", "first"), *flags)
+        self.wait_notes("first")
+        other = self.plain("other", self.script("note other", "other"), *flags)
+        self.gone(other, USAGE)
+        self.assertIn("program 'first.sh' uses this rendezvous, and ours is 'other.sh': a job at an endpoint that others "
+                      "use needs a run id of its own (--rdzv-id)", other.err())
+        named = self.plain("named", self.path("other.sh"), *flags, "--rdzv-id", "other")
+        self.gone(named)
+        self.touch("end")
+        self.gone(first)
+        self.assertEqual(self.notes(), ["first", "other"])
+
+    def test_another_program_is_refused(self):
+        self.check_other()
+
+    def test_another_program_is_refused_with_etcd(self):
+        self.check_other("--rdzv-backend", "etcd-v2", "--rdzv-endpoint", etcd.shared().endpoint)
+
+    def test_a_spare_that_never_ran_says_so(self):
+        worker = self.script("note $TORCHELASTIC_RUN_ID; await end")
+        first = self.plain("first", worker)
+        self.wait_notes("none")
+        spare = self.plain("spare", worker)
+        self.wait_for(lambda: self.rdzv("status", "--rdzv-endpoint", self.server.endpoint, "--rdzv-id", "none")
+                      .stdout.count(" spare  "), "the spare is there")
+        self.touch("end")
+        self.gone(first)
+        self.gone(spare)
+        self.assertIn("rdzv run: this node was a spare, and none of its workers ever ran: ", spare.err())
+        self.assertEqual(self.notes(), ["none"])
 
 
 class Hosts(run_nodes.Run):

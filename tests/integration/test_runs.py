@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""`rdzv list` and `rdzv reset`: the runs of a store, for each backend."""
+import json
+import subprocess
+
+import etcd
+import rdzvtest
+from run_nodes import CONNECT, NO, REFUSED, USAGE, YES
+
+HEADING = ["ID", "PHASE", "ROUND", "NODES", "WAITING", "REASON"]
+
+
+class Runs:
+    """What holds for every backend; where() are the flags that name the store."""
+
+    def where(self):
+        raise NotImplementedError
+
+    def run_id(self, name):
+        return name
+
+    def joined(self, name):
+        """Somebody was in it, and left it open."""
+        done = self.rdzv("join", *self.where(), "--rdzv-id", self.run_id(name), "--once")
+        self.assertEqual(done.returncode, YES, done.stderr)
+
+    def close(self, name, reason):
+        done = self.rdzv("close", *self.where(), "--rdzv-id", self.run_id(name), "--reason", reason)
+        self.assertEqual(done.returncode, YES, done.stderr)
+
+    def ids(self):
+        done = self.rdzv("list", *self.where(), "--json")
+        self.assertIn(done.returncode, (YES, NO), done.stderr)
+        return {line["run_id"]: (line["phase"], line.get("reason"))
+                for line in map(json.loads, done.stdout.splitlines())}
+
+    def reset(self, name, *flags, code=YES):
+        done = self.rdzv("reset", *self.where(), "--rdzv-id", self.run_id(name), *flags)
+        self.assertEqual(done.returncode, code, done.stderr)
+        return done.stderr
+
+    def test_runs_are_listed_and_removed(self):
+        self.assertEqual(self.rdzv("list", *self.where()).returncode, NO)
+        names = ["a", "b", "c.reason", "c.0/x"] if self.DOTS else ["a", "b", "c.reason"]
+        for name in names:
+            self.joined(name)
+        self.close("b", "the disk is full")
+        found = self.ids()
+        self.assertEqual(set(found), {self.run_id(name) for name in names})
+        self.assertEqual(found[self.run_id("a")][1], None)
+        self.assertEqual(found[self.run_id("b")], ("closed", "the disk is full"))
+        rows = [line.split(maxsplit=5) for line in self.rdzv("list", *self.where()).stdout.splitlines()]
+        self.assertEqual(rows[0], HEADING)
+        self.assertEqual([row[0] for row in rows[1:]], sorted(found))
+        self.assertIn("the disk is full", [row[-1] for row in rows])
+        said = self.reset("a", code=REFUSED)
+        self.assertIn("rendezvous 'a' is not closed", said)
+        self.assertIn("--force removes it all the same", said)
+        self.reset("b")
+        self.reset("b", code=NO)
+        self.reset("a", "--force")
+        self.assertEqual(set(self.ids()), {self.run_id(name) for name in names[2:]})
+        self.joined("b")  # from the beginning
+        self.assertEqual(self.ids()[self.run_id("b")][1], None)
+        for name in names[1:]:
+            self.reset(name, "--force")
+        self.assertEqual(self.ids(), {})
+        self.assertEqual(self.left(), [])
+
+    def left(self):
+        return []
+
+
+class C10d(Runs, rdzvtest.Case):
+    DOTS = True
+
+    def setUp(self):
+        super().setUp()
+        self.server = self.serve()
+
+    def where(self):
+        return ["--rdzv-endpoint", self.server.endpoint]
+
+    def left(self):
+        """Not even a queue is left, nor what was asked for and never joined."""
+        keys = self.store(self.server, "keys").stdout.splitlines()
+        return [key for key in keys if not key.endswith("x")]
+
+    def test_a_run_that_was_only_asked_for_is_not_listed(self):
+        self.rdzv("status", *self.where(), "--rdzv-id", "x")
+        self.assertEqual(self.ids(), {})
+
+    def test_what_is_no_state_does_not_hide_the_others(self):
+        self.joined("a")
+        self.store(self.server, "set", "torch.rendezvous.broken", "nonsense!")
+        done = self.rdzv("list", *self.where(), "--json")
+        self.assertEqual(done.returncode, REFUSED)
+        self.assertIn("run 'broken': ", done.stderr)
+        self.assertEqual(json.loads(done.stdout)["run_id"], "a")
+        self.reset("broken", code=REFUSED)
+        self.reset("broken", "--force")
+        self.assertEqual(set(self.ids()), {"a"})
+
+    def test_the_program_of_an_unnamed_run_is_forgotten(self):
+        run = ["run", "--rdzv-backend", "c10d", *self.where(), "--log-level", "off"]
+        self.assertEqual(self.rdzv(*run, "true").returncode, YES)
+        self.assertEqual(self.rdzv(*run, "echo").returncode, USAGE)
+        self.reset("none")
+        self.assertEqual(self.rdzv(*run, "echo").returncode, YES)
+
+    def test_command_lines(self):
+        for words, code, says in ((["reset"], USAGE, "--rdzv-id is missing"), (["list", "x"], USAGE, "it takes no argument"),
+                                  (["reset", "x"], USAGE, "it takes no argument"),
+                                  (["list", "--rdzv-backend", "static"], REFUSED, "backend 'static' has no runs"),
+                                  (["list", "--rdzv-endpoint", "127.0.0.1:1", "--rdzv-conf", "read_timeout=0.2"],
+                                   CONNECT, "127.0.0.1:1")):
+            with self.subTest(words):
+                done = self.rdzv(*words)
+                self.assertEqual(done.returncode, code, done.stderr)
+                self.assertIn(says, done.stderr)
+
+
+class File(Runs, rdzvtest.Case):
+    DOTS = True
+
+    def where(self):
+        return ["--rdzv-endpoint", self.path("store"), "--rdzv-conf", "store_type=file"]
+
+
+class Etcd(Runs, rdzvtest.Case):
+    BACKEND, DOTS = "etcd-v2", True
+
+    def where(self):
+        return ["--rdzv-backend", self.BACKEND, "--rdzv-endpoint", etcd.shared().endpoint]
+
+
+class EtcdV1(Etcd):
+    BACKEND, DOTS = "etcd", False
+
+    def joined(self, name):
+        """A member that leaves would close it."""
+        node = self.start([rdzvtest.RDZV, "join", *self.where(), "--rdzv-id", name], stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL)
+        node.stdout.readline()
+        node.kill()
+        node.wait()
+
+
+if __name__ == "__main__":
+    etcd.need()
+    rdzvtest.main()
