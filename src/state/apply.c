@@ -49,12 +49,14 @@ static int mark_complete(struct rendezvous_context *context, rdzv_error *error) 
   return rendezvous_assign_ranks(context->state, context->settings->rank_order, error);
 }
 
-/* The one that makes the number sufficient calls the last call; the one that makes it full completes the round. */
+/* A round whose number was given before gets another. The one that makes the number of nodes sufficient calls the last
+ * call; the one that makes it full completes the round. */
 static int add_to_participants(struct rendezvous_context *context, rdzv_error *error) {
   struct rendezvous_state *state = context->state;
   const struct rendezvous_settings *settings = context->settings;
   const int result = move_self(context, STATE_PARTICIPANT, STATE_WAITING, error);
   if (result < 0) return result;
+  if (state->round < context->first_round) state->round = context->first_round;
   if ((int64_t)state->num_participants == settings->min_nodes)
     state->deadline = context->now.wall_us + settings->last_call_timeout * 1000;
   return (int64_t)state->num_participants == settings->max_nodes ? mark_complete(context, error) : 0;

@@ -12,7 +12,8 @@ void engine_init(struct engine *engine, const struct engine_config *config) {
                             .state = STATE_EMPTY,
                             .last_call = LAST_CALL_NONE,
                             .tried_us = DATETIME_NONE,
-                            .pace = {.random = config->seed}};
+                            .pace = {.random = config->seed},
+                            .rounds = ROUNDS_NONE};
 }
 
 void engine_free(struct engine *engine) {
@@ -66,6 +67,7 @@ static int learn(struct engine *engine, const struct engine_event *event, struct
     if (engine->came_back && engine->wish == WISH_EXIT) engine->wish = WISH_JOIN;
   }
   engine->came_back = false;
+  rounds_observe(&engine->rounds, &engine->state, &config->node, event->token);
   engine_watch(engine, event->now, update);
   last_call_observe(&engine->last_call, &engine->state, &config->settings, event->now, false,
                     pace_jitter(&engine->pace, 20 * (int64_t)engine->state.num_participants));
@@ -97,6 +99,7 @@ static void lose(struct engine *engine, struct moment now, bool has_turn) {
 
 static void store_failed(struct engine *engine, struct moment now, const rdzv_error *error) {
   engine->under_way = engine->known = false;
+  rounds_maybe_written(&engine->rounds);
   engine->store_error = error ? *error : (rdzv_error){.code = RDZV_E_CONNECTION};
   if (engine->store_error.code == 0) engine->store_error.code = RDZV_E_CONNECTION;
   const int64_t wait = pace_after_error(&engine->pace);
@@ -129,6 +132,7 @@ static int absorb(struct engine *engine, const struct engine_event *event, struc
     case ENGINE_ASK_STOP: stop(engine); break;
     case ENGINE_STATE_READ:
     case ENGINE_SWAP_LOST:
+      if (event->kind == ENGINE_SWAP_LOST) rounds_not_written(&engine->rounds);
       answered(engine, event->now);
       take_over(engine, event->state);
       result = learn(engine, event, update, error);
@@ -136,6 +140,7 @@ static int absorb(struct engine *engine, const struct engine_event *event, struc
       break;
     case ENGINE_SWAP_WON:
       answered(engine, event->now);
+      rounds_written(&engine->rounds);
       engine->pace.losses = 0;
       result = learn(engine, event, update, error);
       break;

@@ -26,6 +26,7 @@
 #include "state/liveness.h"
 #include "state/pace.h"
 #include "state/report.h"
+#include "state/rounds.h"
 
 enum engine_event_kind {
   ENGINE_ASK_JOIN,    /* join the next round; a member leaves its round first */
@@ -142,6 +143,7 @@ struct engine {
   struct liveness liveness;
   struct last_call last_call;
   struct pace pace;
+  struct rounds rounds;
 
   bool member; /* of a complete round */
   int64_t round;

@@ -71,14 +71,16 @@ static void fail_by_store(struct engine *engine, struct moment now, struct engin
 
 static int finish_join(struct engine *engine, struct engine_update *update, rdzv_error *error) {
   const struct rendezvous_state *state = &engine->state;
-  if (!world_is_whole(state)) {
-    engine_trace(engine, "round %" PRId64 " was left by somebody before we came -> exit, wait for the next",
-                 state->round);
+  const bool again = state->round <= engine->rounds.joined;
+  if (again || !world_is_whole(state)) {
+    engine_trace(engine, "round %" PRId64 " %s -> exit, wait for the next", state->round,
+                 again ? "is none after our last" : "was left by somebody before we came");
     engine->wish = WISH_EXIT;
     return 0;
   }
   if (!engine_watch_begin(engine)) return error_no_memory(error);
   engine->wish = WISH_NOTHING;
+  engine->rounds.joined = state->round;
   update->happened |= ENGINE_JOINED;
   update->rank = state_find(state, &engine->config.node)->rank;
   update->world_size = (int64_t)state->num_participants;
@@ -190,6 +192,7 @@ static int write_state(struct engine *engine, struct rendezvous_context *context
     engine->tried_us = context->now.wall_us;
     engine->tried_ms = context->now.mono_ms;
   }
+  rounds_write(&engine->rounds, &engine->state, context->node, engine->token);
   update->request = ENGINE_SWAP;
   update->action = action;
   update->urgent = is_urgent(engine, action);
@@ -225,8 +228,11 @@ static int decide_once(struct engine *engine, struct moment now, struct engine_u
                        rdzv_error *error) {
   const struct rendezvous_settings *settings = &engine->config.settings;
   drop_dead(engine, now);
-  struct rendezvous_context context = {
-      .node = &engine->config.node, .state = &engine->state, .settings = settings, .now = now};
+  struct rendezvous_context context = {.node = &engine->config.node,
+                                       .state = &engine->state,
+                                       .settings = settings,
+                                       .now = now,
+                                       .first_round = engine->rounds.first};
   context.last_call_over = now.mono_ms > last_call_end(&engine->last_call, &engine->state, settings);
   context.keep_alive_due = now.mono_ms - engine->beat_ms >= pace_keep_alive(settings, &engine->state) ||
                            (engine->evict_ms > 0 && now.mono_ms >= engine->evict_ms);

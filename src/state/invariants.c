@@ -72,25 +72,34 @@ const char *rendezvous_broken_invariant(const struct rendezvous_state *state,
 /* ---- two states ----------------------------------------------------------------------------------------------- */
 
 /*
- * From a row to a column, the round may be the same (S), or the next (N): then all participants were dead or left, and
- * the same step may have begun the next round, up to completing it where one node is enough.
+ * From a row to a column, the round may be the same (S), or a later one (N). After a complete round all participants
+ * were dead or left, and the same step may have begun the next round, up to completing it where one node is enough. One
+ * that gathers gets a later number from a participant that knows of later rounds (state/rounds.h).
  */
 enum { NEVER = 0, S = 1, N = 2 };
 static const unsigned allowed[4][4] = {
     /*                    gathering  last call  complete  closed */
-    [PHASE_GATHERING] = {S, S, S, S},
-    [PHASE_LAST_CALL] = {S, S, S, S},
+    [PHASE_GATHERING] = {S | N, S | N, S | N, S},
+    [PHASE_LAST_CALL] = {S | N, S | N, S | N, S},
     [PHASE_COMPLETE] = {N, N, S | N, S | N},
     [PHASE_CLOSED] = {NEVER, NEVER, NEVER, S | N},
 };
+
+static bool has_newcomer(const struct rendezvous_state *before, const struct rendezvous_state *after) {
+  for (size_t i = 0; i < after->count; i++) {
+    const struct state_member *was = state_find(before, &after->members[i].node);
+    if ((after->members[i].kinds & STATE_PARTICIPANT) && !(was && (was->kinds & STATE_PARTICIPANT))) return true;
+  }
+  return false;
+}
 
 static const char *broken_phase(const struct rendezvous_state *before, const struct rendezvous_state *after) {
   const unsigned may = allowed[rendezvous_phase(before)][rendezvous_phase(after)];
   if (before->closed && !after->closed) return "closed is final";
   if (after->round < before->round) return "rounds never go back";
-  if (after->round > before->round + 1) return "rounds go up by one";
   if (!(may & (after->round == before->round ? S : N))) return "that phase does not follow in that round";
-  if (after->round > before->round && !before->complete) return "only a complete round is followed by the next";
+  if (after->round > before->round && !before->complete && (before->closed || !has_newcomer(before, after)))
+    return "a round that gathers gets a later number only from a node that comes in";
   return NULL;
 }
 

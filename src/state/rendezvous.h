@@ -23,6 +23,7 @@
  *   - who is dead, when our own heartbeat is due, and when the last call is over, is not read off wall clocks: the
  *     context says so, and state/liveness.h and state/last_call.h find out on our own monotonic clock;
  *   - a node can leave without closing (decide_leave);
+ *   - rounds never go back for a node, also where the state is lost and begins again (state/rounds.h);
  *   - ranks can be given in another order (state/ranks.c), and a round that somebody has already left is not entered
  * any more (state/world.c);
  *   - a join that fails can say who is there (state/report.h).
@@ -108,6 +109,7 @@ struct rendezvous_context {
   int64_t deadline_ms; /* of the operation, on the monotonic clock */
   bool keep_alive_due; /* our heartbeat, if the state has one, is to be renewed */
   bool last_call_over; /* the state's deadline, if it has one, has passed */
+  int64_t first_round; /* we take part in none before that: see state/rounds.h */
 };
 
 /* Fills in keep_alive_due and last_call_over as PyTorch judges them, by the wall clock. */

@@ -10,7 +10,8 @@ enum { AT_ONCE_MS = 2500 };
 
 /* ---- a store that is gone for a while ------------------------------------------------------------------------- */
 
-/* A server that comes back has forgotten everything: members hear that they are out, and begin anew. */
+/* A server that comes back has forgotten everything: members hear that they are out, and begin again, with a number
+ * that none of them has seen. */
 static void test_members_of_a_store_that_was_lost_begin_anew(void **state) {
   struct scene *scene = *state;
   struct node *nodes = scene->nodes;
@@ -22,10 +23,37 @@ static void test_members_of_a_store_that_was_lost_begin_anew(void **state) {
   for (int i = 0; i < 2; i++) assert_true(await_change(&nodes[i], RDZV_CHANGE_EVICTED).what & RDZV_CHANGE_EVICTED);
   join_all(nodes, 2);
   for (int i = 0; i < 2; i++) {
-    assert_int_equal(nodes[i].result->round, 0);
+    assert_int_equal(nodes[i].result->round, 1);
     assert_int_equal(nodes[i].result->rank, i);
     assert_int_equal(nodes[i].result->world_size, 2);
   }
+}
+
+/* Somebody deletes the state under a round, and one that knows of none is first to make another: the number is still
+ * one that the members have not seen, and so are the keys of the round. */
+static void test_a_state_that_is_deleted_does_not_begin_at_zero(void **state) {
+  struct scene *scene = *state;
+  struct node *nodes = scene->nodes;
+  rdzv_error error;
+  open_and_join(nodes, 2, scene->endpoint, (struct node_options){.min = 2, .max = 3, .conf = "last_call_timeout=0.1"});
+  const int64_t before = nodes[0].result->round;
+  must_set(nodes[0].result->store, "key", "of the first");
+  node_open(&nodes[2], scene->endpoint, "c", (struct node_options){.min = 3, .max = 3});
+  assert_code(rdzv_store_delete_key(scene->raw, rdzv_str("torch.rendezvous.job"), NULL, &error), 0);
+  join_start(&nodes[2]);
+  for (int i = 0; i < 2; i++) assert_true(await_change(&nodes[i], RDZV_CHANGE_EVICTED).what & RDZV_CHANGE_EVICTED);
+  await_counts(scene->watcher.handler, 1, 0, 0);
+  join_start(&nodes[0]);
+  join_start(&nodes[1]);
+  for (int i = 0; i < 3; i++) {
+    if (join_end(&nodes[i]) < 0) fail_msg("%s", nodes[i].error.message);
+    assert_int_equal(nodes[i].result->round, before + 1);
+    assert_int_equal(nodes[i].result->world_size, 3);
+  }
+  bool there = true;
+  const rdzv_bytes key = rdzv_str("key");
+  assert_code(rdzv_store_check(nodes[0].result->store, &key, 1, &there, &error), 0);
+  assert_false(there);
 }
 
 /* A store that stays away for the dead time is an error for members, and nothing else is: the handler goes on when it
@@ -355,6 +383,7 @@ static void test_a_rendezvous_in_a_file(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       IN_A_SCENE(test_members_of_a_store_that_was_lost_begin_anew),
+      IN_A_SCENE(test_a_state_that_is_deleted_does_not_begin_at_zero),
       IN_A_SCENE(test_a_store_that_stays_away_is_an_error_for_members),
       IN_A_SCENE(test_a_join_outlives_the_store),
       IN_A_SCENE(test_a_state_that_is_corrupt_is_told),

@@ -111,6 +111,12 @@ class Node:
         self.handler._stop_heartbeats()
         self.handler._op_executor.run(dynamic_rendezvous._RendezvousExitOp(), time.monotonic() + 30)
 
+    def lose(self, run_id):
+        """The state is as before the first round."""
+        self.handler._stop_heartbeats()
+        self.store.set(f"torch.rendezvous.{run_id}", "Y2FuaW1hZGFt")
+        self.store.add("settled", 0)
+
     def set(self, key, value):
         self.round_store.set(key, value)
         self.store.add("settled", 0)  # an answer behind it: it has arrived

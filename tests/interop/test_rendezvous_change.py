@@ -50,6 +50,17 @@ class Changes(Case):
 
         self.tell(story, (2, 3), ("torch", "serve"))
 
+    def test_the_state_is_lost(self):
+        """Whoever makes the new one: with a node of ours in it, the round has a number that was not given before."""
+        def story(place):
+            (theirs,), (ours,) = place.all(["127.0.0.1"], ["127.0.0.2"])
+            self.assert_agree([theirs, ours])
+            theirs.lose(place.run_id)
+            self.assertEqual(self.assert_agree([theirs.join(), ours])["round"], 1)
+            self.assertIn("the round goes on without this node", ours.events())
+
+        self.tell(story, (2, 2), ("torch", "serve", "file"))
+
 
 class Masters(Case):
     """Where rank 0 is, in the second round of its life."""

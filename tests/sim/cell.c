@@ -90,7 +90,7 @@ void sim_receive(struct sim *sim, struct sim_event *event) {
   const bool won = message->token == sim->version;
   if (won) {
     sim->wins++;
-    sim->version++;
+    sim->version = ++sim->versions;
     check_write(sim, event->node, &sim->cell, &message->state);
     state_free(&sim->cell);
     sim->cell = message->state;
@@ -98,4 +98,16 @@ void sim_receive(struct sim *sim, struct sim_event *event) {
   }
   answer(sim, event->node, event->number, won ? ENGINE_SWAP_WON : ENGINE_SWAP_LOST);
   for (size_t i = 0; won && i < sim->node_count; i++) sim_listen(sim, i);
+}
+
+/* Somebody deletes the state, or the server begins again with nothing. */
+void sim_lose(struct sim *sim) {
+  sim_tell(sim, NULL, "the state is lost");
+  sim->losses++;
+  sim->version = 0;
+  state_free(&sim->cell);
+  for (size_t i = 0; i < sim->node_count; i++) {
+    sim->nodes[i].knew = sim->nodes[i].seen;
+    sim_listen(sim, i);
+  }
 }

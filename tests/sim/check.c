@@ -26,14 +26,28 @@ static void check_eviction(struct sim *sim, const struct sim_node *writer, struc
     sim_fail(sim, "%s evicts %s, which is well and was not heard: starved", writer->label, victim->label);
 }
 
+/* A number is given once in the life of a run, unless the state was lost, and nobody of those who take part in the
+ * second has seen the first. */
+static void check_twice(struct sim *sim, const struct rendezvous_state *state, const struct sim_round *first) {
+  if (first->losses == sim->losses) sim_fail(sim, "round %d is completed twice", (int)state->round);
+  for (size_t i = 0; i < state->count; i++) {
+    const struct sim_node *node = &sim->nodes[sim_find(&state->members[i].node)];
+    if (!(state->members[i].kinds & STATE_PARTICIPANT) || node->is_torch) continue;
+    if (node->knew >= state->round)
+      sim_fail(sim, "round %d is completed twice, with %s, which knows of round %d", (int)state->round, node->label,
+               (int)node->knew);
+  }
+}
+
 static void record_round(struct sim *sim, const struct rendezvous_state *state) {
   if (state->round >= SIM_MAX_ROUNDS) {
     sim_fail(sim, "more than %d rounds", SIM_MAX_ROUNDS);
     return;
   }
   struct sim_round *round = &sim->rounds[state->round];
-  if (round->count > 0) sim_fail(sim, "round %d is completed twice", (int)state->round);
-  round->count = state->num_participants;
+  if (round->count > 0) check_twice(sim, state, round);
+  free(round->nodes);
+  *round = (struct sim_round){.twice = round->count > 0, .losses = sim->losses, .count = state->num_participants};
   round->nodes = calloc(round->count + 1, sizeof *round->nodes);
   if (!round->nodes) abort();
   for (size_t i = 0; i < state->count; i++) {
@@ -107,6 +121,7 @@ void check_joined(struct sim *sim, size_t at, const struct rendezvous_state *sta
   const struct sim_node *node = &sim->nodes[at];
   const struct sim_round *round = &sim->rounds[state->round];
   if (round->count == 0) sim_fail(sim, "%s joined round %d before it was complete", node->label, (int)state->round);
+  if (round->twice) return; /* and it may be the first one */
   const bool known = !round->cut_by_torch && !node->is_torch;
   if (known ? (size_t)size != round->count : (size_t)size > round->count)
     sim_fail(sim, "%s takes round %d for a world of %d, it has %zu", node->label, (int)state->round, (int)size,

@@ -94,6 +94,9 @@ void ours_timer(struct sim *sim, size_t at) { step(sim, at, &(struct engine_even
 
 void ours_answer(struct sim *sim, size_t at, struct sim_message *message) {
   const rdzv_error error = {RDZV_E_OUTCOME_UNKNOWN, "no answer"};
+  struct sim_node *node = &sim->nodes[at];
+  if (message->has_state && message->state.complete && message->state.round > node->seen)
+    node->seen = message->state.round;
   step(sim, at,
        &(struct engine_event){.kind = message->kind,
                               .state = message->has_state ? &message->state : NULL,
@@ -104,8 +107,12 @@ void ours_answer(struct sim *sim, size_t at, struct sim_message *message) {
 void sim_joined(struct sim *sim, size_t at, const struct rendezvous_state *state, int64_t rank, int64_t size) {
   struct sim_node *node = &sim->nodes[at];
   sim_tell(sim, node, "is rank %d of %d in round %d", (int)rank, (int)size, (int)state->round);
-  if (node->joined && state->round <= node->round) sim_fail(sim, "%s: rounds go back", node->label);
+  const int64_t before = !node->is_torch ? node->last_round : node->joined ? node->round : -1;
+  if (state->round <= before)
+    sim_fail(sim, "%s: rounds go back from %d to %d", node->label, (int)before, (int)state->round);
   node->joined = true;
+  node->last_round = state->round;
+  if (state->round > node->seen) node->seen = state->round;
   node->round = state->round;
   node->joins++;
   check_joined(sim, at, state, rank, size);

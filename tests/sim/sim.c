@@ -115,6 +115,9 @@ size_t sim_add_node(struct sim *sim, size_t host, const char *addr, bool is_torc
                             .is_torch = is_torch,
                             .troubled = INT64_MIN / 2,
                             .heartbeat = DATETIME_NONE,
+                            .last_round = -1,
+                            .seen = -1,
+                            .knew = -1,
                             .torch = {.state = STATE_EMPTY}};
   snprintf(node->addr, sizeof node->addr, "%s", addr);
   snprintf(node->label, sizeof node->label, "%s", addr);
@@ -168,6 +171,7 @@ static void run_script(struct sim *sim, const struct sim_event *event) {
       sim->hosts[node->host].skew_us += event->amount * 1000;
       sim->hosts[node->host].jumped = sim->now;
       break;
+    case SIM_LOSE: sim_lose(sim); break;
   }
 }
 
@@ -175,6 +179,10 @@ static void happen(struct sim *sim, struct sim_event *event) {
   struct sim_node *node = &sim->nodes[event->node];
   if (event->kind == SIM_REQUEST) {
     sim_receive(sim, event);
+    return;
+  }
+  if (event->kind == SIM_SCRIPT && event->deed == SIM_LOSE) {
+    run_script(sim, event);
     return;
   }
   if (sim->now < node->paused_until && (event->kind != SIM_SCRIPT || event->deed <= SIM_CLOSE)) {

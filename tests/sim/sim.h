@@ -24,7 +24,16 @@ enum sim_event_kind {
   SIM_SCRIPT, /* something happens to a node */
 };
 
-enum sim_deed { SIM_JOIN, SIM_LEAVE, SIM_CLOSE, SIM_KILL, SIM_PAUSE, SIM_CUT, SIM_JUMP };
+enum sim_deed {
+  SIM_JOIN,
+  SIM_LEAVE,
+  SIM_CLOSE,
+  SIM_KILL,
+  SIM_PAUSE,
+  SIM_CUT,
+  SIM_JUMP,
+  SIM_LOSE /* the state, whatever the node */
+};
 
 struct sim_message {
   enum engine_event_kind
@@ -60,6 +69,8 @@ struct sim_node {
   bool is_torch, alive, killed, wants; /* to be a member */
   bool joined;                         /* a member of `round`, as far as it knows */
   int64_t round;
+  int64_t last_round; /* that it has ever joined; -1: none */
+  int64_t seen, knew; /* the last complete round that it saw; when the state was lost */
   struct engine engine;
   struct torch_node torch;
   uint64_t request, wait; /* the numbers of the last ones */
@@ -79,6 +90,8 @@ struct sim_host {
 struct sim_round {
   size_t count;
   bool cut_by_torch; /* a PyTorch node took somebody out of it */
+  bool twice;        /* the number was given again by nodes that did not know of it, after the state was lost */
+  int losses;        /* of the state, before */
   size_t *nodes;     /* by rank */
 };
 
@@ -96,8 +109,10 @@ struct sim {
   struct sim_round rounds[SIM_MAX_ROUNDS];
 
   struct rendezvous_state cell;
-  uint64_t version; /* 0: there is no state yet */
-  int64_t called;   /* when the last call was */
+  uint64_t version; /* 0: there is no state */
+  uint64_t versions;
+  int losses;     /* of the state */
+  int64_t called; /* when the last call was */
 
   int64_t latency_ms; /* each way, up to this */
   int faults;         /* in a thousand messages: lost questions, lost answers, late ones */
@@ -129,6 +144,7 @@ void sim_send(struct sim *sim, size_t node, enum engine_event_kind kind, const s
 void sim_receive(struct sim *sim, struct sim_event *event);
 void sim_listen(struct sim *sim, size_t node);
 void sim_message_free(struct sim_message *message);
+void sim_lose(struct sim *sim);
 
 /* ---- ours.c and torch.c: the two kinds of nodes ---- */
 void ours_ask(struct sim *sim, size_t node, enum engine_event_kind what);

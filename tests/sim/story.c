@@ -76,11 +76,22 @@ static void mixed(struct sim *sim) {
   sim_do(sim, 30000, A, SIM_KILL, 0);
 }
 
+/* The state is deleted under a round: its members begin again, with the number after the last that they know of, also
+ * where one that knows of none is faster. */
+static void lost(struct sim *sim) {
+  sim->settings = between(2, 3);
+  add(sim, "abc", 0);
+  for (size_t i = A; i <= B; i++) sim_do(sim, (int64_t)i * 100, i, SIM_JOIN, 0);
+  sim_do(sim, 10000, A, SIM_JOIN, 0);
+  sim_do(sim, 20000, A, SIM_LOSE, 0);
+  sim_do(sim, 20000, C, SIM_JOIN, 0);
+}
+
 static const struct {
   const char *name;
   void (*script)(struct sim *sim);
-} stories[] = {{"elastic", elastic}, {"spares", spares}, {"clocks", clocks},
-               {"stopped", stopped}, {"outage", outage}, {"mixed", mixed}};
+} stories[] = {{"elastic", elastic}, {"spares", spares}, {"clocks", clocks}, {"stopped", stopped},
+               {"outage", outage},   {"mixed", mixed},   {"lost", lost}};
 
 int story_run(const char *name, FILE *out) {
   static struct sim sim;

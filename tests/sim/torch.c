@@ -82,7 +82,7 @@ static void act(struct sim *sim, size_t at) {
     watch(sim, at);
     return;
   }
-  struct rendezvous_context context = {&node->desc, &torch->state, &settings, now, torch->deadline_ms, false, false};
+  struct rendezvous_context context = {&node->desc, &torch->state, &settings, now, torch->deadline_ms, false, false, 0};
   rendezvous_judge_by_wall(&context);
   const enum rendezvous_action action = decide(torch, &context);
   if (action_writes(action)) {
