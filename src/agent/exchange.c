@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/waiting.h"
+#include "handler/own_keys.h"
 
 #include <inttypes.h>
 #include <poll.h>
@@ -79,7 +80,7 @@ static int tell_role(const struct exchange *exchange, const struct role_info *ow
   if (!text) return error_no_memory(error);
   /* the older one last: who finds it alone takes us for an older one */
   const rdzv_bytes keys[] = {rdzv_str(new.text), rdzv_str(old.text)}, values[] = {rdzv_str(text), rdzv_str(text)};
-  const int result = rdzv_store_multi_set(exchange->store, keys, values, 2, error);
+  const int result = own_keys_set(exchange->store, keys, values, 2, error);
   free(text);
   return result;
 }
@@ -239,7 +240,7 @@ static int assign(const struct exchange *exchange, const struct roles *roles, co
     keys[i] = is_terms ? TERMS : rdzv_str(texts[i].text);
     if (done) values[i] = rdzv_str(owned[i]);
   }
-  const int result = done ? rdzv_store_multi_set(exchange->store, keys, values, count, error) : error_no_memory(error);
+  const int result = done ? own_keys_set(exchange->store, keys, values, count, error) : error_no_memory(error);
   for (size_t i = 0; owned && i < count; i++) free(owned[i]);
   free(owned);
   free(texts);
@@ -271,8 +272,9 @@ static int follow_old(const struct exchange *exchange, struct worker_ranks *rank
   if (result == 0) result = gather(exchange, &roles, error);
   if (result == 0) {
     const struct key fin = key_of(ROLE_OLD, exchange->rank, ".FIN");
+    const rdzv_bytes key = rdzv_str(fin.text), value = rdzv_str("FIN");
     assign_ranks(roles.infos, roles.count, (size_t)exchange->rank, ranks);
-    result = rdzv_store_set(exchange->store, rdzv_str(fin.text), rdzv_str("FIN"), error);
+    result = own_keys_set(exchange->store, &key, &value, 1, error);
   }
   roles_close(&roles);
   return result;
@@ -381,14 +383,14 @@ int exchange_ranks(const struct exchange *exchange, const struct role_info *own,
 
 int exchange_tell_exit(const struct exchange *exchange, rdzv_error *error) {
   const struct key done = key_of(TERMINAL, exchange->rank, ""), fin = key_of(TERMINAL, exchange->rank, ".FIN");
+  const rdzv_bytes all = DONE_ALL, yes = rdzv_str("done");
   char rank[24];
   int64_t count;
   snprintf(rank, sizeof rank, "%" PRId64, exchange->rank);
   const rdzv_bytes keys[] = {rdzv_str(done.text), rdzv_str(fin.text)}, values[] = {rdzv_str(rank), rdzv_str("FIN")};
-  int result = rdzv_store_multi_set(exchange->store, keys, values, 2, error);
+  int result = own_keys_set(exchange->store, keys, values, 2, error);
   if (result == 0) result = rdzv_store_add(exchange->store, DONE_COUNT, 1, &count, error);
-  if (result == 0 && count == exchange->world_size)
-    result = rdzv_store_set(exchange->store, DONE_ALL, rdzv_str("done"), error);
+  if (result == 0 && count == exchange->world_size) result = own_keys_set(exchange->store, &all, &yes, 1, error);
   return result < 0 ? error_prefix(error, result, "cannot tell the other agents that our workers are done") : 0;
 }
 

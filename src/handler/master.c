@@ -3,6 +3,7 @@
 
 #include "base/buf.h"
 #include "base/error.h"
+#include "handler/own_keys.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +27,7 @@ int master_publish(struct result *result, const char *addr, int port, rdzv_error
   char text[16];
   snprintf(text, sizeof text, "%d", port);
   const rdzv_bytes keys[] = {MASTER_ADDR, MASTER_PORT}, values[] = {rdzv_str(addr), rdzv_str(text)};
-  const int outcome = rdzv_store_multi_set(result->base.store, keys, values, 2, error);
+  const int outcome = own_keys_set(result->base.store, keys, values, 2, error);
   if (outcome < 0) return error_prefix(error, outcome, "cannot publish the address of rank 0");
   return result_set_master(result, addr, port) ? 0 : error_no_memory(error);
 }
