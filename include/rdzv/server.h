@@ -13,6 +13,8 @@
  *
  * Life: open (bound and listening; clients may connect already) -> run in this thread, or start in a thread of its
  * own -> stop -> close. Threads: stop from any thread and from a signal handler; the others from one thread at a time.
+ * Processes: a server belongs to the process that opened it. In a child made by fork run and start return
+ * RDZV_E_INVALID, stop and drain do nothing, and close gives up the child's copy and leaves the parent's at work.
  */
 typedef struct rdzv_server rdzv_server;
 

@@ -18,6 +18,9 @@
  * blocked call holds nobody back. rdzv_store_cancel may be called at any time; rdzv_store_close only when no call on
  * the handle is under way.
  *
+ * Processes: a handle belongs to the process that opened it. In a child made by fork every call returns RDZV_E_INVALID,
+ * and rdzv_store_close frees the child's copy without touching what the parent uses.
+ *
  * Out-parameters are written on success only. `error` may be NULL everywhere, and so may the results of add and
  * delete_key; any other missing out-parameter is RDZV_E_INVALID.
  *

@@ -115,6 +115,7 @@ static void free_parts(struct rdzv_server *server) {
 static struct rdzv_server *server_new(const rdzv_server_options *options) {
   struct rdzv_server *server = calloc(1, sizeof *server);
   if (!server) return NULL;
+  server->born = fork_mark_here();
   pthread_mutex_init(&server->clients_lock, NULL);
   thread_cond_init(&server->clients_gone);
   server->options = *options;
@@ -197,13 +198,16 @@ static void serve(struct rdzv_server *server) {
   sigaddset(&pipe_signal, SIGPIPE);
   pthread_sigmask(SIG_BLOCK, &pipe_signal, &before);
   log_line(&server->options.log, RDZV_LOG_INFO, "listening on %s", server->address);
+  atomic_store(&server->running, true);
   uv_run(&server->loop, UV_RUN_DEFAULT);
+  atomic_store(&server->running, false);
   const struct timespec at_once = {0};
   if (!sigismember(&before, SIGPIPE)) sigtimedwait(&pipe_signal, NULL, &at_once);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 int rdzv_server_run(rdzv_server *server, rdzv_error *error) {
+  if (fork_crossed(server->born)) return fork_refuse("the server", error);
   if (server->threaded || server->stopping)
     return error_set(error, RDZV_E_INVALID, "the server on %s has been started already", server->address);
   serve(server);
@@ -216,6 +220,7 @@ static void *serve_thread(void *arg) {
 }
 
 int rdzv_server_start(rdzv_server *server, rdzv_error *error) {
+  if (fork_crossed(server->born)) return fork_refuse("the server", error);
   if (server->threaded || server->stopping)
     return error_set(error, RDZV_E_INVALID, "the server on %s has been started already", server->address);
   const int failed = thread_start(&server->thread, serve_thread, server);
@@ -224,9 +229,12 @@ int rdzv_server_start(rdzv_server *server, rdzv_error *error) {
   return 0;
 }
 
-void rdzv_server_stop(rdzv_server *server) { uv_async_send(&server->wake_to_stop); }
+void rdzv_server_stop(rdzv_server *server) {
+  if (!fork_crossed(server->born)) uv_async_send(&server->wake_to_stop);
+}
 
 void rdzv_server_drain(rdzv_server *server, int64_t timeout_ms) {
+  if (fork_crossed(server->born)) return;
   const deadline until = deadline_after(timeout_ms);
   struct waiting waiting;
   waiting_begin(&waiting, &server->options.log, until);
@@ -239,14 +247,36 @@ void rdzv_server_drain(rdzv_server *server, int64_t timeout_ms) {
   pthread_mutex_unlock(&server->clients_lock);
 }
 
-void rdzv_server_close(rdzv_server *server) {
-  if (!server) return;
-  if (server->threaded) {
-    rdzv_server_stop(server);
-    pthread_join(server->thread, NULL);
-  }
+/* Closes what is left of a loop that nobody runs. */
+static void end_loop(struct rdzv_server *server) {
   shut_down(server);
   uv_run(&server->loop, UV_RUN_DEFAULT); /* for the close callbacks */
   uv_loop_close(&server->loop);
   free_parts(server);
+}
+
+/* In a process forked since it was opened. The loop of a server that runs is in the middle of something, so of that one
+ * only the descriptors go that are known to stand, without which the port would not be free when the parent closes it.
+ */
+static void abandon(struct rdzv_server *server) {
+  uv_os_fd_t listener;
+  if (!server->threaded && !atomic_load(&server->running)) {
+    if (uv_loop_fork(&server->loop) == 0) end_loop(server); /* it has an epoll set of its own then */
+    return;
+  }
+  if (!server->stopping && uv_fileno((const uv_handle_t *)&server->listener, &listener) == 0) close(listener);
+  close(uv_backend_fd(&server->loop));
+}
+
+void rdzv_server_close(rdzv_server *server) {
+  if (!server) return;
+  if (fork_crossed(server->born)) {
+    abandon(server);
+    return;
+  }
+  if (server->threaded) {
+    rdzv_server_stop(server);
+    pthread_join(server->thread, NULL);
+  }
+  end_loop(server);
 }

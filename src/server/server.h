@@ -18,6 +18,7 @@
 
 #include "base/budget.h"
 #include "base/buf.h"
+#include "base/fork.h"
 #include "server/session.h"
 #include "store/keyspace.h"
 #include "wire/request.h"
@@ -45,6 +46,8 @@ struct rdzv_server {
   bool stopping;
   bool threaded;
   pthread_t thread;
+  atomic_bool running; /* in whatever thread */
+  fork_mark born;
 
   rdzv_server_options options; /* with the defaults filled in; bind and listen_fd are not used after open */
   struct wire_limits limits;

@@ -474,6 +474,12 @@ static void etcd_store_close(rdzv_store *store) {
   free(store);
 }
 
+/* The client's connections stay as they are: closing one with TLS would send something. */
+static void etcd_store_abandon(rdzv_store *store) {
+  store_deinit(store);
+  free(store);
+}
+
 static unsigned etcd_features(rdzv_store *store) {
   (void)store;
   return RDZV_STORE_APPEND | RDZV_STORE_LIST_KEYS | RDZV_STORE_VERSIONS;
@@ -485,6 +491,7 @@ static int etcd_clone(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_e
 static const struct store_ops etcd_ops = {
     .name = "etcd",
     .close = etcd_store_close,
+    .abandon = etcd_store_abandon,
     .clone = etcd_clone,
     .features = etcd_features,
     .describe = etcd_store_describe,

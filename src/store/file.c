@@ -262,6 +262,14 @@ static void file_close(rdzv_store *store) {
   file_free(self(store));
 }
 
+/* It is the parent that signs off. If another thread was in the middle of a call, all is left as it is. */
+static void file_abandon(rdzv_store *store) {
+  struct file_store *file = self(store);
+  if (pthread_mutex_trylock(&file->turn) != 0) return;
+  pthread_mutex_unlock(&file->turn);
+  file_free(file);
+}
+
 static unsigned file_features(rdzv_store *store) {
   (void)store;
   return RDZV_STORE_APPEND | RDZV_STORE_LIST_KEYS;
@@ -283,6 +291,7 @@ static int file_clone(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_e
 static const struct store_ops file_ops = {
     .name = "file",
     .close = file_close,
+    .abandon = file_abandon,
     .clone = file_clone,
     .features = file_features,
     .describe = file_describe,

@@ -251,6 +251,16 @@ static void hash_close(rdzv_store *store) {
   free(store);
 }
 
+/* If another thread was in the middle of a call, the keys are left as they are. */
+static void hash_abandon(rdzv_store *store) {
+  struct shared *shared = ((struct hash_store *)store)->shared;
+  const bool quiet = pthread_mutex_trylock(&shared->lock) == 0;
+  if (quiet) pthread_mutex_unlock(&shared->lock);
+  if (quiet) shared_release(shared);
+  store_deinit(store);
+  free(store);
+}
+
 static unsigned hash_features(rdzv_store *store) {
   (void)store;
   return RDZV_STORE_APPEND | RDZV_STORE_QUEUES | RDZV_STORE_LIST_KEYS | RDZV_STORE_VERSIONS;
@@ -266,6 +276,7 @@ static int hash_clone(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_e
 static const struct store_ops hash_ops = {
     .name = "hash",
     .close = hash_close,
+    .abandon = hash_abandon,
     .clone = hash_clone,
     .features = hash_features,
     .describe = hash_describe,

@@ -202,6 +202,7 @@ static int prefix_clone(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv
 static const struct store_ops prefix_ops = {
     .name = "prefix",
     .close = prefix_close,
+    .abandon = prefix_close, /* which closes its base as that must be */
     .clone = prefix_clone,
     .features = prefix_features,
     .describe = prefix_describe,
@@ -227,9 +228,11 @@ static const struct store_ops prefix_ops = {
 
 int rdzv_store_open_prefix(rdzv_store *base, rdzv_bytes prefix, rdzv_store **out, rdzv_error *error) {
   if (!out) return error_null(error, "open a store", "out");
+  if (fork_crossed(base->born)) return fork_refuse("the store", error);
   struct prefix_store *view = calloc(1, sizeof *view + prefix.len + 1);
   if (!view) return error_no_memory(error);
   view->base.ops = &prefix_ops;
+  view->base.born = fork_mark_here();
   view->base.log = base->log;
   view->base.cancel_fd = base->cancel_fd;
   atomic_init(&view->base.timeout_ms, rdzv_store_get_timeout(base));

@@ -16,6 +16,7 @@ int store_init(rdzv_store *store, const struct store_ops *ops, int64_t timeout_m
   if (timeout_ms < 0)
     return error_set(error, RDZV_E_INVALID, "invalid timeout of %lld ms: it is negative", (long long)timeout_ms);
   store->ops = ops;
+  store->born = fork_mark_here();
   store->log = *log;
   store->cancel_fd = cancel_fd;
   atomic_init(&store->timeout_ms, timeout_ms ? timeout_ms : RDZV_STORE_TIMEOUT_MS);
@@ -110,6 +111,10 @@ static int no_op(rdzv_store *store, const char *what, rdzv_error *error) {
   return error_set(error, RDZV_E_UNSUPPORTED, "a %s store has no %s", store->ops->name, what);
 }
 
+/* Refuses a store of the process that this one was forked from. */
+#define OF_THIS_PROCESS() \
+  if (fork_crossed(store->born)) return fork_refuse("the store", error)
+
 /* Refuses a missing place for a result, or a missing array. */
 #define NOT_NULL(call, pointer) \
   if (!(pointer)) return error_null(error, #call, #pointer)
@@ -120,6 +125,7 @@ static int no_op(rdzv_store *store, const char *what, rdzv_error *error) {
 /* Every operation but close, cancel and the timeouts comes through one of these. */
 #define CALL(timeout, op, ...)                             \
   do {                                                     \
+    OF_THIS_PROCESS();                                     \
     if (!store->ops->op) return no_op(store, #op, error);  \
     struct store_call call = begin(store, timeout, error); \
     CALL_WITH(op, __VA_ARGS__);                            \
@@ -128,6 +134,7 @@ static int no_op(rdzv_store *store, const char *what, rdzv_error *error) {
 #define WAIT_CALL(timeout, waited_for, number, op, ...)                                    \
   do {                                                                                     \
     struct key_wait wait;                                                                  \
+    OF_THIS_PROCESS();                                                                     \
     if (!store->ops->op) return no_op(store, #op, error);                                  \
     struct store_call call = begin_wait(store, timeout, waited_for, number, &wait, error); \
     CALL_WITH(op, __VA_ARGS__);                                                            \
@@ -140,12 +147,15 @@ static int no_op(rdzv_store *store, const char *what, rdzv_error *error) {
   } while (0)
 
 void rdzv_store_close(rdzv_store *store) {
-  if (store) store->ops->close(store);
+  if (store) (fork_crossed(store->born) ? store->ops->abandon : store->ops->close)(store);
 }
 
-void rdzv_store_cancel(rdzv_store *store) { cancel_raise(&store->cancel); }
+void rdzv_store_cancel(rdzv_store *store) {
+  if (!fork_crossed(store->born)) cancel_raise(&store->cancel);
+}
 
 int store_clone_with(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_error *error) {
+  OF_THIS_PROCESS();
   if (cancel_raised(&store->cancel)) return error_set(error, RDZV_E_CANCELED, "clone: the store was canceled");
   const int result = store->ops->clone(store, cancel_fd, out, error);
   if (result == 0) atomic_store(&(*out)->timeout_ms, atomic_load(&store->timeout_ms));
@@ -172,8 +182,12 @@ int rdzv_store_set_timeout(rdzv_store *store, int64_t timeout_ms, rdzv_error *er
 }
 
 int64_t rdzv_store_get_timeout(const rdzv_store *store) { return atomic_load(&store->timeout_ms); }
-unsigned rdzv_store_features(rdzv_store *store) { return store->ops->features(store); }
-const char *rdzv_store_describe(rdzv_store *store) { return store->ops->describe(store); }
+
+unsigned rdzv_store_features(rdzv_store *store) { return fork_crossed(store->born) ? 0 : store->ops->features(store); }
+
+const char *rdzv_store_describe(rdzv_store *store) {
+  return fork_crossed(store->born) ? store->ops->name : store->ops->describe(store);
+}
 
 int rdzv_store_set(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, rdzv_error *error) {
   CALL(RDZV_TIMEOUT_STORE, set, key, value);
@@ -230,6 +244,7 @@ int rdzv_store_append(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, rdzv_
 int rdzv_store_multi_get(rdzv_store *store, const rdzv_bytes *keys, size_t count, rdzv_value **out, rdzv_error *error) {
   NOT_NULL_ARRAY(multi_get, keys, count);
   NOT_NULL(multi_get, out);
+  OF_THIS_PROCESS();
   struct key_wait wait;
   struct store_call call = begin_wait(store, RDZV_TIMEOUT_STORE, keys, count, &wait, error);
   if (cancel_raised(call.cancel)) return error_set(error, RDZV_E_CANCELED, "multi_get: the store was canceled");

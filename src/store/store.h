@@ -8,6 +8,7 @@
 
 #include "base/cancel.h"
 #include "base/clock.h"
+#include "base/fork.h"
 
 #include <rdzv/store.h>
 #include <stdatomic.h>
@@ -23,6 +24,7 @@ struct store_call {
 struct store_ops {
   const char *name;
   void (*close)(rdzv_store *store);
+  void (*abandon)(rdzv_store *store); /* close, in a process forked since it was opened: see base/fork.h */
   int (*clone)(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_error *error);
   unsigned (*features)(rdzv_store *store);
   const char *(*describe)(rdzv_store *store);
@@ -60,6 +62,7 @@ struct rdzv_store {
   int cancel_fd; /* the caller's, for clones */
   rdzv_log log;
   struct store_text *_Atomic texts; /* of store_text */
+  fork_mark born;
 };
 
 /* A copy of the text that lives as long as the handle; the same one for equal texts. For describe: what one thread was

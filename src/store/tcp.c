@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 static struct tcp_store *self(rdzv_store *store) { return (struct tcp_store *)store; }
 
@@ -198,6 +199,18 @@ static void tcp_close(rdzv_store *store) {
   free(tcp);
 }
 
+/* Whether another thread was in the middle of a call, its lock tells: then the buffers are left as they are. */
+static void tcp_abandon(rdzv_store *store) {
+  struct tcp_store *tcp = self(store);
+  const bool quiet = pthread_mutex_trylock(&tcp->lock) == 0 && !tcp->turn_is_taken;
+  if (quiet)
+    tcp_conn_free(&tcp->conn);
+  else if (tcp->conn.fd >= 0)
+    close(tcp->conn.fd);
+  store_deinit(store);
+  free(tcp);
+}
+
 static unsigned tcp_features(rdzv_store *store) {
   const unsigned all = RDZV_STORE_APPEND | RDZV_STORE_QUEUES | RDZV_STORE_LIST_KEYS | RDZV_STORE_VERSIONS;
   const enum wire_dialect dialect = dialect_of(self(store));
@@ -245,6 +258,7 @@ static int tcp_clone(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_er
 static const struct store_ops tcp_ops = {
     .name = "tcp",
     .close = tcp_close,
+    .abandon = tcp_abandon,
     .clone = tcp_clone,
     .features = tcp_features,
     .describe = tcp_describe,
