@@ -2,6 +2,7 @@
 #include "agent/agent.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/waiting.h"
 #include "handler/handler.h"
 
 #include <inttypes.h>
@@ -30,7 +31,9 @@ struct watch {
   bool has_changes;
   bool changed; /* the supervisor wants something else */
   bool late;    /* the timer's time is over */
-  int open;     /* handles */
+  deadline until;
+  struct waiting waiting;
+  int open; /* handles */
 };
 
 static void step(struct watch *watch, struct supervisor_event event) {
@@ -125,9 +128,22 @@ static void on_change(uv_poll_t *handle, int status, int events) {
 /* A store that says nothing makes no descriptor readable. */
 static void on_look(uv_timer_t *timer) { look(timer->data); }
 
+/* The time is over, or it is time to say what is waited for. */
 static void on_time(uv_timer_t *timer) {
-  ((struct watch *)timer->data)->late = true;
-  uv_stop(timer->loop);
+  struct watch *watch = timer->data;
+  const int64_t left = deadline_left(watch->until);
+  watch->late = left == 0;
+  if (watch->late) {
+    uv_stop(timer->loop);
+  } else {
+    waiting_tick(&watch->waiting);
+    uv_timer_start(timer, on_time, (uint64_t)(left < LOOK_MS ? left : LOOK_MS), 0);
+  }
+}
+
+static void tell_of_workers(struct waiting *waiting, void *user) {
+  const struct group *group = user;
+  waiting_about(waiting, "waiting for %zu worker%s to end", group->running, group->running == 1 ? "" : "s");
 }
 
 /* ---- workers that end ----------------------------------------------------------------------------------------- */
@@ -216,7 +232,11 @@ static void watch_workers(rdzv_agent *agent) {
 static void await_end(rdzv_agent *agent, int64_t timeout_ms, bool killed) {
   struct watch watch;
   watch_open(&watch, agent, false);
-  uv_timer_start(&watch.timer, on_time, (uint64_t)timeout_ms, 0);
+  watch.until = deadline_after(timeout_ms);
+  waiting_begin(&watch.waiting, &agent->log, watch.until);
+  watch.waiting.refresh = tell_of_workers;
+  watch.waiting.user = &agent->group;
+  on_time(&watch.timer);
   while (agent->group.running > 0 && !watch.late && (killed || agent->supervisor.request != SUPERVISOR_KILL))
     uv_run(&agent->loop, UV_RUN_DEFAULT);
   watch_close(&watch);

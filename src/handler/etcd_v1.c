@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/waiting.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -119,12 +120,37 @@ static int become_member(struct etcd_v1 *handler, unsigned happened, rdzv_result
   return etcd_v1_result(handler, world_size, out, error);
 }
 
+/* Who is there, and who is not. It is the thread of the join that asks, and it has the turn. */
+static void tell_of_nodes(struct waiting *waiting, void *user) {
+  const struct barrier *barrier = &((struct etcd_v1 *)user)->barrier;
+  const struct active_version *active = &barrier->active;
+  const int64_t min = barrier->settings.min_nodes, max = barrier->settings.max_nodes;
+  waiting->until = barrier_deadline(barrier);
+  if (barrier->absent || !active->text) return;
+  if (active->status == ACTIVE_FINAL)
+    waiting_about(waiting, "waiting for the next round: version %s goes on with %zu of at most %" PRId64 " nodes",
+                  active->version, active->participants, max);
+  else if (active->status == ACTIVE_FROZEN)
+    waiting_about(waiting, "waiting for nodes to confirm: %zu of %zu have", active->keep_alives, active->participants);
+  else if ((int64_t)active->participants < min)
+    waiting_about(waiting, "waiting for nodes: %zu of at least %" PRId64 " have joined", active->participants, min);
+  else
+    waiting_about(waiting, "waiting for the end of the last call: %zu of at most %" PRId64 " nodes have joined",
+                  active->participants, max);
+}
+
 static int join(struct etcd_v1 *handler, rdzv_result **out, rdzv_error *error) {
   unsigned happened;
+  struct waiting waiting;
+  const struct cancel telling = cancel_with(&handler->base.cancel, &waiting);
+  waiting_begin(&waiting, &handler->base.log, INT64_MAX);
+  waiting_about(&waiting, "waiting to join: no answer yet from %s", handler->text);
+  waiting.refresh = tell_of_nodes;
+  waiting.user = handler;
   give_up(handler, true, ETCD_V1_GRACE_MS, NULL);
   int result = renew_run(handler, error);
   happened = ask(handler, BARRIER_ASK_JOIN, NULL);
-  if (result == 0) result = run(handler, BARRIER_JOINED, &handler->base.cancel, &happened, error);
+  if (result == 0) result = run(handler, BARRIER_JOINED, &telling, &happened, error);
   if (result == 0) result = become_member(handler, happened, out, error);
   if (result == 0) return 0;
   give_up(handler, false, ETCD_V1_GRACE_MS, NULL);

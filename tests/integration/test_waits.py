@@ -23,9 +23,9 @@ CLIENT = "is_host=false"
 class Heard:
     """A command, and what it has said on stderr when."""
 
-    def __init__(self, case, *arguments):
+    def __init__(self, case, *arguments, before=()):
         self.case, self.lines = case, []
-        self.process = case.start([RDZV, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        self.process = case.start([*before, RDZV, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                   stderr=subprocess.PIPE, text=True)
         self.began = time.monotonic()
         self.reader = threading.Thread(target=self.read)
@@ -51,10 +51,11 @@ class Heard:
 
     def expect(self, within, *parts):
         """A line with all of these comes in time."""
-        wait_until(lambda: self.line(*parts) or self.process.poll() is not None, f"a line with {parts}")
+        end = self.began + within
+        while not self.line(*parts) and time.monotonic() < end and self.reader.is_alive():
+            time.sleep(0.01)
         found = self.line(*parts)
-        self.case.assertIsNotNone(found, f"{parts} not in:\n{self.text()}")
-        self.case.assertLess(found[0], within, self.text())
+        self.case.assertIsNotNone(found, f"{parts} not within {within} s in:\n{self.text()}")
         return found[1]
 
     def exits(self, code, within=END_S):
@@ -133,6 +134,16 @@ class MayGetBetter(Waits):
             heard.expect(FIRST_S + 10, "cannot resolve 'no-such-host.invalid'", "?")  # as fast as the resolver is
             heard.goes_on()
             heard.stop()
+
+    def test_no_route(self):
+        """A namespace has no network at first."""
+        alone = ["unshare", "--map-root-user", "--net"]
+        if subprocess.run([*alone, "true"], check=False, capture_output=True).returncode:
+            self.skipTest("`unshare --net` does not work here")
+        heard = Heard(self, "join", "--rdzv-endpoint", "10.77.0.9:29400", "--rdzv-id", "job", before=alone)
+        heard.expect(FIRST_S, "10.77.0.9:29400: Network is unreachable", "is there a network to it")
+        heard.goes_on()
+        heard.stop()
 
     def test_a_server_that_accepts_and_never_answers(self):
         port = self.listener().getsockname()[1]
@@ -218,6 +229,14 @@ class Nodes(Waits):
         self.assertRegex(line, r"; 59\d s left")
         join.stop()
 
+    def test_a_node_waits_for_others_over_etcd(self):
+        etcd.need()
+        for backend in ("etcd-v2",):
+            join = Heard(self, "join", "--rdzv-backend", backend, "--rdzv-endpoint", etcd.shared().endpoint, "--rdzv-id",
+                         f"job-{backend}-{self.id()}", "--nnodes", "2")
+            join.expect(QUIET_S, "waiting for nodes: 1 of at least 2 have joined")
+            join.stop()
+
     def test_a_change_is_told_before_the_next_line_is_due(self):
         """With 30 s between two lines that say the same, the second node is told of within some seconds."""
         server = self.serve()
@@ -244,6 +263,17 @@ class Nodes(Waits):
         heard = self.run_job(server.endpoint)
         heard.expect(QUIET_S, "waiting for nodes: 1 of at least 2 have joined")
         heard.stop()
+
+    def test_a_job_waits_for_its_workers_to_end(self):
+        """A worker that is told to end, and does not."""
+        heard = Heard(self, "run", "--standalone", "--shutdown-timeout", "30", "--no-python", "/bin/sh", "-c",
+                      "trap '' TERM; echo ready >&2; while :; do sleep 1; done")
+        heard.expect(rdzvtest.DEADLINE, "ready")
+        before = time.monotonic() - heard.began
+        heard.process.send_signal(signal.SIGTERM)
+        heard.expect(before + QUIET_S, "waiting for 1 worker to end", "s left")
+        heard.process.send_signal(signal.SIGTERM)
+        heard.process.wait(rdzvtest.DEADLINE)
 
     def test_a_job_waits_for_the_workers_of_others(self):
         """The one whose worker sleeps has nothing to say."""
