@@ -167,6 +167,7 @@ static int open_parts(rdzv_agent *agent, const rdzv_agent_options *options, rdzv
 }
 
 int rdzv_agent_open(const rdzv_agent_options *given, rdzv_agent **out, rdzv_error *error) {
+  if (!given || !out) return error_null(error, "rdzv_agent_open", given ? "out" : "options");
   rdzv_agent_options options;
   int result = options_copy(&options, sizeof options, given, error);
   if (result < 0) return result;

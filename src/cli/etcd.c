@@ -75,7 +75,7 @@ int cmd_etcd(int argc, char **argv) {
                                              .log_path = settings.log_file,
                                              .port = (int)settings.port,
                                              .timeout_ms = settings.timeout,
-                                             .log = stderr_log(RDZV_LOG_WARNING)};
+                                             .log = stderr_log(me, RDZV_LOG_WARNING)};
   rdzv_etcd_process *process;
   rdzv_error error;
   const int result = rdzv_etcd_process_start(&options, &process, &error);

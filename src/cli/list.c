@@ -85,7 +85,7 @@ int cmd_list(int argc, char **argv) {
   int code = rendezvous_catch_signals(me);
   if (code != EXIT_YES) return code;
   char *conf;
-  const rdzv_params params = rendezvous_guest_params(&settings.flags, &conf);
+  const rdzv_params params = rendezvous_guest_params(me, &settings.flags, &conf);
   const int result = rdzv_runs_list(&params, &ids, &count, &error);
   free(conf);
   if (result < 0) {

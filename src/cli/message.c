@@ -5,7 +5,9 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 struct shown shown(const char *text) {
   struct shown out;
@@ -26,20 +28,30 @@ static atomic_bool line_is_open;
 
 void show_open_line(bool shown) { atomic_store(&line_is_open, shown); }
 
+/* The name of the machine, as far as the first dot: of many in a job, which one says it? */
+static const char *host(void) {
+  static _Thread_local char name[256];
+  if (!*name && gethostname(name, sizeof name - 1) < 0) strcpy(name, "?");
+  name[strcspn(name, ".")] = '\0';
+  return name;
+}
+
 /* One write a line, so that lines of several threads do not mix. */
-static void write_line(void *user, rdzv_log_level level, const char *line) {
-  (void)user;
+static void write_line(void *command, rdzv_log_level level, const char *line) {
   char time_text[32];
   struct timespec now;
   struct tm utc;
   clock_gettime(CLOCK_REALTIME, &now);
   gmtime_r(&now.tv_sec, &utc);
   strftime(time_text, sizeof time_text, "%Y-%m-%dT%H:%M:%S", &utc);
-  fprintf(stderr, "%s%s.%03ldZ %s: %s\n", atomic_exchange(&line_is_open, false) ? "\r\033[K" : "", time_text,
-          now.tv_nsec / 1000000, rdzv_log_level_name(level), shown(line).text);
+  fprintf(stderr, "%s%s.%03ldZ %s %s[%ld]: %s: %s\n", atomic_exchange(&line_is_open, false) ? "\r\033[K" : "",
+          time_text, now.tv_nsec / 1000000, host(), (const char *)command, (long)getpid(), rdzv_log_level_name(level),
+          shown(line).text);
 }
 
-rdzv_log stderr_log(int level) { return (rdzv_log){.write = write_line, .level = (rdzv_log_level)level}; }
+rdzv_log stderr_log(const char *command, int level) {
+  return (rdzv_log){.write = write_line, .user = (void *)(uintptr_t)command, .level = (rdzv_log_level)level};
+}
 
 int exit_code_of(int error_code) {
   switch (error_code) {

@@ -100,7 +100,7 @@ static void say_free_port(const struct rendezvous *rendezvous, const char *endpo
     complain(rendezvous->command, "the rendezvous is at %s", rdzv_describe(rendezvous->handler));
 }
 
-rdzv_params rendezvous_guest_params(const struct rendezvous_flags *flags, char **conf) {
+rdzv_params rendezvous_guest_params(const char *command, const struct rendezvous_flags *flags, char **conf) {
   *conf = guest_conf(flags);
   return (rdzv_params){.size = sizeof(rdzv_params),
                        .backend = flags->backend,
@@ -108,7 +108,7 @@ rdzv_params rendezvous_guest_params(const struct rendezvous_flags *flags, char *
                        .run_id = flags->run_id,
                        .conf = *conf ? *conf : flags->conf,
                        .cancel_fd = signal_pipe[0] > 0 ? signal_pipe[0] : 0,
-                       .log = stderr_log(flags->log_level)};
+                       .log = stderr_log(command, flags->log_level)};
 }
 
 static int open_handler(struct rendezvous *rendezvous, const rdzv_params *params) {
@@ -133,7 +133,7 @@ int rendezvous_open(struct rendezvous *rendezvous, const char *command, const st
                         .conf = flags->conf,
                         .local_addr = flags->local_addr,
                         .cancel_fd = signal_pipe[0] > 0 ? signal_pipe[0] : 0,
-                        .log = stderr_log(flags->log_level)};
+                        .log = stderr_log(command, flags->log_level)};
   if (!flags->run_id || !*flags->run_id) {
     complain(command, "--rdzv-id is missing: which job is it?");
     return EXIT_USAGE;

@@ -65,7 +65,7 @@ int rendezvous_open(struct rendezvous *rendezvous, const char *command, const st
 void rendezvous_close(struct rendezvous *rendezvous);
 
 /* For a call that only looks in. *conf is to be freed after it. */
-rdzv_params rendezvous_guest_params(const struct rendezvous_flags *flags, char **conf);
+rdzv_params rendezvous_guest_params(const char *command, const struct rendezvous_flags *flags, char **conf);
 
 /* ---- progress.c ---- */
 

@@ -69,7 +69,7 @@ int cmd_reset(int argc, char **argv) {
   const int code = settings.force ? EXIT_YES : check(&settings, &exists);
   if (code != EXIT_YES) return code;
   char *conf;
-  const rdzv_params params = rendezvous_guest_params(&settings.flags, &conf);
+  const rdzv_params params = rendezvous_guest_params(me, &settings.flags, &conf);
   const int result = rdzv_run_remove(&params, &removed, &error);
   free(conf);
   if (result < 0) {

@@ -160,7 +160,11 @@ int run_command(const char *command, const rdzv_result *result, char **argv) {
   posix_spawnattr_t attributes; /* our signals are blocked, the child's are not */
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setsigmask(&attributes, signals_before());
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+  sigset_t usual; /* which we ignore */
+  sigemptyset(&usual);
+  sigaddset(&usual, SIGPIPE);
+  posix_spawnattr_setsigdefault(&attributes, &usual);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
   const int errnum = posix_spawnp(&pid, argv[0], NULL, &attributes, argv, environment);
   posix_spawnattr_destroy(&attributes);
   free(environment);

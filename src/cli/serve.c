@@ -107,7 +107,7 @@ static rdzv_server_options options_of(const struct settings *settings) {
       .size = sizeof(rdzv_server_options),
       .bind = settings->bind,
       .port = settings->port == 0 ? RDZV_ANY_PORT : (int)settings->port,
-      .log = stderr_log(settings->log_level),
+      .log = stderr_log(me, settings->log_level),
       .max_connections = (size_t)given(settings->max_connections),
       .max_key_bytes = (size_t)given(settings->max_key_bytes),
       .max_value_bytes = (size_t)given(settings->max_value_bytes),
@@ -140,6 +140,7 @@ int cmd_serve(int argc, char **argv) {
   }
   rdzv_server_options options = options_of(&settings);
   if (inherited_socket(&options.listen_fd) < 0) return EXIT_USAGE;
+  signal(SIGHUP, SIG_IGN); /* the clients stay when the terminal goes */
   raise_descriptor_limit();
   rdzv_server *server;
   rdzv_error error;

@@ -303,7 +303,7 @@ static int open_etcd(const struct settings *settings, int64_t timeout, const rdz
 
 /* The first lines about a server that is not there yet are worth seeing: without them a wait looks like a hang. */
 static int open_store(const struct settings *settings, rdzv_store **out, rdzv_error *error) {
-  const rdzv_log log = stderr_log(RDZV_LOG_INFO);
+  const rdzv_log log = stderr_log(me, RDZV_LOG_INFO);
   const int64_t timeout = settings->timeout ? settings->timeout : AT_ONCE_MS;
   if (settings->file) {
     const rdzv_file_options options = {.size = sizeof options, .timeout_ms = timeout, .log = log};
@@ -356,7 +356,8 @@ int cmd_store(int argc, char **argv) {
   const int rest = parse(argc, argv, &settings);
   if (rest < 0) return rest == -2 ? EXIT_YES : EXIT_USAGE;
   const struct operation *operation = rest < argc ? find_operation(argv[rest]) : NULL;
-  struct job job = {.settings = &settings, .argc = argc - rest - 1, .argv = argv + rest + 1};
+  const int first = rest + 1 < argc && strcmp(argv[rest + 1], "--") == 0 ? rest + 2 : rest + 1; /* "get -- -k" */
+  struct job job = {.settings = &settings, .argc = argc - first, .argv = argv + first};
   if (rest >= argc)
     complain(me, "the operation is missing; see 'rdzv store --help'");
   else if (!operation)

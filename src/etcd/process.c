@@ -302,6 +302,7 @@ static int init(rdzv_etcd_process *process, const rdzv_etcd_process_options *opt
 }
 
 int rdzv_etcd_process_start(const rdzv_etcd_process_options *given, rdzv_etcd_process **out, rdzv_error *error) {
+  if (!out) return error_null(error, "rdzv_etcd_process_start", "out");
   rdzv_etcd_process_options options;
   int result = options_copy(&options, sizeof options, given, error);
   if (result < 0) return result;
@@ -327,6 +328,7 @@ int rdzv_etcd_process_port(const rdzv_etcd_process *process) { return process->p
 int64_t rdzv_etcd_process_pid(const rdzv_etcd_process *process) { return process->watcher.pid; }
 
 int rdzv_etcd_process_wait(rdzv_etcd_process *process, int cancel_fd, int *status, rdzv_error *error) {
+  if (!status) return error_null(error, "rdzv_etcd_process_wait", "status");
   struct pollfd fds[] = {{.fd = process->watcher.line, .events = POLLIN},
                          {.fd = cancel_fd > 0 ? cancel_fd : -1, .events = POLLIN}};
   while (!watcher_has_ended(&process->watcher))

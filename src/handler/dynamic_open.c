@@ -162,5 +162,9 @@ int dynamic_open(const rdzv_params *given, unsigned options, rdzv_backend *backe
 
 int rdzv_open_dynamic(const rdzv_params *params, rdzv_backend *backend, rdzv_store *store, rdzv_handler **out,
                       rdzv_error *error) {
+  if (!out) {
+    close_both(backend, store);
+    return error_null(error, "rdzv_open_dynamic", "out");
+  }
   return dynamic_open(params, CONF_DYNAMIC, backend, store, out, error);
 }

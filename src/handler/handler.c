@@ -32,20 +32,24 @@ void handler_deinit(rdzv_handler *handler) {
 /* ---- for the callers ------------------------------------------------------------------------------------------ */
 
 int rdzv_next(rdzv_handler *handler, rdzv_result **out, rdzv_error *error) {
+  if (!out) return error_null(error, "rdzv_next", "out");
   return handler->ops->next(handler, out, error);
 }
 
 int rdzv_wait_event(rdzv_handler *handler, int64_t timeout_ms, rdzv_change *out, rdzv_error *error) {
+  if (!out) return error_null(error, "rdzv_wait_event", "out");
   if (timeout_ms < 0)
     return error_set(error, RDZV_E_INVALID, "invalid timeout of %lld ms: it is negative", (long long)timeout_ms);
   return handler->ops->wait_event(handler, timeout_ms, out, error);
 }
 
 int rdzv_is_closed(rdzv_handler *handler, bool *closed, rdzv_error *error) {
+  if (!closed) return error_null(error, "rdzv_is_closed", "closed");
   return handler->ops->is_closed(handler, closed, error);
 }
 
 int rdzv_num_waiting(rdzv_handler *handler, int64_t *count, rdzv_error *error) {
+  if (!count) return error_null(error, "rdzv_num_waiting", "count");
   return handler->ops->num_waiting(handler, count, error);
 }
 
@@ -58,6 +62,7 @@ int rdzv_shutdown(rdzv_handler *handler, rdzv_error *error) { return handler->op
 void rdzv_cancel(rdzv_handler *handler) { cancel_raise(&handler->cancel); }
 
 int rdzv_status_read(rdzv_handler *handler, int64_t wait_ms, rdzv_status **out, rdzv_error *error) {
+  if (!out) return error_null(error, "rdzv_status_read", "out");
   if (wait_ms < 0)
     return error_set(error, RDZV_E_INVALID, "invalid wait of %lld ms: it is negative", (long long)wait_ms);
   return handler->ops->status_read(handler, wait_ms, out, error);
@@ -72,10 +77,13 @@ static int no_extra(rdzv_error *error) {
 }
 
 int rdzv_extra_set(rdzv_handler *handler, const char *key, const char *value, rdzv_error *error) {
+  if (!key || !value) return error_null(error, "rdzv_extra_set", key ? "value" : "key");
   return handler->ops->extra_set ? handler->ops->extra_set(handler, key, value, error) : no_extra(error);
 }
 
 int rdzv_extra_get(rdzv_handler *handler, const char *key, int64_t timeout_ms, rdzv_value *out, rdzv_error *error) {
+  if (!key) return error_null(error, "rdzv_extra_get", "key");
+  if (!out) return error_null(error, "rdzv_extra_get", "out");
   return handler->ops->extra_get ? handler->ops->extra_get(handler, key, timeout_ms, out, error) : no_extra(error);
 }
 

@@ -171,6 +171,7 @@ static void fill(rdzv_params *params, const struct url *url) {
 }
 
 int rdzv_open_url(const char *text, const rdzv_params *params, rdzv_handler **out, rdzv_error *error) {
+  if (!text || !out) return error_null(error, "rdzv_open_url", text ? "out" : "url");
   struct url url = {0};
   rdzv_params own;
   int result = options_copy(&own, sizeof own, params, error);

@@ -40,6 +40,7 @@ static const struct entry *find(const rdzv_registry *registry, const char *name)
 }
 
 int rdzv_registry_open(rdzv_registry **out, rdzv_error *error) {
+  if (!out) return error_null(error, "rdzv_registry_open", "out");
   rdzv_registry *registry = calloc(1, sizeof *registry);
   if (!registry) return error_no_memory(error);
   *out = registry;
@@ -133,6 +134,7 @@ static int open_handler(const rdzv_params *params, rdzv_handler **out, rdzv_erro
 }
 
 int rdzv_open(const rdzv_params *params, rdzv_handler **out, rdzv_error *error) {
+  if (!params || !out) return error_null(error, "rdzv_open", params ? "out" : "params");
   rdzv_error found = {0}; /* what failed on the way to success is not the caller's to read */
   const int result = open_handler(params, out, &found);
   if (result < 0 && error) *error = found;

@@ -160,6 +160,7 @@ static int check(const rdzv_params *given, bool needs_id, rdzv_params *params, r
 }
 
 int rdzv_runs_list(const rdzv_params *given, rdzv_value **out, size_t *count, rdzv_error *error) {
+  if (!given || !out || !count) return error_null(error, "rdzv_runs_list", !given ? "params" : !out ? "out" : "count");
   rdzv_params params;
   rdzv_store *store = NULL;
   struct runs runs = {0};
@@ -183,6 +184,7 @@ int rdzv_runs_list(const rdzv_params *given, rdzv_value **out, size_t *count, rd
 }
 
 int rdzv_run_remove(const rdzv_params *given, size_t *removed, rdzv_error *error) {
+  if (!given || !removed) return error_null(error, "rdzv_run_remove", given ? "removed" : "params");
   rdzv_params params;
   rdzv_store *store = NULL;
   size_t count = 0;

@@ -257,7 +257,7 @@ class Said(Case):
         lines = [json.loads(line) for line in node.err().splitlines()]
         report, = [line for line in lines if "failures" in line]
         for line in lines:
-            self.assertTrue(line is report or sorted(line) == ["level", "message", "time"], line)
+            self.assertTrue(line is report or sorted(line) == ["host", "level", "message", "pid", "time"], line)
         self.assertEqual((report["state"], report["level"]), ("FAILED", "error"))
         failure, = report["failures"]
         self.assertEqual((failure["rank"], failure["exit_code"], failure["signal"]), (0, 6, 0))
@@ -275,7 +275,7 @@ class Said(Case):
 
     def test_log_levels(self):
         self.assertEqual(self.run_alone("exit 0", "--log-level", "warning").err(), "")
-        self.assertRegex(self.run_alone("exit 0").err(), r"(?m)^\d{4}-\S+Z info: round 0: node 0 of 1, ")
+        self.assertRegex(self.run_alone("exit 0").err(), r"(?m)^\d{4}-\S+Z \S+ rdzv run\[\d+\]: info: round 0: node 0 of 1, ")
 
     def test_the_event_log_tells_all_in_order(self):
         node = self.run_alone("[ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit 9", "--max-restarts", "1")

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A pointer that a call would write to, and that is NULL, is named instead of being followed. */
+#include "nodes.h"
+
+#include <rdzv/agent.h>
+#include <rdzv/etcd.h>
+#include <rdzv/runs.h>
+
+#define assert_null_named(name, ...)                                         \
+  do {                                                                       \
+    rdzv_error error = {0};                                                  \
+    assert_error(__VA_ARGS__, RDZV_E_INVALID, &error, "'" name "' is NULL"); \
+  } while (0)
+
+static void test_a_node(void **state) {
+  (void)state;
+  rdzv_server *server = serve();
+  struct node node;
+  node_open(&node, rdzv_server_address(server), "n", (struct node_options){.min = 1, .max = 1});
+  join_all(&node, 1);
+  assert_null_named("out", rdzv_next(node.handler, NULL, &error));
+  assert_null_named("out", rdzv_wait_event(node.handler, 0, NULL, &error));
+  assert_null_named("closed", rdzv_is_closed(node.handler, NULL, &error));
+  assert_null_named("count", rdzv_num_waiting(node.handler, NULL, &error));
+  assert_null_named("out", rdzv_status_read(node.handler, 0, NULL, &error));
+  assert_null_named("key", rdzv_extra_set(node.handler, NULL, "v", &error));
+  assert_null_named("value", rdzv_extra_set(node.handler, "k", NULL, &error));
+  assert_null_named("key", rdzv_extra_get(node.handler, NULL, 0, &(rdzv_value){0}, &error));
+  assert_null_named("out", rdzv_extra_get(node.handler, "k", 0, NULL, &error));
+  assert_false(is_closed(&node)); /* and it goes on */
+  node_close(&node);
+  rdzv_server_close(server);
+}
+
+static void test_opening(void **state) {
+  (void)state;
+  const rdzv_params params = {.size = sizeof params, .run_id = "job", .endpoint = "127.0.0.1:1"};
+  const rdzv_agent_options options = {.size = sizeof options, .rendezvous = params};
+  rdzv_handler *handler;
+  rdzv_agent *agent;
+  rdzv_value *ids;
+  size_t count;
+  assert_null_named("params", rdzv_open(NULL, &handler, &error));
+  assert_null_named("out", rdzv_open(&params, NULL, &error));
+  assert_null_named("url", rdzv_open_url(NULL, &params, &handler, &error));
+  assert_null_named("out", rdzv_open_url("etcd://h:1/a", &params, NULL, &error));
+  assert_null_named("out", rdzv_registry_open(NULL, &error));
+  assert_null_named("options", rdzv_agent_open(NULL, &agent, &error));
+  assert_null_named("out", rdzv_agent_open(&options, NULL, &error));
+  assert_null_named("out", rdzv_server_open(NULL, NULL, &error));
+  assert_null_named("out", rdzv_etcd_process_start(NULL, NULL, &error));
+  assert_null_named("params", rdzv_runs_list(NULL, &ids, &count, &error));
+  assert_null_named("out", rdzv_runs_list(&params, NULL, &count, &error));
+  assert_null_named("count", rdzv_runs_list(&params, &ids, NULL, &error));
+  assert_null_named("params", rdzv_run_remove(NULL, &count, &error));
+  assert_null_named("removed", rdzv_run_remove(&params, NULL, &error));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_node), cmocka_unit_test(test_opening)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Terminals and readers that go away, and who says what."""
+import fcntl
+import json
+import os
+import pty
+import signal
+import socket
+import subprocess
+import termios
+
+import rdzvtest
+from rdzvtest import wait_until
+from run_nodes import IO
+
+
+def take_terminal(fd):
+    """For a child: a session of its own, with that terminal."""
+    os.setsid()
+    fcntl.ioctl(fd, termios.TIOCSCTTY, 0)
+
+
+class Serve(rdzvtest.Case):
+    def test_the_server_outlives_its_terminal(self):
+        ours, theirs = pty.openpty()
+        server = self.serve(preexec_fn=lambda: take_terminal(theirs), stdin=theirs, stderr=theirs)
+        self.store(server, "set", "k", "v")
+        os.close(theirs)
+        os.close(ours)  # the kernel sends SIGHUP
+        self.assertEqual(self.store(server, "get", "k").stdout, "v\n")
+        server.send_signal(signal.SIGHUP)
+        self.assertEqual(self.store(server, "get", "k").stdout, "v\n")
+        self.assertIsNone(server.poll())
+        self.stop(server)
+
+    def test_a_line_says_who_speaks(self):
+        server = self.serve("--log-level", "debug", stderr=subprocess.PIPE, text=True)
+        self.store(server, "set", "k", "v")
+        line = server.stderr.readline()
+        host = socket.gethostname().split(".")[0]
+        self.assertRegex(line, rf"^\d{{4}}-\S+Z {host} rdzv serve\[{server.pid}\]: (info|debug): ")
+        self.stop(server)
+
+
+class Join(rdzvtest.Case):
+    def setUp(self):
+        super().setUp()
+        self.server = self.serve()
+
+    def flags(self, *more):
+        return ["--rdzv-endpoint", self.server.endpoint, "--rdzv-id", "job", "--nnodes", "1:2", "--rdzv-conf",
+                "last_call_timeout=0.1,keep_alive_interval=60", *more]
+
+    def join(self, addr):
+        return self.start([rdzvtest.RDZV, "join", *self.flags("--local-addr", addr)], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True)
+
+    def test_a_node_whose_reader_is_gone_leaves(self):
+        """It finds out with the next round, and the others need not wait for its heartbeat."""
+        first = self.join("a")
+        first.stdout.readline()
+        first.stdout.close()
+        second = self.join("b")
+        self.assertEqual(first.wait(rdzvtest.DEADLINE), IO)
+        self.assertIn("cannot write to stdout: Broken pipe", first.stderr.read())
+
+        def alone():
+            line = json.loads(second.stdout.readline())
+            return line["world_size"] == 1 and [member["addr"] for member in line["members"]] == ["b"]
+
+        wait_until(alone, "the other one is alone")
+
+    def test_a_command_does_not_ignore_the_signal(self):
+        done = self.rdzv("join", "--rdzv-endpoint", self.server.endpoint, "--rdzv-id", "x", "--", "sh", "-c",
+                         "kill -PIPE $$")
+        self.assertEqual(done.returncode, 128 + signal.SIGPIPE)
+
+
+class Store(rdzvtest.Case):
+    def setUp(self):
+        super().setUp()
+        self.server = self.serve()
+
+    def test_keys_that_look_like_options(self):
+        self.assertEqual(self.store(self.server, "set", "--", "-k", "v").returncode, 0)
+        self.assertEqual(self.store(self.server, "get", "--", "-k").stdout, "v\n")
+        self.assertEqual(self.store(self.server, "mget", "--", "-k", "-k").stdout, "v\nv\n")
+        self.assertEqual(self.store(self.server, "keys", "--").stdout, "-k\n")
+
+    def test_a_timeout_of_0_does_not_wait_and_is_none_of_the_connections(self):
+        self.store(self.server, "set", "k", "v")
+        self.assertEqual(self.store(self.server, "--timeout", "0", "get", "k").stdout, "v\n")
+        self.assertEqual(self.store(self.server, "--timeout", "0", "get", "absent").returncode, 1)
+        self.assertEqual(self.store(self.server, "--timeout", "0", "wait", "k").returncode, 0)
+
+
+if __name__ == "__main__":
+    rdzvtest.main()
