@@ -42,7 +42,8 @@ typedef struct rdzv_result {
   const char *backend;
   const char *node;        /* this one */
   const char *master_addr; /* where rank 0 can be reached, from the round's store, under MASTER_ADDR and MASTER_PORT. */
-  int master_port;         /* "" and 0: rank 0 is a PyTorch that has not published them */
+  int master_port;         /* "" and 0: rank 0 is a PyTorch that has not published them. A
+                              round whose rank 0, a node of this library, goes before is not given out */
   rdzv_store *store;       /* a view for this round, torch.rendezvous.<run_id>.<round>/, on a connection of its own */
   const rdzv_member *members; /* in the order of their ranks */
   size_t member_count;

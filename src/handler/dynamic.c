@@ -264,25 +264,38 @@ static int await_round(struct dynamic *handler, struct result **out, rdzv_error 
   return result;
 }
 
-/* Connects to the round's store, and finds rank 0. */
+enum { ROUND_OVER = 1 };
+
+/* Connects to the round's store, and finds rank 0. ROUND_OVER: it went before we could. Else a failure frees the round.
+ */
 static int enter(struct dynamic *handler, struct result *joined, rdzv_error *error) {
-  const int result = complete_result(handler, joined, error);
+  int result = complete_result(handler, joined, error);
   if (result == 0) return 0;
   if (result == RDZV_E_CANCELED && cancel_raised(&handler->base.cancel)) {
     error_set(error, result, "cannot join the rendezvous: canceled");
+  } else if (result == RDZV_E_CANCELED) {
+    events_note(&handler->events, RDZV_NODE_RUNNING, joined->base.round, joined->base.rank,
+                "round %" PRId64 " is over before rank 0 has published where it can be reached", joined->base.round);
+    result = ROUND_OVER;
   } else {
     events_note(&handler->events, RDZV_NODE_FAILED, joined->base.round, joined->base.rank,
                 "the store of the round cannot be used");
-    events_flush(&handler->events);
   }
+  events_flush(&handler->events);
   rdzv_result_free(&joined->base);
   return result;
 }
 
 static int join(struct dynamic *handler, rdzv_result **out, rdzv_error *error) {
+  const deadline until = deadline_after(settings_of(handler)->join_timeout);
   struct result *joined = NULL;
-  int result = await_round(handler, &joined, error);
-  if (result == 0) result = enter(handler, joined, error);
+  int result;
+  do {
+    result = await_round(handler, &joined, error);
+    if (result == 0) result = enter(handler, joined, error);
+  } while (result == ROUND_OVER && deadline_left(until) > 0);
+  if (result == ROUND_OVER)
+    result = error_set(error, RDZV_E_TIMEOUT, "the time to join is over: rank 0 goes before it says where it is");
   if (result < 0) {
     give_up(handler);
     return result;

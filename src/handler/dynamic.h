@@ -135,7 +135,8 @@ bool cell_await(struct dynamic *handler, uint64_t token, int64_t until_ms, struc
 
 /* ---- dynamic_master.c ---- */
 
-/* Publishes or gets where rank 0 is, through the round's store. RDZV_E_CANCELED. */
+/* Publishes or gets where rank 0 is, through the round's store. RDZV_E_CANCELED: the user has had enough, or the round
+ * ended before rank 0, a node of ours, has said so. */
 int dynamic_find_master(struct dynamic *handler, struct result *result, rdzv_error *error);
 void dynamic_forget_master(struct dynamic *handler);
 

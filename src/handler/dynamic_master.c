@@ -6,6 +6,9 @@
  * not to share its store; what is older says so above the rendezvous, in each round. So where those may be among the
  * nodes, a node of ours keeps one port for its life, and where this round says nothing, takes what the node that is
  * rank 0 has said before. Else the port is another in each round, which workers of before do not know.
+ *
+ * A rank 0 of ours, which is known by a mark in the state, says so in each round. If it goes before, the round is over,
+ * and the others join the next one; a round without an address is given out only where rank 0 is a PyTorch.
  */
 #include "base/error.h"
 #include "base/log.h"
@@ -53,7 +56,8 @@ static bool is_remembered(const struct dynamic *handler, const struct result *re
 }
 
 /* May there be nodes that hear of it once only? */
-static bool is_said_once(struct dynamic *handler) {
+static bool is_said_once(struct dynamic *handler, const struct result *result) {
+  if (result->all_ours) return false;
   const char *private_stores = getenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
   pthread_mutex_lock(&handler->lock);
   const bool old = handler->layout < TORCH_2_3;
@@ -66,7 +70,7 @@ static bool is_said_once(struct dynamic *handler) {
 /* Our address and port. A port that is kept is ours from the first time on, also while others are rank 0. */
 static int own_master(struct dynamic *handler, struct result *result, rdzv_error *error) {
   char addr[HOST_NAME_SIZE];
-  const bool keeps = is_said_once(handler);
+  const bool keeps = is_said_once(handler, result);
   if (keeps && is_remembered(handler, result))
     return result_set_master(result, handler->master.addr, handler->master.port) ? 0 : error_no_memory(error);
   if (!keeps || handler->master.port_fd < 0) {
@@ -135,21 +139,47 @@ static int look_back(struct dynamic *handler, struct result *result, rdzv_error 
   return outcome;
 }
 
-static int find(struct dynamic *handler, struct result *result, rdzv_error *error) {
+/* A PyTorch says so late, or not at all. */
+static int find_torch(struct dynamic *handler, struct result *result, struct waiting *waiting, rdzv_error *error) {
   rdzv_store *store = result->base.store;
-  const bool once = is_said_once(handler);
-  struct waiting waiting;
-  waiting_begin(&waiting, &handler->base.log, INT64_MAX);
-  waiting_about(&waiting, "waiting for rank 0, '%s', to publish where it can be reached", result->members[0].node);
-  int outcome = await(handler, store, OWN_MS, &waiting, error);
+  const bool once = is_said_once(handler, result);
+  int outcome = await(handler, store, OWN_MS, waiting, error);
   if (outcome == RDZV_E_TIMEOUT && once && is_remembered(handler, result))
     return result_set_master(result, handler->master.addr, handler->master.port) ? 0 : error_no_memory(error);
   if (outcome == RDZV_E_TIMEOUT && once) {
     outcome = look_back(handler, result, error);
     if (outcome != RDZV_E_TIMEOUT) return outcome;
-    outcome = await(handler, store, TORCH_MS, &waiting, error);
+    outcome = await(handler, store, TORCH_MS, waiting, error);
   }
   return outcome == 0 ? take_from(handler, result, store, NULL, error) : outcome;
+}
+
+/* A node of ours says so in each round before it goes on, or leaves the round, or dies, and is found dead. */
+static int find_ours(struct dynamic *handler, struct result *result, struct waiting *waiting, rdzv_error *error) {
+  rdzv_store *store = result->base.store;
+  const int64_t dead_time = rendezvous_dead_time(&handler->engine.config.settings);
+  const int64_t longest = rdzv_store_get_timeout(store) + dead_time;
+  const int outcome = await(handler, store, longest < INT32_MAX ? longest : INT32_MAX, waiting, error);
+  return outcome == 0 ? take_from(handler, result, store, NULL, error) : outcome;
+}
+
+/* The round is over, perhaps without somebody else: what rank 0 has said before is there. */
+static int find_what_is_there(struct dynamic *handler, struct result *result, rdzv_error *error) {
+  const rdzv_bytes keys[] = {MASTER_ADDR, MASTER_PORT};
+  bool there = false;
+  const int outcome = rdzv_store_check(result->base.store, keys, 2, &there, error);
+  if (outcome < 0) return outcome;
+  return there ? take_from(handler, result, result->base.store, NULL, error) : RDZV_E_CANCELED;
+}
+
+static int find(struct dynamic *handler, struct result *result, rdzv_error *error) {
+  struct waiting waiting;
+  waiting_begin(&waiting, &handler->base.log, INT64_MAX);
+  waiting_about(&waiting, "waiting for rank 0, '%s', to publish where it can be reached", result->members[0].node);
+  const int outcome = result->master_is_ours ? find_ours(handler, result, &waiting, error)
+                                             : find_torch(handler, result, &waiting, error);
+  const bool over = outcome == RDZV_E_CANCELED && !cancel_raised(&handler->base.cancel);
+  return over ? find_what_is_there(handler, result, error) : outcome;
 }
 
 static int fetch(struct dynamic *handler, struct result *result, rdzv_error *error) {
@@ -158,13 +188,17 @@ static int fetch(struct dynamic *handler, struct result *result, rdzv_error *err
   if (outcome == 0) return 0;
   if (outcome == RDZV_E_CANCELED && cancel_raised(&handler->base.cancel))
     return error_set(error, outcome, "cannot join the rendezvous: canceled");
-  if (outcome == RDZV_E_TIMEOUT || outcome == RDZV_E_CANCELED) {
-    log_line(&handler->base.log, RDZV_LOG_WARNING, "rank 0, '%s', has not published where it can be reached",
-             result->members[0].node);
-    return 0;
+  if (outcome != RDZV_E_TIMEOUT && outcome != RDZV_E_CANCELED) {
+    if (error) *error = own;
+    return error_prefix(error, outcome, "cannot get the address of rank 0");
   }
-  if (error) *error = own;
-  return error_prefix(error, outcome, "cannot get the address of rank 0");
+  error_set(&own, outcome, "rank 0, '%s', has not published where it can be reached", result->members[0].node);
+  if (result->master_is_ours) {
+    if (error) *error = own;
+    return outcome;
+  }
+  log_line(&handler->base.log, RDZV_LOG_WARNING, "%s", own.message);
+  return 0;
 }
 
 int dynamic_find_master(struct dynamic *handler, struct result *result, rdzv_error *error) {

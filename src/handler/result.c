@@ -52,8 +52,14 @@ bool result_add_members(struct result *result, const struct rendezvous_state *st
   result->members = calloc(state->num_participants + 1, sizeof *result->members);
   result->base.members = result->members;
   if (!result->members) return false;
-  for (size_t i = 0; i < state->count; i++)
-    if ((state->members[i].kinds & STATE_PARTICIPANT) && !add_member(result, &state->members[i])) return false;
+  result->all_ours = true;
+  for (size_t i = 0; i < state->count; i++) {
+    const struct state_member *member = &state->members[i];
+    if (!(member->kinds & STATE_PARTICIPANT)) continue;
+    if (!add_member(result, member)) return false;
+    result->all_ours &= member->ours;
+    if (member->rank == 0) result->master_is_ours = member->ours;
+  }
   qsort(result->members, result->base.member_count, sizeof *result->members, by_rank);
   return true;
 }

@@ -14,6 +14,8 @@ struct result {
   char *run_id, *backend, *node, *master_addr;
   rdzv_store *store; /* below the view */
   rdzv_member *members;
+  bool master_is_ours; /* rank 0 is a node of this library, not PyTorch's; of dynamic rounds only */
+  bool all_ours;       /* so are all */
 };
 
 /* The round's store takes no longer than that for what does not wait; see store_limit_requests. */

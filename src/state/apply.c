@@ -6,7 +6,7 @@
 void rendezvous_participant_removed(struct rendezvous_state *state, const struct rendezvous_settings *settings) {
   if (state->complete) {
     if (state->num_participants > 0) {
-      if (settings->marks_left) state->deadline = WORLD_LEFT;
+      if (settings->marks) state->deadline = WORLD_LEFT;
       return;
     }
     state->complete = false;
@@ -40,6 +40,7 @@ static int move_self(struct rendezvous_context *context, unsigned to, unsigned f
   state_set_kinds(context->state, member, (member->kinds & ~from) | to);
   if (to & STATE_PARTICIPANT) member->rank = 0; /* until the round is complete */
   member->last_heartbeat = context->now.wall_us;
+  member->ours = context->settings->marks;
   return 0;
 }
 

@@ -82,7 +82,7 @@ bool datetime_pack(int64_t time, uint8_t packed[DATETIME_PACKED]) {
 bool datetime_unpack(const uint8_t packed[DATETIME_PACKED], int64_t *time) {
   const struct parts parts = {
       .year = packed[0] << 8 | packed[1],
-      .month = packed[2] & 0x7f, /* the highest bit is Python's `fold`, which says nothing in UTC */
+      .month = packed[2] & 0x7f, /* without `fold` */
       .day = packed[3],
       .hour = packed[4],
       .minute = packed[5],

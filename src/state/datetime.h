@@ -20,6 +20,11 @@ enum {
 bool datetime_pack(int64_t time, uint8_t packed[DATETIME_PACKED]);
 bool datetime_unpack(const uint8_t packed[DATETIME_PACKED], int64_t *time);
 
+/* Python's `fold`, one bit of the packed form, tells two times of one hour in autumn apart. In UTC there is no such
+ * hour: the bit says nothing, and Python carries it along. */
+static inline void datetime_set_fold(uint8_t packed[DATETIME_PACKED]) { packed[2] |= 0x80; }
+static inline bool datetime_fold(const uint8_t packed[DATETIME_PACKED]) { return packed[2] & 0x80; }
+
 /* "2026-11-15T20:00:00.000000Z", with a zero byte behind it. */
 bool datetime_format(int64_t time, char text[DATETIME_TEXT + 1]);
 

@@ -73,7 +73,8 @@ static bool call_datetime(struct pickle_machine *machine, const struct pickle_va
     return pickle_bad(machine, "a datetime is not made of %d bytes", DATETIME_PACKED);
   if (count == 2 && arguments[1].kind != PICKLE_TIMEZONE)
     return pickle_bad(machine, "the time zone of a datetime is %s", pickle_kind_name(arguments[1].kind));
-  *result = (struct pickle_value){.kind = count == 2 ? PICKLE_AWARE : PICKLE_NAIVE};
+  *result =
+      (struct pickle_value){.kind = count == 2 ? PICKLE_AWARE : PICKLE_NAIVE, .len = datetime_fold(arguments[0].bytes)};
   return datetime_unpack(arguments[0].bytes, &result->number) ||
          pickle_bad(machine, "the bytes '%s' are no datetime", bytes_quote(pickle_bytes(&arguments[0])).text);
 }

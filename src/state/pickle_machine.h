@@ -35,7 +35,7 @@ enum pickle_kind {
 
 struct pickle_value {
   uint32_t kind;
-  uint32_t len; /* of bytes, or the items of a tuple */
+  uint32_t len; /* of bytes, or the items of a tuple; of a time, its `fold` */
   union {
     int64_t number; /* an int, a truth, a time, or an enum pickle_global */
     double real;

@@ -190,6 +190,7 @@ static bool add_heartbeats(struct reader *reader) {
     if (!entry) return false;
     if (!note_time(reader, time)) return bad_item(reader, LAST_HEARTBEATS, time, "a datetime");
     entry->last_heartbeat = time->number;
+    entry->ours = time->len != 0;
   }
   return true;
 }

@@ -140,12 +140,13 @@ static void put_utc(struct writer *writer) {
   memoize(writer, &writer->utc);
 }
 
-static void put_time(struct writer *writer, int64_t time) {
+static void put_time(struct writer *writer, int64_t time, bool fold) {
   uint8_t packed[DATETIME_PACKED];
   if (!datetime_pack(time, packed)) {
     writer->bad_time = true;
     return;
   }
+  if (fold) datetime_set_fold(packed);
   if (!recall(writer, writer->datetime_class)) {
     put_class(writer, "datetime", &writer->datetime_module, "datetime");
     memoize(writer, &writer->datetime_class);
@@ -244,7 +245,7 @@ static void put_dict(struct writer *writer, unsigned kind, size_t count) {
       if (kind == STATE_PARTICIPANT)
         put_int(writer, writer->state->members[at].rank);
       else
-        put_time(writer, writer->state->members[at].last_heartbeat);
+        put_time(writer, writer->state->members[at].last_heartbeat, writer->state->members[at].ours);
     }
     end_batch(writer, batch, OP_SETITEMS);
   }
@@ -309,7 +310,7 @@ static void put_attributes(struct writer *writer) {
   if (state->deadline == DATETIME_NONE)
     put_op(writer, OP_NONE);
   else
-    put_time(writer, state->deadline);
+    put_time(writer, state->deadline, false);
   put_str(writer, rdzv_str("closed"));
   put_bool(writer, state->closed);
   put_str(writer, rdzv_str("participants"));

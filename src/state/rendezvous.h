@@ -51,7 +51,7 @@ struct rendezvous_settings {
   int64_t keep_alive_max_attempt;
   enum rank_order rank_order;
   bool has_redundancy_list; /* layouts before 2.3 have none: who finds the round full then waits outside of any list */
-  bool marks_left;          /* whoever takes a participant out of a complete round marks that: state/world.c */
+  bool marks; /* what nodes of ours tell each other by marks in the state: state/world.c, `ours` of a member */
 };
 
 /* PyTorch's defaults. */
@@ -66,7 +66,7 @@ struct rendezvous_settings {
                                 .keep_alive_max_attempt = 3,    \
                                 .rank_order = RANK_ORDER_TORCH, \
                                 .has_redundancy_list = true,    \
-                                .marks_left = true})
+                                .marks = true})
 
 /* A heartbeat that is older belongs to a dead node. */
 static inline int64_t rendezvous_dead_time(const struct rendezvous_settings *settings) {

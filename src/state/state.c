@@ -165,7 +165,7 @@ bool state_copy(struct rendezvous_state *to, const struct rendezvous_state *from
 }
 
 static bool members_equal(const struct state_member *a, const struct state_member *b) {
-  return a->kinds == b->kinds && a->rank == b->rank && a->last_heartbeat == b->last_heartbeat &&
+  return a->kinds == b->kinds && a->rank == b->rank && a->last_heartbeat == b->last_heartbeat && a->ours == b->ours &&
          node_compare(&a->node, &b->node) == 0;
 }
 

@@ -44,6 +44,7 @@ struct state_member {
   struct node_desc node;
   int64_t rank;           /* of a participant; else 0 */
   int64_t last_heartbeat; /* or DATETIME_NONE: not in last_heartbeats */
+  bool ours;              /* a node of this library: its heartbeats have `fold` set, which PyTorch's have not */
   unsigned kinds;         /* STATE_PARTICIPANT …; changed by state_set_kinds only */
   bool owns_addr;         /* private */
 };

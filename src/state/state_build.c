@@ -92,7 +92,10 @@ static void merge(struct state_builder *builder) {
       continue;
     }
     if (from->kinds & STATE_PARTICIPANT) to->rank = from->rank;
-    if (from->last_heartbeat != DATETIME_NONE) to->last_heartbeat = from->last_heartbeat;
+    if (from->last_heartbeat != DATETIME_NONE) {
+      to->last_heartbeat = from->last_heartbeat;
+      to->ours = from->ours;
+    }
     to->kinds |= from->kinds;
   }
   if (builder->count > 0) builder->count = kept + 1;
@@ -114,8 +117,8 @@ static void fill(const struct state_builder *builder, struct rendezvous_state *s
       *text++ = '\0';
     }
     struct state_member *member = &state->members[i];
-    *member =
-        (struct state_member){.node = {last, entry->pid, entry->local_id}, .last_heartbeat = entry->last_heartbeat};
+    *member = (struct state_member){
+        .node = {last, entry->pid, entry->local_id}, .last_heartbeat = entry->last_heartbeat, .ours = entry->ours};
     state_set_kinds(state, member, entry->kinds);
     if (entry->kinds & STATE_PARTICIPANT) member->rank = entry->rank;
   }

@@ -16,6 +16,7 @@ struct state_entry {
   int64_t local_id;
   int64_t rank;
   int64_t last_heartbeat;
+  bool ours;
   unsigned kinds;
   unsigned number; /* in the order they came */
 };

@@ -41,6 +41,7 @@ static json_t *write_member(const struct state_member *member, unsigned kind) {
   failed |= json_object_set_new_nocheck(object, "node", node);
   if (kind == STATE_PARTICIPANT) failed |= json_object_set_new_nocheck(object, "rank", json_integer(member->rank));
   failed |= json_object_set_new_nocheck(object, "last_heartbeat", write_time(member->last_heartbeat));
+  if (member->ours) failed |= json_object_set_new_nocheck(object, "ours", json_true());
   if (!failed) return object;
   json_decref(object);
   return NULL;
@@ -181,8 +182,10 @@ static int read_member(const json_t *object, unsigned kind, struct state_builder
   if (result == 0 && kind == STATE_PARTICIPANT) result = read_int(object, "rank", &entry->rank, error);
   if (result < 0) return result;
   entry->kinds |= kind;
-  if (json_object_size(object) != (kind == STATE_PARTICIPANT ? 3 : 2))
-    return error_set(error, RDZV_E_CORRUPT, "a member has more than 'node', 'last_heartbeat' and its 'rank'");
+  const json_t *ours = json_object_get(object, "ours");
+  entry->ours = json_is_true(ours);
+  if (json_object_size(object) != (kind == STATE_PARTICIPANT ? 3u : 2u) + (ours != NULL))
+    return error_set(error, RDZV_E_CORRUPT, "a member has more than 'node', 'last_heartbeat', 'ours' and its 'rank'");
   return 0;
 }
 

@@ -90,11 +90,77 @@ static void test_the_store_of_a_round_outlives_a_cancel(void **state) {
   rdzv_store_close(clone);
 }
 
+/* ---- a rank 0 that goes as it publishes ----------------------------------------------------------------------- */
+
+/* Three join, and what rank 0 wants to publish does not arrive. */
+static void begin_without_an_address(struct scene *scene, struct proxy *proxy) {
+  const struct timespec moment = {0, 1000000};
+  struct node *nodes = scene->nodes;
+  const struct node_options options = {
+      .min = 2, .max = 3, .conf = LIVELY ",is_host=0,read_timeout=2,last_call_timeout=0.1"};
+  proxy_start(proxy, rdzv_server_port(scene->server));
+  node_open(&nodes[0], proxy->endpoint, "a", options);
+  atomic_store(&proxy->swallow_from, 2); /* the greeting is answered */
+  for (int i = 1; i < 3; i++) node_open(&nodes[i], scene->endpoint, i == 1 ? "b" : "c", options);
+  for (int i = 0; i < 3; i++) join_start(&nodes[i]);
+  for (const int64_t end = live_now_ms() + SOON_MS; atomic_load(&proxy->swallowed) == 0; nanosleep(&moment, NULL))
+    assert_true(live_now_ms() < end);
+}
+
+/* The others are in the next round, and know where its rank 0 is. */
+static void check_the_others(struct scene *scene, int64_t began) {
+  for (int i = 1; i < 3; i++) {
+    struct node *node = &scene->nodes[i];
+    if (join_end(node) < 0) fail_msg("%s", node->error.message);
+    assert_true(node->result->round > 0);
+    assert_int_equal(node->result->world_size, 2);
+    assert_int_equal(node->result->rank, i - 1);
+    assert_string_equal(node->result->master_addr, "b");
+    assert_true(node->result->master_port > 0);
+  }
+  assert_int_equal(scene->nodes[1].result->master_port, scene->nodes[2].result->master_port);
+  assert_true(live_now_ms() - began < 10000); /* the dead time, and the last call */
+}
+
+static void test_a_rank_0_that_falls_silent_begins_the_next_round(void **state) {
+  struct scene *scene = *state;
+  struct proxy proxy;
+  begin_without_an_address(scene, &proxy);
+  const int64_t began = live_now_ms();
+  proxy_end(&proxy);
+  check_the_others(scene, began);
+  assert_true(join_end(&scene->nodes[0]) < 0);
+}
+
+static void test_a_rank_0_that_gives_up_begins_the_next_round(void **state) {
+  struct scene *scene = *state;
+  struct proxy proxy;
+  begin_without_an_address(scene, &proxy);
+  const int64_t began = live_now_ms();
+  rdzv_cancel(scene->nodes[0].handler);
+  check_the_others(scene, began);
+  assert_code(join_end(&scene->nodes[0]), RDZV_E_CANCELED);
+  proxy_end(&proxy);
+}
+
+/* Where all are nodes of ours, each round has a port of its own. */
+static void test_each_round_has_a_port_of_its_own(void **state) {
+  struct scene *scene = *state;
+  open_and_join(scene->nodes, 2, scene->endpoint, (struct node_options){.min = 2, .max = 2});
+  const int first = scene->nodes[1].result->master_port;
+  join_all(scene->nodes, 2);
+  assert_int_equal(scene->nodes[1].result->round, 1);
+  assert_int_not_equal(scene->nodes[1].result->master_port, first);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       IN_A_SCENE(test_a_cancel_ends_the_join_of_rank_0),
       IN_A_SCENE(test_a_cancel_ends_the_join_of_another),
       IN_A_SCENE(test_the_store_of_a_round_outlives_a_cancel),
+      IN_A_SCENE(test_a_rank_0_that_falls_silent_begins_the_next_round),
+      IN_A_SCENE(test_a_rank_0_that_gives_up_begins_the_next_round),
+      IN_A_SCENE(test_each_round_has_a_port_of_its_own),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,7 +41,7 @@ static void read_question(const char *line, enum torch_layout layout, struct que
   int at = 0;
   rdzv_error error = {0};
   question->settings = RENDEZVOUS_SETTINGS_DEFAULT;
-  question->settings.marks_left = false;
+  question->settings.marks = false;
   const int fields =
       sscanf(line, "%15s %255s %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64 " %n",
              question->operation, question->addr, &question->node.pid, &question->node.local_id, &question->now.wall_us,

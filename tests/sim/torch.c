@@ -75,7 +75,7 @@ static void act(struct sim *sim, size_t at) {
   const struct moment now = sim_moment(sim, node);
   int64_t expiry = now.wall_us - rendezvous_dead_time(&sim->settings) * 1000;
   struct rendezvous_settings settings = sim->settings;
-  settings.marks_left = false;
+  settings.marks = false;
   settings.rank_order = RANK_ORDER_TORCH;
   rendezvous_sanitize(&torch->state, &settings, is_dead, &expiry);
   if (torch->doing == TORCH_WATCH) {

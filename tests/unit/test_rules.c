@@ -223,7 +223,7 @@ static void test_a_round_that_was_left_is_not_whole(void **unused) {
   struct rendezvous_settings settings = settings_of();
   const struct node_desc node = node_of("m"), last = node_of("z");
   for (int marked = 0; marked <= 1; marked++) {
-    settings.marks_left = marked;
+    settings.marks = marked;
     struct rendezvous_state state = state_of("p:az");
     struct rendezvous_context context = {&node, &state, &settings, NOW, NOW_MS, false, false, 0};
     assert_code(rendezvous_apply(&context, ACTION_ADD_TO_PARTICIPANTS, NULL), 0);
