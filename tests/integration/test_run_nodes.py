@@ -5,11 +5,12 @@ import os
 import re
 import signal
 import socket
+import time
 
 import etcd
 import rdzvtest
 import run_nodes
-from run_nodes import CLOSED, CONNECT, NEVER, QUICK, TIMEOUT, USAGE, is_alive
+from run_nodes import CLOSED, CONNECT, NEVER, QUICK, STEADY, TIMEOUT, USAGE, is_alive
 
 # Says where it is, and runs until it is told to end.
 SITTER = """
@@ -235,9 +236,9 @@ class CutOff(Case):
     store check word && note was written to
     note looked; await end"""
 
-    def check(self, **where):
+    def check(self, conf=QUICK, **where):
         worker = self.script(self.WORKER)
-        nodes = [self.node(name, "1:2", worker, conf=QUICK, **where) for name in "ab"]
+        nodes = [self.node(name, "1:2", worker, conf=conf, **where) for name in "ab"]
         before = self.wait_world(*nodes)
         nodes.sort(key=lambda node: node.events("AGENT", "RUNNING")[-1]["group_rank"])
         first, stopped = nodes
@@ -261,7 +262,8 @@ class CutOff(Case):
 
     def test_nor_with_etcd(self):
         self.RUN_ID = f"job-{os.getpid()}-cut"
-        self.check(endpoint=etcd.shared().endpoint, backend="etcd-v2")
+        conf = STEADY + ",keep_alive_interval=0.5,keep_alive_max_attempt=6"
+        self.check(endpoint=etcd.shared().endpoint, backend="etcd-v2", conf=conf)
 
     def test_the_port_is_another_too_where_the_worker_of_rank_0_serves(self):
         worker = self.script("note $WORLD_SIZE $TORCHELASTIC_USE_AGENT_STORE $MASTER_PORT; await end")
@@ -435,6 +437,24 @@ class Hosts(run_nodes.Run):
             self.gone(node, CONNECT)
             self.assertIn(endpoint, node.err().splitlines()[-1])
 
+    def test_the_host_is_killed_while_a_worker_fails(self):
+        """The worker's failure is noticed before the store's silence is; the rejoin hears of that as well."""
+        endpoint = f"127.0.0.1:{run_nodes.free_port()}"
+        worker = self.script("note $ROLE_NAME; [ $ROLE_NAME = b ] || await end; await b_fails; exit 1")
+        conf = STEADY + ",keep_alive_interval=1,keep_alive_max_attempt=3"
+        host = self.node("a", "2", worker, endpoint=endpoint, conf=conf + ",is_host=true")
+        other = self.node("b", "2", worker, "--max-restarts", "3", endpoint=endpoint, conf=conf + ",is_host=false")
+        self.wait_world(host, other)
+        self.wait_notes("a", "b")
+        host.process.kill()
+        self.touch("b_fails")
+        self.wait_for(lambda: len(other.events("AGENT", "RENDEZVOUS")) == 2 or other.process.poll() is not None,
+                      "b joins the next round")
+        before = time.monotonic()
+        self.gone(other, CONNECT)
+        self.assertLess(time.monotonic() - before, 15)
+        self.assertIn(endpoint, other.err().splitlines()[-1])
+
     def test_the_first_node_serves_the_store_by_itself(self):
         endpoint = f"127.0.0.1:{run_nodes.free_port()}"
         for node in [self.node(name, "3", self.script("note $WORLD_SIZE"), endpoint=endpoint) for name in "abc"]:
@@ -445,7 +465,8 @@ class Hosts(run_nodes.Run):
         member = etcd.shared()
         worker = self.script(SITTER)
         self.RUN_ID = f"job-{os.getpid()}"
-        nodes = [self.node(name, "1:3", worker, endpoint=member.endpoint, conf=QUICK, backend="etcd-v2")
+        conf = STEADY + ",keep_alive_interval=0.5,keep_alive_max_attempt=6"  # etcd may take its time
+        nodes = [self.node(name, "1:3", worker, endpoint=member.endpoint, conf=conf, backend="etcd-v2")
                  for name in "abc"]
         before = self.wait_world(*nodes)
         first = next(node for node in nodes if node.events("AGENT", "RUNNING")[-1]["group_rank"] == 0)
