@@ -94,6 +94,8 @@ typedef struct rdzv_agent_options {
   bool virtual_local_rank; /* LOCAL_RANK is 0 for all workers, and CUDA_VISIBLE_DEVICES names the worker's GPU only */
   bool numa_binding;       /* each worker runs on the processors of its GPU's NUMA node only; without a GPU they are
                               spread over the nodes */
+  bool adopt_orphans;      /* for a program that has no other children: daemons that workers start become its children
+                              (PR_SET_CHILD_SUBREAPER in prctl(2)), and are killed when the workers have ended */
 } rdzv_agent_options;
 
 /* A worker that failed. */

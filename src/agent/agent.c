@@ -2,6 +2,7 @@
 #include "agent/agent.h"
 
 #include "agent/devices.h"
+#include "agent/orphans.h"
 #include "agent/place.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -162,7 +163,9 @@ static int open_parts(rdzv_agent *agent, const rdzv_agent_options *options, rdzv
   if (code < 0) return error_set(error, RDZV_E_IO, "cannot make an event loop: %s", uv_strerror(code));
   agent->loop_made = true;
   result = pump_open(&agent->streams.pump, &agent->log, error);
-  agent->group = (struct group){.loop = &agent->loop, .guard = &agent->guard, .streams = &agent->streams};
+  agent->group = (struct group){
+      .loop = &agent->loop, .guard = &agent->guard, .streams = &agent->streams, .adopts = options->adopt_orphans};
+  if (options->adopt_orphans) agent->adopted_before = orphans_adopt(true);
   return result < 0 ? result : open_rendezvous(agent, options, error);
 }
 
@@ -179,7 +182,7 @@ int rdzv_agent_open(const rdzv_agent_options *given, rdzv_agent **out, rdzv_erro
   agent->numa_binding = options.numa_binding;
   agent->on_event = options.on_event;
   agent->event_user = options.event_user;
-  agent->guard = (struct guard){-1, -1};
+  agent->guard = GUARD_NONE;
   agent->stop = CANCEL_NONE;
   agent->told_fd = agent->port_fd = -1;
   result = open_parts(agent, &options, error);
@@ -206,6 +209,7 @@ void rdzv_agent_close(rdzv_agent *agent) {
   rdzv_server_close(agent->standalone);
   pump_close(agent->streams.pump);
   guard_close(&agent->guard);
+  if (agent->group.adopts && !agent->adopted_before) orphans_adopt(false);
   if (agent->loop_made) uv_loop_close(&agent->loop);
   cancel_close(&agent->stop);
   if (agent->told_fd >= 0) close(agent->told_fd);

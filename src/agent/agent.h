@@ -8,7 +8,7 @@
  *   exchange.c   what agents tell each other in a round's store
  *   group.c      the workers of an attempt     spawn.c  one process
  *   streams.c    where their output goes       pump.c   the thread that passes it on
- *   guard.c      the process that kills what we leave behind
+ *   guard.c      the process that kills what we leave behind     cgroup.c, orphans.c  how that is found
  *   failure.c    what is known of workers that failed
  */
 #ifndef RDZV_AGENT_AGENT_H
@@ -38,6 +38,7 @@ struct rdzv_agent {
   rdzv_server *standalone; /* NULL: the rendezvous is elsewhere */
   rdzv_handler *handler;
   struct guard guard;
+  bool adopted_before; /* orphans were this process' before */
   uv_loop_t loop;
   bool loop_made;
 

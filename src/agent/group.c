@@ -2,6 +2,7 @@
 #include "agent/group.h"
 
 #include "agent/numa.h"
+#include "agent/orphans.h"
 #include "agent/spawn.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -15,8 +16,9 @@
 #include <unistd.h>
 
 enum {
-  OUTPUT_MS = 5000, /* for what the workers have written to be passed on */
-  EACH_WORKER = 8,  /* descriptors */
+  OUTPUT_MS = 5000,  /* for what the workers have written to be passed on */
+  DAEMONS_MS = 2000, /* for what they have left behind to be gone */
+  EACH_WORKER = 8,   /* descriptors */
 };
 
 /* ---- an end --------------------------------------------------------------------------------------------------- */
@@ -109,6 +111,13 @@ static int run(struct worker *worker, char *const *program, const struct attempt
   return result;
 }
 
+/* The folder of this run, and so the beginning of that variable, is no other run's. */
+static void set_mark(struct guard *guard, const struct log_dir *dir) {
+  char mark[PATH_MAX + 32];
+  snprintf(mark, sizeof mark, "TORCHELASTIC_ERROR_FILE=%s/", dir->run);
+  if (dir->run[0]) guard_set_mark(guard, mark);
+}
+
 static int start_one(struct worker *worker, char *const *argv, const struct attempt *attempt, struct log_dir *dir,
                      rdzv_error *error) {
   struct group *group = worker->group;
@@ -118,6 +127,7 @@ static int start_one(struct worker *worker, char *const *argv, const struct atte
     result = streams_open(group->streams, worker->local_rank, worker->rank, folder, &worker->streams, error);
   if (result < 0) return result;
   if (*folder) snprintf(worker->error_file, sizeof worker->error_file, "%.*s/error.json", PATH_MAX - 16, folder);
+  set_mark(group->guard, dir);
   result = run(worker, argv, attempt, error);
   streams_started(&worker->streams);
   if (result < 0) return result;
@@ -170,9 +180,12 @@ static void stop_watching(struct group *group) {
 }
 
 /* The group goes with its leader. */
+static void kill_group(const struct worker *worker) {
+  if (worker->pid > 0) kill(-worker->pid, SIGKILL);
+}
+
 static void bury(struct worker *worker, deadline until, size_t *left) {
   if (worker->pid > 0) {
-    kill(-worker->pid, SIGKILL);
     if (has_ended(worker))
       waitpid(worker->pid, NULL, WNOHANG);
     else
@@ -184,11 +197,41 @@ static void bury(struct worker *worker, deadline until, size_t *left) {
   worker->last_lines = streams_close(worker->group->streams, &worker->streams, until);
 }
 
-void group_end(struct group *group, size_t *left) {
-  const deadline until = deadline_after(OUTPUT_MS);
+/* ---- daemons -------------------------------------------------------------------------------------------------- */
+
+static bool is_known(const void *user, pid_t pid) {
+  const struct group *group = user;
+  bool known = pid == group->guard->pid;
+  for (size_t i = 0; i < group->count; i++) known |= group->workers[i].pid == pid;
+  return known;
+}
+
+void group_reap_orphans(const struct group *group) {
+  if (group->adopts) orphans_reap(&(struct orphans_known){is_known, group});
+}
+
+/* What left its process group: our children by now, or in the cgroup. */
+static size_t kill_daemons(const struct group *group) {
+  const deadline until = deadline_after(DAEMONS_MS);
+  const size_t killed = group->adopts ? orphans_kill(&(struct orphans_known){is_known, group}, until) : 0;
+  cgroup_kill(&group->guard->cgroup, until);
+  return killed;
+}
+
+void group_tell_guard(const struct group *group) {
+  for (size_t i = 0; i < group->count; i++)
+    if (group->workers[i].pid > 0) guard_add(group->guard, group->workers[i].pid);
+}
+
+/* Daemons go first, since they may hold a pipe that we read. */
+size_t group_end(struct group *group, size_t *left) {
   *left = 0;
   stop_watching(group);
+  for (size_t i = 0; i < group->count; i++) kill_group(&group->workers[i]);
+  const size_t killed = kill_daemons(group);
+  const deadline until = deadline_after(OUTPUT_MS);
   for (size_t i = 0; i < group->count; i++) bury(&group->workers[i], until, left);
+  return killed;
 }
 
 void group_free(struct group *group) {

@@ -34,7 +34,8 @@ struct worker {
 
 struct group {
   uv_loop_t *loop;
-  const struct guard *guard;
+  struct guard *guard;
+  bool adopts; /* orphans of workers become our children */
   const struct streams_settings *streams;
   void (*on_end)(void *user, struct worker *worker);
   void *user;
@@ -57,8 +58,14 @@ void group_sweep(struct group *group);
 void group_signal(struct group *group, int signal);
 
 /* Kills what is left of all, and forgets them. What runs even so is left behind: *left is how many. The workers with
- * their ends stay readable until group_free. */
-void group_end(struct group *group, size_t *left);
+ * their ends stay readable until group_free. Gives how many daemons of theirs were killed, as far as that is known. */
+size_t group_end(struct group *group, size_t *left);
+
+/* Takes away daemons of workers that have ended. */
+void group_reap_orphans(const struct group *group);
+
+/* The guard is a new one. */
+void group_tell_guard(const struct group *group);
 void group_free(struct group *group);
 
 #endif

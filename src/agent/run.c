@@ -26,8 +26,8 @@ enum {
 /* The descriptors that are looked at while workers run. */
 struct watch {
   rdzv_agent *agent;
-  uv_poll_t changes, told;
-  uv_timer_t timer;
+  uv_poll_t changes, told, guard;
+  uv_timer_t timer, reaper;
   bool has_changes;
   bool changed; /* the supervisor wants something else */
   bool late;    /* the timer's time is over */
@@ -146,6 +146,26 @@ static void tell_of_workers(struct waiting *waiting, void *user) {
   waiting_about(waiting, "waiting for %zu worker%s to end", group->running, group->running == 1 ? "" : "s");
 }
 
+/* ---- what workers leave behind -------------------------------------------------------------------------------- */
+
+static void on_reap(uv_timer_t *timer) { group_reap_orphans(&((struct watch *)timer->data)->agent->group); }
+
+/* It never says anything: it is dead. */
+static void on_guard(uv_poll_t *handle, int status, int events) {
+  rdzv_agent *agent = ((struct watch *)handle->data)->agent;
+  rdzv_error error;
+  (void)status, (void)events;
+  uv_poll_stop(handle); /* while it has the old socket */
+  if (guard_renew(&agent->guard, &error) < 0) {
+    log_line(&agent->log, RDZV_LOG_ERROR, "the workers' guard was killed, and there is no other: %s", error.message);
+    return;
+  }
+  log_line(&agent->log, RDZV_LOG_WARNING, "the workers' guard was killed: another one is process %ld",
+           (long)agent->guard.pid);
+  group_tell_guard(&agent->group);
+  uv_poll_start(handle, UV_READABLE | UV_DISCONNECT, on_guard);
+}
+
 /* ---- workers that end ----------------------------------------------------------------------------------------- */
 
 static void tell_failure(rdzv_agent *agent, const struct worker *worker) {
@@ -201,6 +221,13 @@ static void watch_open(struct watch *watch, rdzv_agent *agent, bool changes) {
     adopt(watch, (uv_handle_t *)&watch->told);
     uv_poll_start(&watch->told, UV_READABLE, on_told);
   }
+  uv_timer_init(&agent->loop, &watch->reaper);
+  adopt(watch, (uv_handle_t *)&watch->reaper);
+  if (agent->group.adopts) uv_timer_start(&watch->reaper, on_reap, LOOK_MS, LOOK_MS);
+  if (uv_poll_init(&agent->loop, &watch->guard, agent->guard.fd) == 0) {
+    adopt(watch, (uv_handle_t *)&watch->guard);
+    uv_poll_start(&watch->guard, UV_READABLE | UV_DISCONNECT, on_guard);
+  }
   if (change_fd >= 0 && uv_poll_init(&agent->loop, &watch->changes, change_fd) == 0) {
     adopt(watch, (uv_handle_t *)&watch->changes);
     uv_poll_start(&watch->changes, UV_READABLE, on_change);
@@ -210,6 +237,8 @@ static void watch_open(struct watch *watch, rdzv_agent *agent, bool changes) {
 
 static void watch_close(struct watch *watch) {
   uv_close((uv_handle_t *)&watch->timer, on_closed);
+  uv_close((uv_handle_t *)&watch->reaper, on_closed);
+  if (watch->guard.data) uv_close((uv_handle_t *)&watch->guard, on_closed);
   if (watch->told.data) uv_close((uv_handle_t *)&watch->told, on_closed);
   if (watch->has_changes) uv_close((uv_handle_t *)&watch->changes, on_closed);
   while (watch->open > 0) uv_run(&watch->agent->loop, UV_RUN_NOWAIT);
@@ -248,6 +277,13 @@ static void done(rdzv_agent *agent, enum supervisor_event_kind kind) {
   supervisor_step(&agent->supervisor, &(struct supervisor_event){.kind = kind});
 }
 
+static void end_group(rdzv_agent *agent, size_t *left) {
+  const size_t daemons = group_end(&agent->group, left);
+  if (daemons > 0)
+    log_line(&agent->log, RDZV_LOG_INFO, "%zu process%s that workers had left behind %s killed", daemons,
+             daemons == 1 ? "" : "es", daemons == 1 ? "was" : "were");
+}
+
 /* The workers, by the signal and then by force; and what is to be known of their ends. */
 static void stop_workers(rdzv_agent *agent, int number) {
   size_t left;
@@ -263,7 +299,7 @@ static void stop_workers(rdzv_agent *agent, int number) {
     group_signal(&agent->group, SIGKILL);
     await_end(agent, KILL_MS, true);
   }
-  group_end(&agent->group, &left);
+  end_group(agent, &left);
   if (left > 0) log_line(&agent->log, RDZV_LOG_ERROR, "%zu workers cannot be killed and are left behind", left);
 }
 
@@ -375,7 +411,7 @@ static int await_others(rdzv_agent *agent) {
 
 static void carry_barrier(rdzv_agent *agent) {
   size_t left;
-  group_end(&agent->group, &left);
+  end_group(agent, &left);
   group_free(&agent->group);
   agent_note(agent, RDZV_AGENT_BARRIER, NULL, "the workers of this node are done, waiting for the others'");
   because(agent, "all workers are done");

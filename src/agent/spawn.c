@@ -84,12 +84,21 @@ static int await_exec(const struct spawn *spawn, pid_t pid, int pipe_fd, rdzv_er
   return error_errno(error, RDZV_E_IO, report.errnum, "cannot start '%s': %s", spawn->argv[0], step_name(report.step));
 }
 
+/* Into the guard's cgroup: moving there afterwards is slow, and for kernels that know no better way. */
+static pid_t fork_worker(const struct guard *guard) {
+  const pid_t pid = guard->cgroup.fd >= 0 ? thread_fork_into(guard->cgroup.fd) : -1;
+  if (pid >= 0) return pid;
+  const pid_t forked = thread_fork();
+  if (forked == 0) cgroup_join(&guard->cgroup);
+  return forked;
+}
+
 int spawn(const struct spawn *spawn, pid_t *out, rdzv_error *error) {
   int ends[2];
   const pid_t parent = getpid();
   if (pipe2(ends, O_CLOEXEC) < 0)
     return error_errno(error, RDZV_E_IO, errno, "cannot start '%s': no pipe", spawn->argv[0]);
-  const pid_t pid = thread_fork();
+  const pid_t pid = fork_worker(spawn->guard);
   if (pid == 0) run_child(spawn, parent, ends[1]);
   const int errnum = errno;
   close(ends[1]);

@@ -15,6 +15,9 @@ int thread_start(pthread_t *thread, void *(*run)(void *argument), void *argument
  * child restores them itself. */
 pid_t thread_fork(void);
 
+/* The same, into the cgroup whose folder that is, in one step. Where the kernel cannot, before 5.7, -1. */
+pid_t thread_fork_into(int cgroup_fd);
+
 /* A condition whose timed waits go by the monotonic clock, as deadlines do. */
 void thread_cond_init(pthread_cond_t *cond);
 

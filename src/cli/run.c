@@ -352,6 +352,7 @@ static int launch(const struct settings *settings, char **words) {
                                 .numa_binding = settings->numa >= 0,
                                 .shutdown_timeout_ms = settings->shutdown_ms > 0 ? settings->shutdown_ms : 1,
                                 .exit_barrier_timeout_ms = settings->barrier_ms > 0 ? settings->barrier_ms : 1,
+                                .adopt_orphans = true,
                                 .on_event = run_log_agent_event,
                                 .event_user = &log,
                                 .log = run_log_lines(&log, settings->log_level)};

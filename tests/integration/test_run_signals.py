@@ -5,6 +5,7 @@ import re
 import resource
 import signal
 import time
+import unittest
 
 import rdzvtest
 import run_nodes
@@ -26,6 +27,22 @@ trap 'note heard USR1; exit 0' USR1
 note ready
 while :; do sleep 0.02; done
 """
+
+
+def cgroup_folder():
+    """Of this process, in the hierarchy of v2; None: there is none."""
+    path = re.search(r"(?m)^0::(/.*)$", run_nodes.text_of("/proc/self/cgroup"))
+    mount = re.search(r"(?m)^\S+ \S+ \S+ / (\S+) .* - cgroup2 ", run_nodes.text_of("/proc/self/mountinfo"))
+    return mount.group(1) + path.group(1) if mount and path else None
+
+
+def can_make_cgroup():
+    return cgroup_folder() is not None and os.access(cgroup_folder(), os.W_OK)
+
+
+def cgroups_of(pid):
+    """Those that an agent has made."""
+    return [name for name in os.listdir(cgroup_folder()) if name.startswith(f"rdzv-{pid}-")]
 
 
 class Case(run_nodes.Run):
@@ -50,7 +67,7 @@ class Killed(Case):
         node.process.kill()
         node.process.wait()
         self.assert_all_gone(pids)
-        self.assertEqual(self.marked(), [])  # nor is the guard
+        self.wait_for(lambda: not self.marked(), "the guard is gone, too")
 
     def test_kill_9_while_workers_are_stopped_takes_them_too(self):
         text = "if [ $RANK = 1 ]; then await ready; exit 1; fi; " + FAMILY
@@ -85,16 +102,30 @@ class Killed(Case):
         node.process.wait()
         self.assert_all_gone(pids)
 
-    def test_without_the_guard_the_kernel_kills_the_workers_at_least(self):
+    def test_a_guard_that_is_killed_is_replaced_and_the_next_one_knows_all(self):
+        node = self.alone(FAMILY, "--nproc-per-node", "2")
+        pids = self.family(2)
+        for _ in range(2):
+            guard = node.guard()
+            os.kill(guard, signal.SIGKILL)
+            self.wait_for(lambda guard=guard: node.guard() != guard, "there is another guard")
+        self.assertTrue(all(map(is_alive, pids)))  # which ends nobody
+        self.assertEqual(node.err().count("the workers' guard was killed: another one is process"), 2)
+        node.process.kill()
+        self.assert_all_gone(pids)
+
+    def test_without_a_guard_the_kernel_kills_the_workers_at_least(self):
         node = self.alone("note pid $$; exec sleep 1000", "--nproc-per-node", "2")
         self.wait_for(lambda: len(self.notes()) == 2, "both run")
         pids = [int(note.split()[1]) for note in self.notes()]
         guard = node.guard()
+        node.signal(signal.SIGSTOP)  # so that it makes no other
         os.kill(guard, signal.SIGKILL)
         self.wait_for(lambda: not is_alive(guard), "the guard is gone")
-        self.assertTrue(all(map(is_alive, pids)))  # which ends nobody
         node.process.kill()
         self.assert_all_gone(pids)
+        for name in cgroups_of(node.pid) if can_make_cgroup() else ():  # which nobody is there to remove
+            os.rmdir(os.path.join(cgroup_folder(), name))
 
     def test_the_guard_that_is_killed_is_not_missed_by_a_job_that_ends_well(self):
         node = self.alone("note ready; await go; [ $TORCHELASTIC_RESTART_COUNT = 1 ]", "--max-restarts", "1")
@@ -112,6 +143,121 @@ class Killed(Case):
             os.kill(guard, number)
         node.process.kill()
         self.assert_all_gone(pids)
+
+
+class Daemons(Case):
+    """What a worker has started outlives its worker in a session of its own."""
+    NO_CGROUP = ["unshare", *([] if os.getuid() == 0 else ["-r"]), "-m", "sh", "-c",
+                 'umount -R -l /sys/fs/cgroup; exec "$@"', "sh"]
+    # Two in sessions of their own whose parents are gone, one of them without our environment.
+    START = """
+    : >>"$T/notes"
+    (setsid sh -c 'echo pid $$ >>"$T/notes"; exec sleep 1000' &)
+    (setsid env -i sh -c 'echo pid $$ >>"$0"; exec sleep 1000' "$T/notes" &)
+    while [ "$(grep -c pid "$T/notes")" -lt 2 ]; do sleep 0.02; done
+    """
+
+    def tearDown(self):
+        """Those without our environment are not found by it."""
+        for note in self.notes():
+            pid = int(note.split()[1]) if note.startswith("pid ") else 0
+            if pid and run_nodes.name_of(pid) == "sleep":
+                os.kill(pid, signal.SIGKILL)
+        super().tearDown()
+
+    def daemons(self, count=2):
+        def there():
+            found = [int(note.split()[1]) for note in self.notes() if note.startswith("pid ")]
+            return len(found) == count and found
+
+        return self.wait_for(there, f"{count} daemons")
+
+    def test_they_end_with_success(self):
+        for prefix in ((), self.NO_CGROUP):
+            with self.subTest(prefix):
+                node = self.gone(self.alone(self.START, prefix=prefix))
+                self.assertEqual([pid for pid in self.daemons() if is_alive(pid)], [])
+                self.assertIn("2 processes that workers had left behind were killed", node.err())
+                os.remove(self.path("notes"))
+
+    def test_they_end_with_a_failure(self):
+        self.gone(self.alone(self.START + "exit 3"), 3)
+        self.assertEqual([pid for pid in self.daemons() if is_alive(pid)], [])
+
+    def test_they_end_before_the_next_attempt_begins(self):
+        text = f"""
+        if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then {self.START} exit 1; fi
+        for pid in $(sed -n 's/pid //p' "$T/notes"); do kill -0 $pid 2>/dev/null && note lives; done; exit 0"""
+        self.gone(self.alone(text, "--max-restarts", "1"))
+        self.assertNotIn("lives", self.notes())
+
+    def test_they_end_with_a_signal(self):
+        node = self.alone(self.START + "note ready; forever")
+        self.wait_notes("ready", more=True)
+        node.signal(signal.SIGTERM)
+        self.gone(node, 128 + signal.SIGTERM)
+        self.assertEqual([pid for pid in self.daemons() if is_alive(pid)], [])
+
+    @unittest.skipUnless(can_make_cgroup(), "no cgroup can be made here")
+    def test_kill_9_takes_them_where_a_cgroup_can_be_made(self):
+        node = self.alone(self.START + "note ready; forever")
+        self.wait_notes("ready", more=True)
+        node.process.kill()
+        node.process.wait()
+        self.assert_all_gone(self.daemons())
+
+    def test_kill_9_takes_those_with_our_environment_anywhere(self):
+        node = self.alone(self.START + "note ready; forever", prefix=self.NO_CGROUP)
+        self.wait_notes("ready", more=True)
+        with_ours, without = sorted(self.daemons(), key=lambda pid: self.mark not in run_nodes.environment_of(pid))
+        node.process.kill()
+        node.process.wait()
+        self.assert_all_gone([with_ours])
+        os.kill(without, signal.SIGKILL)  # rdzv-run(1) says so
+
+    def test_whoever_was_only_handed_the_environment_is_not_touched(self):
+        """As a job that was submitted by a worker and is run by somebody else."""
+        node = self.alone('note "$TORCHELASTIC_ERROR_FILE"; ' + self.START + "note ready; forever")
+        notes = self.wait_notes("ready", more=True)
+        other = self.start(["sleep", "1000"], env={"TORCHELASTIC_ERROR_FILE": notes[0]}, start_new_session=True)
+        guard = node.guard()
+        node.process.kill()
+        node.process.wait()
+        self.wait_for(lambda: not is_alive(guard), "the guard has done its work")
+        self.assertIsNone(other.poll())
+        self.assert_all_gone(self.daemons())
+
+    def test_those_that_end_by_themselves_are_not_left_as_zombies(self):
+        node = self.alone("for i in 1 2 3 4 5; do (true &) ; done; note ready; await end")
+        self.wait_notes("ready")
+        known = [node.guard(), *[event["pid"] for event in node.events("WORKER", "STARTED")]]
+        self.wait_for(lambda: sorted(run_nodes.children_of(node.pid)) == sorted(known), "only the worker is left")
+        self.touch("end")
+        self.gone(node)
+
+    def test_nor_where_a_worker_is_one(self):
+        node = self.alone("[ $RANK = 0 ] && exit 0; for i in 1 2 3; do (true &) ; done; note ready; await end",
+                          "--nproc-per-node", "2")
+        self.wait_notes("ready")
+        self.wait_for(lambda: node.events("WORKER", "SUCCEEDED"), "one has ended")
+        known = [node.guard(), *[event["pid"] for event in node.events("WORKER", "STARTED")]]
+        self.wait_for(lambda: sorted(run_nodes.children_of(node.pid)) == sorted(known), "only the workers are left")
+        self.touch("end")
+        self.gone(node)
+
+    @unittest.skipUnless(can_make_cgroup(), "no cgroup can be made here")
+    def test_no_cgroup_is_left(self):
+        node = self.alone("note ready; await end")
+        self.wait_notes("ready")
+        self.assertEqual(len(cgroups_of(node.pid)), 1)
+        self.touch("end")
+        self.gone(node)
+        self.assertEqual(cgroups_of(node.pid), [])
+        killed = self.alone(FAMILY, name="killed")
+        self.family(1)
+        self.assertEqual(len(cgroups_of(killed.pid)), 1)
+        killed.process.kill()
+        self.wait_for(lambda: not cgroups_of(killed.pid), "the guard removes it")
 
 
 def no_core():
