@@ -96,6 +96,8 @@ typedef struct rdzv_agent_options {
                               spread over the nodes */
   bool adopt_orphans;      /* for a program that has no other children: daemons that workers start become its children
                               (PR_SET_CHILD_SUBREAPER in prctl(2)), and are killed when the workers have ended */
+  uint64_t worker_descriptors; /* how many descriptors a worker may open (the soft RLIMIT_NOFILE); default as many as
+                                  this process. The agent itself opens up to 8 for each worker */
 } rdzv_agent_options;
 
 /* A worker that failed. */

@@ -18,7 +18,6 @@
 enum {
   OUTPUT_MS = 5000,  /* for what the workers have written to be passed on */
   DAEMONS_MS = 2000, /* for what they have left behind to be gone */
-  EACH_WORKER = 8,   /* descriptors */
 };
 
 /* ---- an end --------------------------------------------------------------------------------------------------- */
@@ -75,20 +74,6 @@ static int watch(struct worker *worker, rdzv_error *error) {
   return 0;
 }
 
-/* Each worker may take a pipe for each stream, their files and a descriptor of the process. */
-static void make_room(struct group *group, size_t count) {
-  struct rlimit *before = &group->descriptors;
-  group->has_limit = getrlimit(RLIMIT_NOFILE, before) == 0;
-  const rlim_t wanted = before->rlim_cur + EACH_WORKER * count;
-  if (!group->has_limit || wanted <= before->rlim_cur) return;
-  const struct rlimit now = {wanted < before->rlim_max ? wanted : before->rlim_max, before->rlim_max};
-  setrlimit(RLIMIT_NOFILE, &now);
-}
-
-static void give_back_room(const struct group *group) {
-  if (group->has_limit) setrlimit(RLIMIT_NOFILE, &group->descriptors);
-}
-
 static int run(struct worker *worker, char *const *program, const struct attempt *attempt, rdzv_error *error) {
   char **argv = arguments_of(program, worker->local_rank);
   char **environment = environment_of(attempt, worker->local_rank, worker->error_file);
@@ -102,7 +87,7 @@ static int run(struct worker *worker, char *const *program, const struct attempt
                               .environment = environment,
                               .out = worker->streams.out,
                               .err = worker->streams.err,
-                              .descriptors = worker->group->has_limit ? &worker->group->descriptors : NULL,
+                              .descriptors = worker->group->descriptors,
                               .cpus = bound ? &cpus : NULL};
     result = spawn(&how, &worker->pid, error);
   }
@@ -141,7 +126,6 @@ int group_start(struct group *group, char *const *argv, const struct attempt *at
   const size_t count = (size_t)attempt->local_world_size;
   group->workers = calloc(count + 1, sizeof *group->workers);
   if (!group->workers) return error_no_memory(error);
-  make_room(group, count);
   group->count = count;
   group->running = 0;
   group->stopping = false;
@@ -237,7 +221,6 @@ size_t group_end(struct group *group, size_t *left) {
 void group_free(struct group *group) {
   for (size_t i = 0; i < group->count; i++) free(group->workers[i].last_lines);
   free(group->workers);
-  if (group->workers) give_back_room(group);
   group->workers = NULL;
   group->count = group->running = 0;
 }

@@ -11,7 +11,6 @@
 #include "agent/log_dir.h"
 #include "agent/streams.h"
 
-#include <sys/resource.h>
 #include <uv.h>
 
 enum worker_end { WORKER_RUNS, WORKER_SUCCEEDED, WORKER_FAILED, WORKER_STOPPED /* by us */ };
@@ -42,9 +41,8 @@ struct group {
   struct worker *workers;
   size_t count;
   size_t running;
-  bool stopping; /* an end from here on is our doing */
-  bool has_limit;
-  struct rlimit descriptors; /* as they were, and as the workers get them */
+  bool stopping;        /* an end from here on is our doing */
+  uint64_t descriptors; /* that a worker may open; 0: as many as we */
 };
 
 /* Starts all, or none. `argv` is the program, `dir` where files go. */

@@ -43,6 +43,13 @@ static void close_others_at_exec(void) {
   for (int fd = STDERR_FILENO + 1; fd < MOST_DESCRIPTORS; fd++) fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
+static void limit_descriptors(rlim_t most) {
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) < 0) return;
+  limit.rlim_cur = most < limit.rlim_max ? most : limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 /* All signals are blocked when we are forked. A handler of the parent's must not run here: it would act on descriptors
  * that we share with the parent. What came meanwhile does what it does to the program. */
 static void take_signals(void) {
@@ -65,7 +72,7 @@ static void run_child(const struct spawn *spawn, pid_t parent, int pipe_fd) {
   if (spawn->out >= 0 && dup2(spawn->out, STDOUT_FILENO) < 0) fail(pipe_fd, STEP_STREAMS);
   if (spawn->err >= 0 && dup2(spawn->err, STDERR_FILENO) < 0) fail(pipe_fd, STEP_STREAMS);
   close_others_at_exec();
-  if (spawn->descriptors) setrlimit(RLIMIT_NOFILE, spawn->descriptors);
+  if (spawn->descriptors) limit_descriptors((rlim_t)spawn->descriptors);
   if (spawn->cpus) sched_setaffinity(0, sizeof *spawn->cpus, spawn->cpus);
   execvpe(spawn->argv[0], spawn->argv, spawn->environment);
   fail(pipe_fd, STEP_EXEC);

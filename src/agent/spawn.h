@@ -7,16 +7,16 @@
 
 #include <rdzv/error.h>
 #include <sched.h>
-#include <sys/resource.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 struct spawn {
   const struct guard *guard; /* which knows of the process before it can start others */
   char *const *argv;         /* argv[0] is looked for in PATH */
   char *const *environment;
-  int out, err;                     /* its stdout and stderr; -1: ours */
-  const struct rlimit *descriptors; /* how many it may have; NULL: as many as we */
-  const cpu_set_t *cpus;            /* that it may run on; NULL: as we */
+  int out, err;          /* its stdout and stderr; -1: ours */
+  uint64_t descriptors;  /* how many it may open; 0: as many as we */
+  const cpu_set_t *cpus; /* that it may run on; NULL: as we */
 };
 
 /* From a thread that lives as long as the process is to. The process gets our stdin, and no other descriptor; it blocks

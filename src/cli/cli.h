@@ -100,6 +100,10 @@ bool read_first_line(const char *path, char line[FIRST_LINE_SIZE]);
  * not found, 126 where it cannot be executed. */
 int check_executable(const char *command, const char *name, const char *cure);
 
+/* Lets this process open as many descriptors as its hard limit says, and returns how many it could open before; 0: not
+ * known. */
+uint64_t raise_descriptor_limit(void);
+
 /* ---- the subcommands: argv[0] is their name ---- */
 int cmd_close(int argc, char **argv);
 int cmd_etcd(int argc, char **argv);

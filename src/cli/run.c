@@ -355,6 +355,7 @@ static int launch(const struct settings *settings, char **words) {
                                 .adopt_orphans = true,
                                 .on_event = run_log_agent_event,
                                 .event_user = &log,
+                                .worker_descriptors = raise_descriptor_limit(),
                                 .log = run_log_lines(&log, settings->log_level)};
   char *conf = NULL, *endpoint = NULL;
   int code = fill_params(settings, &options.rendezvous, &conf, &endpoint);

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 static const char *const me = "rdzv serve";
@@ -75,14 +74,6 @@ static void stop(void *server, int number, bool by_terminal) {
   rdzv_server_stop(server);
 }
 
-/* A descriptor for each client. */
-static void raise_descriptor_limit(void) {
-  struct rlimit limit;
-  if (getrlimit(RLIMIT_NOFILE, &limit) < 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-}
-
 static int serve(rdzv_server *server, const struct settings *settings) {
   rdzv_error error;
   if (!signals_begin(me, stop, server)) return EXIT_IO;
@@ -141,7 +132,7 @@ int cmd_serve(int argc, char **argv) {
   rdzv_server_options options = options_of(&settings);
   if (inherited_socket(&options.listen_fd) < 0) return EXIT_USAGE;
   signal(SIGHUP, SIG_IGN); /* the clients stay when the terminal goes */
-  raise_descriptor_limit();
+  raise_descriptor_limit(); /* a descriptor for each client */
   rdzv_server *server;
   rdzv_error error;
   const int result = rdzv_server_open(&options, &server, &error);

@@ -19,14 +19,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <unistd.h>
 #include <utlist.h>
 
 static void process(struct conn *conn, const uint8_t *data, size_t len);
 
 /* ---- its end ---------------------------------------------------------------------------------------------- */
 
-/* At most ten lines a second about bad clients, so that they cannot fill a disk. */
-static void log_refusal(struct rdzv_server *server, const char *peer, const char *why) {
+void log_refusal(struct rdzv_server *server, const char *peer, const char *why) {
   enum { LINES = 10 };
   const int64_t second = (int64_t)(uv_now(&server->loop) / 1000);
   if (second != server->refusals_second) {
@@ -55,21 +55,13 @@ void conn_doom(struct conn *conn, int code, const char *why) {
   LL_PREPEND2(server->doomed, conn, doomed_next);
 }
 
-/* The spare is kept for the next time it is needed. */
 static void on_closed(uv_handle_t *handle) {
   struct conn *conn = (struct conn *)handle;
-  struct rdzv_server *server = conn->server;
   buf_free(&conn->in);
   buf_free(&conn->out);
   buf_free(&conn->sending);
-  budget_give(&server->budget, conn->charged);
-  if (server->spare) {
-    free(conn);
-    return;
-  }
-  *conn = (struct conn){0};
-  server->spare = conn;
-  if (server->accept_is_due && !server->stopping) conn_accept((uv_stream_t *)&server->listener, 0);
+  budget_give(&conn->server->budget, conn->charged);
+  free(conn);
 }
 
 /* A client of our dialect is told why, if its socket takes it; the log is told in any case. */
@@ -294,26 +286,28 @@ static void greet(struct conn *conn) {
     timeouts_note(conn);
 }
 
-/* libuv has the new socket and listens on only when it is taken over, so taken over it must be. */
-void conn_accept(uv_stream_t *listener, int status) {
-  struct rdzv_server *server = listener->data;
-  if (status < 0) {
-    log_line(&server->options.log, RDZV_LOG_ERROR, "cannot accept a connection: %s", uv_strerror(status));
+static void refuse_newcomer(struct rdzv_server *server, int fd, const struct sockaddr *address, const char *why) {
+  char peer[ENDPOINT_TEXT_SIZE];
+  net_format(address, peer);
+  log_refusal(server, peer, why);
+  close(fd);
+}
+
+void conn_begin(struct rdzv_server *server, int fd, const struct sockaddr *peer) {
+  struct conn *conn = calloc(1, sizeof *conn);
+  if (!conn) {
+    refuse_newcomer(server, fd, peer, "no memory is left for it");
     return;
   }
-  struct conn *conn = calloc(1, sizeof *conn);
-  const bool is_spare = !conn;
-  if (is_spare) conn = server->spare, server->spare = NULL;
-  server->accept_is_due = !conn;
-  if (!conn) return;
   conn->server = server;
+  conn->fd = fd;
   uv_tcp_init(&server->loop, &conn->tcp);
+  const int failed = uv_tcp_open(&conn->tcp, fd);
+  if (failed) refuse_newcomer(server, fd, peer, uv_strerror(failed));
   DL_APPEND(server->conns, conn);
   server_count(server, 1);
-  if (uv_accept(listener, (uv_stream_t *)&conn->tcp) < 0 || uv_fileno((uv_handle_t *)&conn->tcp, &conn->fd) < 0)
+  if (failed)
     conn_doom(conn, RDZV_E_CONNECTION, NULL);
-  else if (is_spare)
-    conn_doom(conn, RDZV_E_NO_MEMORY, "no memory is left for it");
   else
     greet(conn);
   conn_reap(server);

@@ -1,16 +1,27 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The listening socket: one of our own, or one that was handed over. */
+/*
+ * The listening socket: one of our own, or one that was handed over.
+ *
+ * New clients are accepted some at a time, so that the others are served in between. When no descriptor is left for a
+ * client, the one that is kept in reserve is given up for a moment: the client is accepted and closed, which is logged,
+ * instead of being left in the queue of the kernel.
+ */
 #include "base/error.h"
+#include "base/log.h"
 #include "base/net.h"
 #include "base/resolve.h"
 #include "server/server.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { RESOLVE_MS = 10000 };
+
+static void on_acceptable(uv_poll_t *listener, int status, int events);
 
 static int bind_failed(const struct sockaddr *address, int errnum, rdzv_error *error) {
   char text[ENDPOINT_TEXT_SIZE];
@@ -73,22 +84,77 @@ static int note_address(struct rdzv_server *server, int fd, rdzv_error *error) {
   return 0;
 }
 
+/* ---- accepting --------------------------------------------------------------------------------------------- */
+
+static int open_reserve(void) { return open("/dev/null", O_RDONLY | O_CLOEXEC); }
+
+static int accept_one(const struct rdzv_server *server, struct sockaddr_storage *peer) {
+  socklen_t len = sizeof *peer;
+  return accept4(server->listen_fd, (struct sockaddr *)peer, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
+}
+
+/* Closes the next client for want of a descriptor. False: not even that is possible now. */
+static bool turn_away(struct rdzv_server *server) {
+  if (server->reserve_fd < 0) return false;
+  close(server->reserve_fd);
+  struct sockaddr_storage address = {0};
+  const int fd = accept_one(server, &address);
+  if (fd >= 0) {
+    char peer[ENDPOINT_TEXT_SIZE];
+    net_format((struct sockaddr *)&address, peer);
+    log_refusal(server, peer, "the process cannot open more descriptors (see ulimit -n)");
+    close(fd);
+  }
+  server->reserve_fd = open_reserve();
+  return fd >= 0;
+}
+
+/* Rests until the next tick: what is missing will not come at once, and the socket stays readable meanwhile. */
+static void rest(struct rdzv_server *server, int errnum) {
+  log_line(&server->options.log, RDZV_LOG_ERROR, "cannot accept a connection: %s", strerror(errnum));
+  uv_poll_stop(&server->listener);
+  server->accept_rests = true;
+}
+
+void listen_again(struct rdzv_server *server) {
+  if (!server->accept_rests) return;
+  server->accept_rests = false;
+  if (server->reserve_fd < 0) server->reserve_fd = open_reserve();
+  uv_poll_start(&server->listener, UV_READABLE, on_acceptable);
+}
+
+static void on_acceptable(uv_poll_t *listener, int status, int events) {
+  enum { AT_ONCE = 64 };
+  struct rdzv_server *server = listener->data;
+  (void)status, (void)events;
+  for (int i = 0; i < AT_ONCE; i++) {
+    struct sockaddr_storage peer = {0};
+    const int fd = accept_one(server, &peer);
+    if (fd >= 0) {
+      conn_begin(server, fd, (const struct sockaddr *)&peer);
+    } else if (errno == EAGAIN) {
+      return;
+    } else if (errno == EMFILE || errno == ENFILE) {
+      const int errnum = errno;
+      if (!turn_away(server)) return rest(server, errnum);
+    } else if (errno == ENOBUFS || errno == ENOMEM) {
+      return rest(server, errno);
+    } /* else that client has gone already */
+  }
+}
+
 int server_listen(struct rdzv_server *server, rdzv_error *error) {
   int fd = server->options.listen_fd;
   int result = fd > 0 ? check_inherited(fd, error) : bind_own(&server->options, &fd, error);
   if (result < 0) return result;
+  server->options.listen_fd = 0; /* it is ours from here on, also on failure */
+  server->listen_fd = fd;
+  server->listener.data = server;
   result = note_address(server, fd, error);
-  if (result == 0) {
-    server->listener.data = server;
-    result = uv_tcp_open(&server->listener, fd);
-    if (result < 0) error_set(error, RDZV_E_IO, "cannot listen on %s: %s", server->address, uv_strerror(result));
-  }
-  if (result < 0) {
-    if (fd != server->options.listen_fd) close(fd);
-    return RDZV_E_IO;
-  }
-  server->options.listen_fd = 0; /* it is the listener's now */
-  result = uv_listen((uv_stream_t *)&server->listener, SOMAXCONN, conn_accept);
+  if (result < 0) return result;
+  result = uv_poll_init(&server->loop, &server->listener, fd);
+  if (result == 0) result = uv_poll_start(&server->listener, UV_READABLE, on_acceptable);
   if (result < 0) return error_set(error, RDZV_E_IO, "cannot listen on %s: %s", server->address, uv_strerror(result));
+  server->reserve_fd = open_reserve();
   return 0;
 }

@@ -67,6 +67,8 @@ static void shut_down(struct rdzv_server *server) {
   if (server->stopping) return;
   server->stopping = true;
   close_handle(&server->listener);
+  if (server->listen_fd >= 0) close(server->listen_fd); /* nobody connects from here on */
+  server->listen_fd = -1;
   close_handle(&server->wake_to_stop);
   close_handle(&server->tick);
   struct conn *conn;
@@ -83,7 +85,6 @@ static void on_stop(uv_async_t *async) {
 
 static int init_handles(struct rdzv_server *server) {
   int result = uv_async_init(&server->loop, &server->wake_to_stop, on_stop);
-  if (result == 0) result = uv_tcp_init(&server->loop, &server->listener);
   if (result == 0) result = uv_timer_init(&server->loop, &server->tick);
   if (result == 0) result = timeouts_start(server);
   server->wake_to_stop.data = server;
@@ -106,8 +107,8 @@ static void free_parts(struct rdzv_server *server) {
   buf_free(&server->answers.buf);
   buf_free(&server->aside.buf);
   buf_free(&server->bytes);
+  if (server->reserve_fd >= 0) close(server->reserve_fd);
   free(server->read_buffer);
-  free(server->spare);
   free(server);
 }
 
@@ -119,13 +120,13 @@ static struct rdzv_server *server_new(const rdzv_server_options *options) {
   pthread_mutex_init(&server->clients_lock, NULL);
   thread_cond_init(&server->clients_gone);
   server->options = *options;
+  server->listen_fd = server->reserve_fd = -1;
   server->limits = limits_of(options);
   server->budget.max = options->max_memory;
   server->ks = ks_new(&server->budget, &pending_events, server);
   server->read_buffer = malloc(READ_BYTES);
-  server->spare = calloc(1, sizeof *server->spare);
   struct siphash_seed seeds[2];
-  const bool made = server->ks && server->read_buffer && server->spare;
+  const bool made = server->ks && server->read_buffer;
   if (!made || getrandom(&server->instance, sizeof server->instance, 0) < 0 || getrandom(seeds, sizeof seeds, 0) < 0) {
     free_parts(server);
     return NULL;

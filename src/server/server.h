@@ -40,7 +40,10 @@ enum {
 
 struct rdzv_server {
   uv_loop_t loop;
-  uv_tcp_t listener;
+  uv_poll_t listener;
+  int listen_fd;
+  int reserve_fd;    /* given up for a moment when there is none for a client */
+  bool accept_rests; /* until the next tick */
   uv_async_t wake_to_stop;
   uv_timer_t tick;
   bool stopping;
@@ -63,8 +66,6 @@ struct rdzv_server {
   pthread_mutex_t clients_lock; /* guards what follows */
   pthread_cond_t clients_gone;
   size_t clients;          /* conns_count, for other threads */
-  struct conn *spare;      /* for a client that there is no memory for: accepted, told, closed */
-  bool accept_is_due;      /* the spare was not there either */
   struct conn *doomed;     /* closed when the request under way is done */
   struct conn *unfinished; /* half a request came, or an answer is not read; oldest first */
   struct conn *idle;       /* longest idle first; only with an idle timeout */
@@ -116,7 +117,12 @@ struct conn {
 void server_count(struct rdzv_server *server, int change);
 
 /* ---- conn.c ---- */
-void conn_accept(uv_stream_t *listener, int status);
+
+/* Takes over the socket of a new client. */
+void conn_begin(struct rdzv_server *server, int fd, const struct sockaddr *peer);
+
+/* Logs that a client is closed, at most ten times a second, so that clients cannot fill a disk. */
+void log_refusal(struct rdzv_server *server, const char *peer, const char *why);
 
 /* Sends bytes to a client: gathered if it is the active one, at once if not. */
 void conn_send(struct conn *conn, const void *data, size_t len);
@@ -166,6 +172,9 @@ extern const struct ks_events pending_events;
 
 /* ---- listen.c ---- */
 int server_listen(struct rdzv_server *server, rdzv_error *error);
+
+/* Accepts again, after a pause for want of descriptors or memory. */
+void listen_again(struct rdzv_server *server);
 
 /* ---- timeouts.c ---- */
 int timeouts_start(struct rdzv_server *server);

@@ -35,6 +35,7 @@ static void on_tick(uv_timer_t *timer) {
   const int64_t now = now_ms(server);
   close_unfinished(server, now);
   if (server->options.idle_timeout_ms > 0) close_idle(server, now);
+  listen_again(server);
   conn_reap(server);
   sessions_forget(&server->sessions, now - server->options.session_timeout_ms);
 }

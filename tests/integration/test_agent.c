@@ -6,6 +6,7 @@
 #include <rdzv/agent.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -19,6 +20,7 @@ struct watcher {
   rdzv_agent_state stop_at; /* by SIGTERM, so often */
   int stops;
   int64_t rank, exit_code;
+  struct rlimit limit; /* of descriptors, when the workers run */
 };
 
 static void on_event(void *user, const rdzv_agent_event *event) {
@@ -27,6 +29,7 @@ static void on_event(void *user, const rdzv_agent_event *event) {
   assert_non_null(event->run_id);
   assert_non_null(event->message);
   watcher->states[watcher->count++] = event->state;
+  if (event->state == RDZV_AGENT_RUNNING) getrlimit(RLIMIT_NOFILE, &watcher->limit);
   if (event->local_rank >= 0) {
     watcher->rank = event->rank;
     watcher->exit_code = event->exit_code;
@@ -323,6 +326,26 @@ static void test_wrong_options_are_named(void **state) {
   refuse(&options, "size");
 }
 
+/* The limits of the process that uses the library are its own; a worker gets what the options say. */
+static void test_the_limit_on_descriptors_is_left_alone(void **state) {
+  (void)state;
+  struct rlimit before;
+  assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const struct rlimit lower = {200, before.rlim_max};
+  assert_int_equal(setrlimit(RLIMIT_NOFILE, &lower), 0);
+  struct watcher watcher = {0};
+  rdzv_agent_options options = alone(PROGRAM("test $(ulimit -Sn) = 150"), &watcher);
+  options.nproc_per_node = "3";
+  options.worker_descriptors = 150;
+  rdzv_agent *agent = open_agent(&options);
+  rdzv_agent_result *result = run(agent);
+  rdzv_agent_close(agent);
+  setrlimit(RLIMIT_NOFILE, &before);
+  assert_int_equal(result->exit_code, 0);
+  assert_int_equal(watcher.limit.rlim_cur, 200);
+  rdzv_agent_result_free(result);
+}
+
 static void test_every_state_has_a_name(void **state) {
   (void)state;
   assert_string_equal(rdzv_agent_state_name(RDZV_AGENT_RENDEZVOUS), "RENDEZVOUS");
@@ -354,6 +377,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_closed_without_being_run, setup, teardown),
       cmocka_unit_test_setup_teardown(test_two_agents_in_one_process, setup, teardown),
       cmocka_unit_test_setup_teardown(test_wrong_options_are_named, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_the_limit_on_descriptors_is_left_alone, setup, teardown),
       cmocka_unit_test(test_every_state_has_a_name),
   };
   return cmocka_run_group_tests(tests, open_for_good, NULL);

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -95,6 +96,12 @@ class Serve(rdzvtest.Case):
         server = self.serve("--bind", "::1")
         done = self.rdzv("store", "--endpoint", f"[::1]:{server.port}", "set", "k", "v")
         self.assertEqual(done.returncode, YES, done.stderr)
+        self.stop(server)
+
+    def test_it_opens_as_many_descriptors_as_its_hard_limit_says(self):
+        server = self.serve(preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (100, 1000)))
+        with open(f"/proc/{server.pid}/limits", encoding="ascii") as limits:
+            self.assertRegex(limits.read(), r"Max open files +1000 +1000")
         self.stop(server)
 
     def test_a_listening_socket_can_be_handed_over(self):

@@ -4,10 +4,12 @@
 Every test here runs with three well-behaved clients, one of each dialect, that set, get, add and wait all the time and
 check every answer. Afterwards the server has no descriptor more than at the beginning, and ends in order.
 """
+import contextlib
 import multiprocessing
 import os
 import random
 import re
+import resource
 import select
 import socket
 import time
@@ -394,7 +396,6 @@ class NoDescriptors(Hostile):
         super().setUp()
 
     def serve(self, *options, **popen_options):
-        import resource  # only this test needs it
         return super().serve(*options, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60)),
                              **popen_options)
 
@@ -408,6 +409,45 @@ class NoDescriptors(Hostile):
             rdzvtest.wait_until(lambda: self.descriptors() <= self.baseline + 6, "they are free again")
             with Client(self.port, "rdzv") as client:
                 client.num_keys()
+
+
+class ServerWithoutDescriptors(rdzvtest.Case):
+    """Other parts of the process have taken the descriptors, which no limit of the server's own can know."""
+
+    def setUp(self):
+        super().setUp()
+        taken = [os.open("/dev/null", os.O_RDONLY) for _ in range(40)]
+        self.addCleanup(lambda: [os.close(fd) for fd in taken])
+        self.log_path = self.path("log")
+        with open(self.log_path, "w", encoding="utf8") as log:
+            self.server = self.serve(stderr=log, pass_fds=taken,
+                                     preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)))
+
+    def log(self):
+        with open(self.log_path, encoding="utf8") as file:
+            return file.read()
+
+    def test_surplus_clients_are_closed_with_a_reason_in_the_log(self):
+        peers = [Raw(self.server.port) for _ in range(30)]
+        closed = 0
+        for peer in reversed(peers):  # the first ones have got the descriptors
+            if closed == 5:
+                break
+            peer.wait_closed(10)
+            closed += 1
+        rdzvtest.wait_until(lambda: "cannot open more descriptors" in self.log(), "the reason is in the log", 10)
+        self.assertLess(self.log().count("\n"), 200)
+        with contextlib.suppress(ConnectionError):
+            for _ in range(2000):  # a flood of them gets some lines a second, not a line each
+                Raw(self.server.port).close()
+        self.assertLess(self.log().count("\n"), 200)
+        for peer in peers:
+            peer.close()
+        rdzvtest.wait_until(self.is_served, "there is room again")
+        self.stop(self.server)
+
+    def is_served(self):
+        return self.store(self.server, "num-keys").returncode == 0
 
 
 class Everything(Hostile):

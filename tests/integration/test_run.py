@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -235,6 +236,15 @@ class Given(run_nodes.Run):
             numbers = [number for worker, number, _ in found if worker == rank]
             self.assertEqual(numbers, ["0", "1", "2", "3"], found)  # the last one is the folder that it reads
         self.assertEqual({target.startswith("/proc/") for _, number, target in found if number == "3"}, {True})
+
+    def test_the_limit_on_descriptors_is_raised_for_the_agent_and_not_for_workers(self):
+        def lower():
+            resource.setrlimit(resource.RLIMIT_NOFILE, (100, 1000))
+
+        self.run_alone("note $(ulimit -Sn) $(ulimit -Hn); grep 'open files' /proc/$PPID/limits >\"$T/agent\"",
+                       preexec_fn=lower)
+        self.wait_notes("100 1000")
+        self.assertRegex(run_nodes.text_of(self.path("agent")), r"Max open files +1000 +1000")
 
     def test_no_signal_is_blocked_and_none_ignored_that_we_were_not_started_to_ignore(self):
         def ignored(text):
