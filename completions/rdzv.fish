@@ -77,6 +77,7 @@ complete -c rdzv -n '__fish_seen_subcommand_from serve' -l max-connections -x -d
 complete -c rdzv -n '__fish_seen_subcommand_from serve' -l max-key-bytes -x -d 'length of a key'
 complete -c rdzv -n '__fish_seen_subcommand_from serve' -l max-value-bytes -x -d 'length of a value'
 complete -c rdzv -n '__fish_seen_subcommand_from serve' -l max-keys -x -d 'keys in one request'
+complete -c rdzv -n '__fish_seen_subcommand_from serve' -l max-waits -x -d 'keys that one client waits for'
 complete -c rdzv -n '__fish_seen_subcommand_from serve' -l max-memory -x -d 'keys, values and buffers together'
 complete -c rdzv -n '__fish_seen_subcommand_from serve' -l request-timeout -x -d 'for a half-sent request'
 complete -c rdzv -n '__fish_seen_subcommand_from serve' -l idle-timeout -x -d 'close clients that ask for nothing'

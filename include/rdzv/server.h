@@ -41,6 +41,7 @@ typedef struct rdzv_server_options {
   /* How long the server remembers the last write of a client that lost its connection, so that the client can find out
    * whether it was done; default 60 s. */
   int64_t session_timeout_ms;
+  size_t max_waits; /* keys that one client waits for and watches at the same time; default 131072 */
 } rdzv_server_options;
 
 #define RDZV_ANY_PORT (-1)

@@ -192,7 +192,8 @@ RDZV_API int rdzv_store_num_keys(rdzv_store *store, int64_t *count, rdzv_error *
 /* Adds bytes to the end of the value; on an absent key the same as set. */
 RDZV_API int rdzv_store_append(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, rdzv_error *error);
 
-/* Waits until all the keys are there and gives their values in order: *out is an array of count values, to be freed
+/* Waits until all the keys are there and gives their values in order, which up to 1024 keys are those of one moment
+ * (not so on PyTorch's servers): *out is an array of count values, to be freed
  * with rdzv_values_free(*out, count). RDZV_E_TIMEOUT. */
 RDZV_API int rdzv_store_multi_get(rdzv_store *store, const rdzv_bytes *keys, size_t count, rdzv_value **out,
                                   rdzv_error *error);

@@ -23,6 +23,7 @@ struct settings {
   int64_t max_key_bytes;
   int64_t max_value_bytes;
   int64_t max_keys;
+  int64_t max_waits;
   int64_t max_memory;
   int64_t request_timeout;
   int64_t idle_timeout;
@@ -38,6 +39,7 @@ static int parse(int argc, char **argv, struct settings *to) {
       {"max-key-bytes", OPTION_BYTES, &to->max_key_bytes, "BYTES", "length of a key (8K)"},
       {"max-value-bytes", OPTION_BYTES, &to->max_value_bytes, "BYTES", "length of a value (8M)"},
       {"max-keys", OPTION_NUMBER, &to->max_keys, "N", "keys in one request (131072)"},
+      {"max-waits", OPTION_NUMBER, &to->max_waits, "N", "keys that one client waits for and watches (131072)"},
       {"max-memory", OPTION_BYTES, &to->max_memory, "BYTES", "all keys, values and buffers together (1G)"},
       {"request-timeout", OPTION_SECONDS, &to->request_timeout, "S", "for a half-sent request, an unread answer (60)"},
       {"idle-timeout", OPTION_SECONDS, &to->idle_timeout, "S", "close clients that ask for nothing; 0: never (0)"},
@@ -103,6 +105,7 @@ static rdzv_server_options options_of(const struct settings *settings) {
       .max_key_bytes = (size_t)given(settings->max_key_bytes),
       .max_value_bytes = (size_t)given(settings->max_value_bytes),
       .max_keys = (size_t)given(settings->max_keys),
+      .max_waits = (size_t)given(settings->max_waits),
       .max_memory = (size_t)given(settings->max_memory),
       .request_timeout_ms = given(settings->request_timeout),
       .idle_timeout_ms = settings->idle_timeout,
@@ -116,6 +119,7 @@ int cmd_serve(int argc, char **argv) {
                               .max_key_bytes = NOT_GIVEN,
                               .max_value_bytes = NOT_GIVEN,
                               .max_keys = NOT_GIVEN,
+                              .max_waits = NOT_GIVEN,
                               .max_memory = NOT_GIVEN,
                               .request_timeout = NOT_GIVEN};
   const int rest = parse(argc, argv, &settings);
@@ -125,13 +129,14 @@ int cmd_serve(int argc, char **argv) {
     return EXIT_USAGE;
   }
   if (!is_limit(settings.max_connections) || !is_limit(settings.max_keys) || !is_limit(settings.max_key_bytes) ||
-      !is_limit(settings.max_value_bytes) || !is_limit(settings.max_memory) || !is_limit(settings.request_timeout)) {
+      !is_limit(settings.max_value_bytes) || !is_limit(settings.max_waits) || !is_limit(settings.max_memory) ||
+      !is_limit(settings.request_timeout)) {
     complain(me, "a limit must be above 0");
     return EXIT_USAGE;
   }
   rdzv_server_options options = options_of(&settings);
   if (inherited_socket(&options.listen_fd) < 0) return EXIT_USAGE;
-  signal(SIGHUP, SIG_IGN); /* the clients stay when the terminal goes */
+  signal(SIGHUP, SIG_IGN);  /* the clients stay when the terminal goes */
   raise_descriptor_limit(); /* a descriptor for each client */
   rdzv_server *server;
   rdzv_error error;

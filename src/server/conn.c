@@ -4,25 +4,26 @@
  *
  * The way in: libuv reads into the server's one buffer; whole requests are executed in place; what is left of a
  * request that has not come whole is copied to the connection's own buffer, and further bytes are read there.
- * The way out: the answers of one read go out in one write. What the socket does not take is kept, and nothing more
- * is read or executed for this client until it is gone: so a client that does not read holds at most one read's
- * answers.
+ * The way out: the answers of one read go out in one write. What the socket does not take is kept (outbox.c), and
+ * nothing more is read or executed for this client until it is gone: so a client that does not read holds at most one
+ * read's answers.
+ * Its turns: a client whose requests take longer than a slice, or that has sent much at once, is not read from either,
+ * until its next turn (turn.c).
  * Its end: whoever finds a reason dooms the connection; it is closed when no request is under way, so that nobody
- * holds a pointer to it.
+ * holds a pointer to it. What it waited for is taken off the keyspace in later turns.
  */
 #include "base/error.h"
 #include "base/log.h"
 #include "base/net.h"
 #include "server/server.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <utlist.h>
 
-static void process(struct conn *conn, const uint8_t *data, size_t len);
+enum { TURN_BYTES = 256 * 1024 }; /* read from one client in one turn */
 
 /* ---- its end ---------------------------------------------------------------------------------------------- */
 
@@ -52,16 +53,22 @@ void conn_doom(struct conn *conn, int code, const char *why) {
   conn->is_doomed = true;
   conn->doom_code = code;
   conn->doom_why = why;
-  LL_PREPEND2(server->doomed, conn, doomed_next);
+  LL_PREPEND2(server->doomed, conn,
+              doomed_next); /* the active one is the first to be reaped, while its text is valid */
+  turn_want(server);
+}
+
+static void free_closed(struct conn *conn) {
+  outbox_free(conn);
+  buf_free(&conn->in);
+  budget_give(&conn->server->budget, conn->charged);
+  free(conn);
 }
 
 static void on_closed(uv_handle_t *handle) {
   struct conn *conn = (struct conn *)handle;
-  buf_free(&conn->in);
-  buf_free(&conn->out);
-  buf_free(&conn->sending);
-  budget_give(&conn->server->budget, conn->charged);
-  free(conn);
+  conn->is_closed = true;
+  if (!conn->is_leaving) free_closed(conn);
 }
 
 /* A client of our dialect is told why, if its socket takes it; the log is told in any case. */
@@ -71,89 +78,136 @@ static void say_why(struct conn *conn) {
   char peer[ENDPOINT_TEXT_SIZE];
   peer_name(conn, peer);
   if (conn->doom_code != RDZV_E_STOPPED) log_refusal(server, peer, conn->doom_why);
-  if (conn->decoder.dialect == WIRE_RDZV && !conn->writing) refuse(conn, conn->doom_code, conn->doom_why);
+  if (conn->decoder.dialect != WIRE_RDZV || conn->out) return;
+  struct wire_writer *out = &server->aside;
+  wire_put_refusal(out, conn->doom_code, conn->doom_why);
+  if (!out->failed) outbox_send_now(conn, out->buf.data, out->buf.len);
+  out->buf.len = 0;
+  out->failed = false;
 }
 
-void conn_reap(struct rdzv_server *server) {
-  while (server->doomed) {
+static void reap(struct conn *conn) {
+  struct rdzv_server *server = conn->server;
+  say_why(conn);
+  leave_session(conn);
+  timeouts_forget(conn);
+  turn_forget(conn);
+  listing_forget(conn);
+  DL_DELETE(server->conns, conn); /* NOLINT: it is in the list, so the list has a head */
+  server_count(server, -1);
+  conn->is_leaving = true;
+  DL_APPEND(server->leaving, conn);
+  uv_close((uv_handle_t *)&conn->tcp, on_closed);
+}
+
+/* Takes a part of what those who left have waited for off the keyspace. */
+static void see_off(struct rdzv_server *server, size_t most) {
+  struct conn *conn = server->leaving;
+  if (!conn || many_drop_some(conn) || pending_drop_some(conn, most)) return;
+  DL_DELETE(server->leaving, conn);
+  conn->is_leaving = false;
+  if (conn->is_closed) free_closed(conn);
+}
+
+bool conn_reap(struct rdzv_server *server, size_t most) {
+  for (size_t n = 0; n < most && server->doomed; n++) {
     struct conn *conn = server->doomed;
     LL_DELETE2(server->doomed, conn, doomed_next);
-    say_why(conn);
-    pending_cancel(conn, true);
-    leave_session(conn);
-    timeouts_forget(conn);
-    DL_DELETE(server->conns, conn); /* NOLINT: it is in the list, so the list has a head */
-    server_count(server, -1);
-    uv_close((uv_handle_t *)&conn->tcp, on_closed);
+    reap(conn);
   }
+  for (size_t n = 0; n < most && server->leaving; n++) {
+    const struct conn *conn = server->leaving;
+    see_off(server, SLICE_KEYS);
+    if (server->leaving == conn) break; /* that was a slice */
+  }
+  const bool more = server->doomed || server->leaving;
+  if (more) turn_want(server);
+  return more;
 }
 
 /* ---- the way out ------------------------------------------------------------------------------------------- */
 
-/* Makes the budget know what the connection's buffers hold. False: it is used up. */
+/* Makes the budget know what the connection's buffer holds. False: it is used up. */
 static bool charge(struct conn *conn) {
   struct budget *budget = &conn->server->budget;
-  const size_t held = conn->in.cap + conn->out.cap + conn->sending.cap;
+  const size_t held = conn->in.cap;
   if (held > conn->charged && !budget_take(budget, held - conn->charged)) return false;
   if (held < conn->charged) budget_give(budget, conn->charged - held);
   conn->charged = held;
   return true;
 }
 
-static void on_written(uv_write_t *request, int status);
-
-static bool start_reading(struct conn *conn);
-static void stop_reading(struct conn *conn);
-
-static void send_kept(struct conn *conn) {
-  stop_reading(conn);
-  conn->sending = conn->out;
-  conn->out = (struct buf){0};
-  conn->writing = true;
-  const uv_buf_t buffer = uv_buf_init((char *)conn->sending.data, (unsigned)conn->sending.len);
-  if (uv_write(&conn->write_request, (uv_stream_t *)&conn->tcp, &buffer, 1, on_written) < 0)
-    conn_doom(conn, RDZV_E_CONNECTION, NULL);
+/* After something was added to its outbox. */
+static void note_kept(struct conn *conn, bool kept) {
+  if (!kept)
+    conn_doom(conn, RDZV_E_LIMIT, "no memory is left for its answers");
+  else if (outbox_len(conn) > conn->server->limits.max_message + ANSWER_BYTES)
+    conn_doom(conn, RDZV_E_LIMIT, "it does not read its answers");
+  else if (conn != conn->server->active)
+    turn_take(conn);
 }
 
 static void keep(struct conn *conn, const void *data, size_t len) {
-  const size_t most = conn->server->limits.max_message + ANSWER_BYTES;
-  if (len > most || conn->out.len > most - len) {
-    conn_doom(conn, RDZV_E_LIMIT, "it does not read its answers");
-  } else if (!buf_append(&conn->out, data, len) || !charge(conn)) {
-    conn_doom(conn, RDZV_E_LIMIT, "no memory is left for its answers");
-  } else if (!conn->writing) {
-    send_kept(conn);
-  }
+  struct chain *chain = outbox_chain(conn);
+  note_kept(conn, chain && chain_put(chain, &conn->server->budget, data, len));
 }
 
-/* What can be sent at once is, without libuv's queue; the rest is kept. What a doomed connection's socket does not take
- * is dropped. */
-static void write_out(struct conn *conn, const char *data, size_t len) {
-  if (!conn->writing) {
-    const ssize_t sent = send(conn->fd, data, len, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (sent < 0 && errno != EAGAIN && errno != EINTR) conn_doom(conn, RDZV_E_CONNECTION, NULL);
-    if (sent > 0) data += sent, len -= (size_t)sent;
-  }
-  if (len > 0 && !conn->is_doomed) keep(conn, data, len);
-}
-
+/* Writes what was gathered. What a doomed connection's socket does not take is dropped. */
 static void flush(struct conn *conn) {
   struct wire_writer *answers = &conn->server->answers;
+  const uint8_t *data = answers->buf.data;
+  size_t len = answers->buf.len;
   if (answers->failed) conn_doom(conn, RDZV_E_NO_MEMORY, "no memory is left for its answers");
-  if (answers->buf.len > 0) write_out(conn, (const char *)answers->buf.data, answers->buf.len);
+  if (len > 0 && !conn->out) {
+    const size_t sent = (size_t)outbox_send_now(conn, data, len);
+    data += sent, len -= sent;
+  }
+  if (len > 0 && !conn->is_doomed) keep(conn, data, len);
   answers->buf.len = 0;
   answers->failed = false;
   if (answers->buf.cap > KEEP_ANSWER_BYTES) buf_free(&answers->buf);
+  if (conn->out) outbox_flush(conn);
+}
+
+/* What was gathered goes first. */
+static void seal(struct conn *conn) {
+  struct wire_writer *answers = &conn->server->answers;
+  if (conn != conn->server->active || answers->buf.len == 0) return;
+  keep(conn, answers->buf.data, answers->buf.len);
+  answers->buf.len = 0;
 }
 
 void conn_send(struct conn *conn, const void *data, size_t len) {
   if (conn == conn->server->active) {
     wire_put(&conn->server->answers, data, len);
     if (conn->server->answers.buf.len >= ANSWER_BYTES) flush(conn); /* one request may wake many of its own waits */
-  } else {
-    write_out(conn, data, len);
-    if (!conn->is_doomed) timeouts_note(conn);
+  } else if (!conn->is_doomed && len > 0) {
+    keep(conn, data, len);
   }
+}
+
+void conn_send_chain(struct conn *conn, struct chain *chain) {
+  seal(conn);
+  struct chain *out = conn->is_doomed ? NULL : outbox_chain(conn);
+  if (out)
+    chain_move(out, chain);
+  else
+    chain_free(chain, &conn->server->budget);
+  note_kept(conn, out || conn->is_doomed);
+}
+
+void conn_send_blob(struct conn *conn, struct blob *blob) {
+  if (blob->len < SHARED_BYTES) {
+    conn_send(conn, blob->data, blob->len);
+    blob_drop(blob);
+    return;
+  }
+  struct chain chain = {0};
+  const bool kept = chain_put_blob(&chain, &conn->server->budget, blob);
+  if (kept)
+    conn_send_chain(conn, &chain);
+  else
+    note_kept(conn, false);
 }
 
 /* ---- the way in -------------------------------------------------------------------------------------------- */
@@ -173,16 +227,31 @@ static void on_room(uv_handle_t *handle, size_t suggested, uv_buf_t *out) {
   if (conn->in.len == 0) {
     *out = uv_buf_init(conn->server->read_buffer, READ_BYTES);
   } else if (buf_reserve(&conn->in, room_for_more(conn)) && charge(conn)) {
-    *out = uv_buf_init((char *)conn->in.data + conn->in.len, (unsigned)(conn->in.cap - conn->in.len));
+    const size_t room = conn->in.cap - conn->in.len;
+    *out = uv_buf_init((char *)conn->in.data + conn->in.len, (unsigned)(room < TURN_BYTES ? room : TURN_BYTES));
   } else {
     *out = uv_buf_init(NULL, 0); /* libuv then reports UV_ENOBUFS */
   }
+}
+
+static void process(struct conn *conn, const uint8_t *data, size_t len);
+
+/* libuv reads from one client many times before it looks at the next. */
+static void count_read(struct conn *conn, size_t got) {
+  struct rdzv_server *server = conn->server;
+  if (server->reader != conn) server->read_bytes = 0;
+  server->reader = conn;
+  server->read_bytes += got;
+  if (server->read_bytes < TURN_BYTES || conn->is_doomed) return;
+  server->reader = NULL;
+  turn_take(conn);
 }
 
 static void on_read(uv_stream_t *stream, ssize_t got, const uv_buf_t *buffer) {
   struct conn *conn = (struct conn *)stream;
   struct rdzv_server *server = conn->server;
   if (got == 0) return;
+  slice_begin(server);
   if (got == UV_ENOBUFS) {
     conn_doom(conn, RDZV_E_LIMIT, "no memory is left for its request");
   } else if (got < 0) {
@@ -193,18 +262,33 @@ static void on_read(uv_stream_t *stream, ssize_t got, const uv_buf_t *buffer) {
     conn->in.len += (size_t)got;
     process(conn, conn->in.data, conn->in.len);
   }
-  conn_reap(server);
+  if (got > 0) count_read(conn, (size_t)got);
+  conn_settle(conn);
+  conn_reap(server, REAP_AT_ONCE);
 }
 
-static bool start_reading(struct conn *conn) {
-  if (conn->reading) return true;
-  conn->reading = uv_read_start((uv_stream_t *)&conn->tcp, on_room, on_read) == 0;
-  return conn->reading;
+/* A request of it is under way that its next ones have to wait for. */
+static bool is_held(const struct conn *conn) { return conn->walk || conn->asking || conn->holder; }
+
+/* Something can be done for it without waiting for anybody. */
+static bool can_go_on(const struct conn *conn) {
+  if (conn->out) return !outbox_is_stuck(conn);
+  return conn->walk || (conn->has_more && !is_held(conn));
 }
 
-static void stop_reading(struct conn *conn) {
-  if (conn->reading) uv_read_stop((uv_stream_t *)&conn->tcp);
-  conn->reading = false;
+/* It is read from only when nothing else is to be done for it. */
+void conn_settle(struct conn *conn) {
+  if (conn->is_doomed) return;
+  if (can_go_on(conn)) turn_take(conn);
+  const bool read = !conn->out && !conn->is_ready && !conn->has_more && !is_held(conn);
+  if (read != conn->reading) {
+    conn->reading = read;
+    if (!read)
+      uv_read_stop((uv_stream_t *)&conn->tcp);
+    else if (uv_read_start((uv_stream_t *)&conn->tcp, on_room, on_read) < 0)
+      conn_doom(conn, RDZV_E_CONNECTION, NULL);
+  }
+  timeouts_note(conn);
 }
 
 /* A request that cannot be read. What is over a limit is told with its size and the limit. */
@@ -220,29 +304,39 @@ static void doom_for_request(struct conn *conn) {
   conn_doom(conn, RDZV_E_LIMIT, server->doom_text);
 }
 
-/* Executes what has come whole, as long as the client takes its answers. Gives the number of bytes used. */
+/* Executes what has come whole, as long as the client takes its answers and its slice lasts. Gives the number of bytes
+ * used; has_more tells whether it was stopped. */
 static size_t execute_all(struct conn *conn, const uint8_t *data, size_t len) {
   struct rdzv_server *server = conn->server;
   size_t used = 0;
-  while (!conn->is_doomed && !conn->writing) {
+  conn->has_more = true;
+  while (!conn->is_doomed && !conn->out) {
     struct wire_request request;
     const enum wire_result result = wire_decode(&conn->decoder, &server->limits, data + used, len - used, &request);
+    if (result != WIRE_DONE) conn->has_more = false;
     if (result == WIRE_BAD) doom_for_request(conn);
     if (result != WIRE_DONE) break;
-    execute(conn, &request, data + used);
-    used += request.size;
-    if (server->again) pending_run(server);
+    const size_t answered = server->answers.buf.len;
+    const bool done = execute(conn, &request, data + used);
+    if (done || !conn->walk) used += request.size; /* what is done in slices stays in front */
+    turn_wake(server);
+    if (!done || slice_is_over(server, request.size + server->answers.buf.len - answered)) break;
     if (server->answers.buf.len >= ANSWER_BYTES) flush(conn);
   }
   return used;
 }
 
 static void keep_rest(struct conn *conn, const uint8_t *data, size_t used, size_t len) {
-  if (data == conn->in.data)
+  if (data != conn->in.data) {
+    if (!buf_append(&conn->in, data + used, len - used))
+      conn_doom(conn, RDZV_E_NO_MEMORY, "no memory is left for its request");
+  } else if (used > 0) {
     buf_consume(&conn->in, used);
-  else if (!buf_append(&conn->in, data + used, len - used))
-    conn_doom(conn, RDZV_E_NO_MEMORY, "no memory is left for its request");
-  if (conn->in.len == 0 && conn->in.cap > 0) buf_free(&conn->in);
+  }
+  if (conn->in.len == 0) {
+    conn->has_more = false;
+    if (conn->in.cap > 0) buf_free(&conn->in);
+  }
   if (!charge(conn)) conn_doom(conn, RDZV_E_LIMIT, "no memory is left for its request");
 }
 
@@ -252,25 +346,54 @@ static void process(struct conn *conn, const uint8_t *data, size_t len) {
   flush(conn);
   conn->server->active = NULL;
   if (conn->is_doomed) return;
-  if (used < len || data == conn->in.data) keep_rest(conn, data, used, len);
-  timeouts_note(conn);
+  if (used < len || data == conn->in.data)
+    keep_rest(conn, data, used, len);
+  else
+    conn->has_more = false;
 }
 
-/* The socket has taken what was kept: go on with what came meanwhile, and read again. */
-static void on_written(uv_write_t *request, int status) {
-  struct conn *conn = (struct conn *)request->handle;
+bool conn_take_front(struct conn *conn, size_t size, struct buf *out) {
+  struct buf rest = {0};
+  if (!buf_append(&rest, conn->in.data + size, conn->in.len - size)) return false;
+  *out = conn->in;
+  out->len = size;
+  conn->in = rest;
+  charge(conn); /* which gives back more than it takes */
+  if (budget_take(&conn->server->budget, out->cap)) return true;
+  buf_free(out);
+  return false;
+}
+
+/* The request in front is gone on with. */
+static void go_on_with_walk(struct conn *conn) {
+  struct walk *walk = conn->walk;
+  const size_t size = walk->size;
+  if (walk->op == WIRE_WAIT || walk->op == WIRE_GET_WAIT) {
+    const struct walk wait = *walk;
+    free(walk);
+    conn->walk = NULL;
+    pending_begin_large(conn, wait.op, size, wait.at, wait.left);
+    keep_rest(conn, conn->in.data, 0, conn->in.len);
+  } else if (many_go_on(conn)) {
+    keep_rest(conn, conn->in.data, size, conn->in.len);
+  }
+}
+
+void conn_go_on(struct conn *conn) {
   struct rdzv_server *server = conn->server;
-  conn->writing = false;
-  buf_free(&conn->sending);
-  charge(conn);
-  timeouts_restart(conn);
-  if (status == UV_ECANCELED) return; /* it is being closed */
-  if (status < 0) conn_doom(conn, RDZV_E_CONNECTION, NULL);
-  if (!conn->is_doomed && conn->out.len > 0) send_kept(conn);
-  if (!conn->is_doomed && !conn->writing) process(conn, conn->in.data, conn->in.len);
-  if (!conn->is_doomed && !conn->writing && !start_reading(conn)) conn_doom(conn, RDZV_E_CONNECTION, NULL);
-  if (!conn->is_doomed) timeouts_note(conn);
-  conn_reap(server);
+  slice_begin(server);
+  server->active = conn;
+  if (conn->out) outbox_flush(conn);
+  if (!conn->is_doomed && !conn->out && conn->walk) {
+    go_on_with_walk(conn);
+    turn_wake(server);
+  }
+  if (!conn->is_doomed && !conn->out && !is_held(conn) && conn->in.len > 0)
+    process(conn, conn->in.data, conn->in.len);
+  else
+    flush(conn);
+  server->active = NULL;
+  conn_settle(conn);
 }
 
 /* ---- its beginning ----------------------------------------------------------------------------------------- */
@@ -280,10 +403,8 @@ static void greet(struct conn *conn) {
   net_tune(conn->fd);
   if (server->conns_count > server->options.max_connections)
     conn_doom(conn, RDZV_E_LIMIT, "there are as many connections as allowed");
-  else if (!start_reading(conn))
-    conn_doom(conn, RDZV_E_CONNECTION, NULL);
   else
-    timeouts_note(conn);
+    conn_settle(conn);
 }
 
 static void refuse_newcomer(struct rdzv_server *server, int fd, const struct sockaddr *address, const char *why) {
@@ -310,5 +431,5 @@ void conn_begin(struct rdzv_server *server, int fd, const struct sockaddr *peer)
     conn_doom(conn, RDZV_E_CONNECTION, NULL);
   else
     greet(conn);
-  conn_reap(server);
+  conn_reap(server, REAP_AT_ONCE);
 }

@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Requests that are answered at once. What the dialects differ in stands in three places: ok() (an answer of ours
- * begins with a status, and there is one for every request), refuse() (PyTorch's only way to say no is to close), and
- * get() (what an absent key's GET is answered).
+ * Requests that are answered at once. What the dialects differ in stands in three places: answer_ok() (an answer of
+ * ours begins with a status, and there is one for every request), refuse() (PyTorch's only way to say no is to close),
+ * and get() (what an absent key's GET is answered).
  */
 #include "base/error.h"
 #include "server/server.h"
 
 typedef int handler(struct conn *conn, const struct wire_request *request, struct wire_writer *out);
+
+void wire_put_refusal(struct wire_writer *out, int code, const char *why) {
+  wire_put8(out, (uint8_t)-code);
+  wire_put_bytes(out, rdzv_str(why));
+}
 
 void refuse(struct conn *conn, int code, const char *why) {
   if (conn->decoder.dialect != WIRE_RDZV) {
@@ -15,15 +20,28 @@ void refuse(struct conn *conn, int code, const char *why) {
     return;
   }
   struct wire_writer *out = &conn->server->aside;
-  wire_put8(out, (uint8_t)-code);
-  wire_put_bytes(out, rdzv_str(why));
+  wire_put_refusal(out, code, why);
   if (!out->failed) conn_send(conn, out->buf.data, out->buf.len);
   out->buf.len = 0;
   out->failed = false;
 }
 
-static void ok(struct conn *conn, struct wire_writer *out) {
+void answer_ok(const struct conn *conn, struct wire_writer *out) {
   if (conn->decoder.dialect == WIRE_RDZV) wire_put8(out, WIRE_DONE_BYTE);
+}
+
+void answer_value(struct conn *conn, struct wire_writer *out, rdzv_bytes key, rdzv_bytes value) {
+  struct rdzv_server *server = conn->server;
+  if (value.len < SHARED_BYTES) {
+    wire_put_bytes(out, value);
+    return;
+  }
+  wire_put64(out, value.len);
+  if (out != &server->answers) { /* it goes first */
+    conn_send(conn, out->buf.data, out->buf.len);
+    out->buf.len = 0;
+  }
+  conn_send_blob(conn, ks_share(server->ks, key));
 }
 
 /* ---- sessions ------------------------------------------------------------------------------------------------ */
@@ -46,7 +64,7 @@ void leave_session(struct conn *conn) {
 static int offer_session(struct conn *conn, struct wire_writer *out) {
   uint8_t token[WIRE_TOKEN_BYTES];
   conn->session = session_open(&conn->server->sessions, conn);
-  ok(conn, out);
+  answer_ok(conn, out);
   wire_put32(out, conn->session ? WIRE_SESSION_ANSWER : WIRE_SESSION_NONCE);
   if (!conn->session) return 0; /* no memory: as a server that has no sessions */
   session_token(&conn->server->sessions, conn->session, token);
@@ -73,7 +91,7 @@ static int take_session(struct conn *conn, const struct wire_request *request, s
     conn->session = session;
   }
   conn->writes = request->number - 1;
-  ok(conn, out);
+  answer_ok(conn, out);
   wire_put64(out, session->done);
   return 0;
 }
@@ -106,7 +124,7 @@ static int ping(struct conn *conn, const struct wire_request *request, struct wi
   }
   const bool second = conn->decoder.dialect == WIRE_RDZV && conn->decoder.requests == 3;
   if (second && request->number == WIRE_SESSION_NONCE) return offer_session(conn, out);
-  ok(conn, out);
+  answer_ok(conn, out);
   wire_put32(out, (uint32_t)request->number);
   return 0;
 }
@@ -114,7 +132,7 @@ static int ping(struct conn *conn, const struct wire_request *request, struct wi
 /* A write that has no result but that it was done. */
 static int acknowledge(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
   did(conn, request->op, 0);
-  ok(conn, out);
+  answer_ok(conn, out);
   return 0;
 }
 
@@ -138,7 +156,7 @@ static int compare_set(struct conn *conn, const struct wire_request *request, st
   if (result < 0) return result;
   /* Where it answers what was desired, the request itself is all that a repetition needs. */
   if (conn->session && bytes_equal(now, request->desired)) did(conn, request->op, 0);
-  ok(conn, out);
+  answer_ok(conn, out);
   wire_put_bytes(out, now);
   return 0;
 }
@@ -149,8 +167,8 @@ static int get(struct conn *conn, const struct wire_request *request, struct wir
   rdzv_bytes value;
   const bool there = ks_get(conn->server->ks, request->key, &value) != 0;
   if (!there && conn->decoder.dialect == WIRE_V1) return RDZV_E_PROTOCOL;
-  ok(conn, out);
-  wire_put_bytes(out, value);
+  answer_ok(conn, out);
+  answer_value(conn, out, request->key, value);
   return 0;
 }
 
@@ -159,23 +177,14 @@ static int add(struct conn *conn, const struct wire_request *request, struct wir
   const int result = ks_add(conn->server->ks, request->key, (int64_t)request->number, &sum);
   if (result < 0) return result;
   did(conn, request->op, (uint64_t)sum);
-  ok(conn, out);
+  answer_ok(conn, out);
   wire_put64(out, (uint64_t)sum);
-  return 0;
-}
-
-static int check(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
-  rdzv_bytes list = request->list;
-  size_t there = 0;
-  while (there < request->count && ks_present(conn->server->ks, wire_list_next(&list))) there++;
-  ok(conn, out);
-  wire_put8(out, there < request->count);
   return 0;
 }
 
 static int num_keys(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
   (void)request;
-  ok(conn, out);
+  answer_ok(conn, out);
   wire_put64(out, ks_count(conn->server->ks));
   return 0;
 }
@@ -183,48 +192,8 @@ static int num_keys(struct conn *conn, const struct wire_request *request, struc
 static int delete_key(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
   const bool deleted = ks_delete(conn->server->ks, request->key);
   if (deleted) did(conn, request->op, deleted);
-  ok(conn, out);
+  answer_ok(conn, out);
   wire_put64(out, deleted);
-  return 0;
-}
-
-/* The answer may be far longer than the request, so its length is looked at first. */
-static int multi_get(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
-  const struct rdzv_server *server = conn->server;
-  rdzv_bytes list = request->list, value;
-  size_t total = 0;
-  for (size_t i = 0; i < request->count; i++) {
-    if (ks_get(server->ks, wire_list_next(&list), &value) == 0 && conn->decoder.dialect == WIRE_V1)
-      return RDZV_E_PROTOCOL;
-    if (value.len + 8 > server->limits.max_message - total) return RDZV_E_LIMIT;
-    total += value.len + 8;
-  }
-  ok(conn, out);
-  list = request->list;
-  for (size_t i = 0; i < request->count; i++) {
-    ks_get(server->ks, wire_list_next(&list), &value);
-    wire_put_bytes(out, value);
-  }
-  return 0;
-}
-
-static int multi_set(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
-  struct rdzv_server *server = conn->server;
-  rdzv_bytes *keys = server_bytes(server, 2 * request->count);
-  if (!keys) return RDZV_E_NO_MEMORY;
-  rdzv_bytes *values = keys + request->count, list = request->list;
-  for (size_t i = 0; i < request->count; i++) {
-    keys[i] = wire_list_next(&list);
-    values[i] = wire_list_next(&list);
-  }
-  const int result = ks_multi_set(server->ks, keys, values, request->count);
-  return result < 0 ? result : acknowledge(conn, request, out);
-}
-
-static int cancel_wait(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
-  (void)request;
-  pending_cancel(conn, false);
-  wire_put8(out, WIRE_CANCELED_BYTE); /* in our dialect too this byte is the whole answer */
   return 0;
 }
 
@@ -237,7 +206,7 @@ static int queue_pop(struct conn *conn, const struct wire_request *request, stru
   struct keyspace *ks = conn->server->ks;
   const size_t len = ks_queue_len(ks, request->key);
   if (len > 0 && !took(conn, request->op, len, ks_queue_front(ks, request->key))) return RDZV_E_NO_MEMORY;
-  ok(conn, out);
+  answer_ok(conn, out);
   wire_put64(out, len);
   if (len == 0) return 0;
   wire_put_bytes(out, ks_queue_front(ks, request->key));
@@ -246,21 +215,8 @@ static int queue_pop(struct conn *conn, const struct wire_request *request, stru
 }
 
 static int queue_len(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
-  ok(conn, out);
+  answer_ok(conn, out);
   wire_put64(out, ks_queue_len(conn->server->ks, request->key));
-  return 0;
-}
-
-static int list_keys(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
-  (void)request;
-  const struct rdzv_server *server = conn->server;
-  rdzv_bytes key;
-  size_t total = 0;
-  for (const void *at = NULL; (at = ks_next(server->ks, at, &key)) != NULL; total += key.len + 8)
-    if (key.len + 8 > server->limits.max_message - total) return RDZV_E_LIMIT;
-  ok(conn, out);
-  wire_put64(out, ks_count(server->ks));
-  for (const void *at = NULL; (at = ks_next(server->ks, at, &key)) != NULL;) wire_put_bytes(out, key);
   return 0;
 }
 
@@ -284,9 +240,9 @@ static int watch_key(struct conn *conn, const struct wire_request *request, stru
 static int get_version(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
   rdzv_bytes value;
   const uint64_t version = ks_get(conn->server->ks, request->key, &value);
-  ok(conn, out);
+  answer_ok(conn, out);
   wire_put64(out, version);
-  wire_put_bytes(out, value);
+  answer_value(conn, out, request->key, value);
   return 0;
 }
 
@@ -298,33 +254,28 @@ static int compare_set_version(struct conn *conn, const struct wire_request *req
   rdzv_bytes now;
   const uint64_t version = ks_get(ks, request->key, &now);
   if (swapped) did(conn, request->op, version);
-  ok(conn, out);
+  answer_ok(conn, out);
   wire_put8(out, swapped);
   wire_put64(out, version);
   wire_put_bytes(out, swapped ? (rdzv_bytes){0} : now);
   return 0;
 }
 
-/* NULL: a blocking request, see pending.c. */
+/* NULL: one that may wait (pending.c) or may take long (many.c, listing.c). */
 static handler *const handlers[WIRE_OP_COUNT] = {
     [WIRE_VALIDATE] = validate,
     [WIRE_SET] = set,
     [WIRE_COMPARE_SET] = compare_set,
     [WIRE_GET] = get,
     [WIRE_ADD] = add,
-    [WIRE_CHECK] = check,
     [WIRE_NUM_KEYS] = num_keys,
     [WIRE_WATCH_KEY] = watch_key,
     [WIRE_DELETE_KEY] = delete_key,
     [WIRE_APPEND] = append,
-    [WIRE_MULTI_GET] = multi_get,
-    [WIRE_MULTI_SET] = multi_set,
-    [WIRE_CANCEL_WAIT] = cancel_wait,
     [WIRE_PING] = ping,
     [WIRE_QUEUE_PUSH] = queue_push,
     [WIRE_QUEUE_POP] = queue_pop,
     [WIRE_QUEUE_LEN] = queue_len,
-    [WIRE_LIST_KEYS] = list_keys,
     [WIRE_BARRIER] = barrier,
     [WIRE_GET_VERSION] = get_version,
     [WIRE_COMPARE_SET_VERSION] = compare_set_version,
@@ -340,13 +291,22 @@ static const char *reason(int code) {
   }
 }
 
-void execute(struct conn *conn, const struct wire_request *request, const uint8_t *data) {
+void refuse_code(struct conn *conn, int code) { refuse(conn, code, reason(code)); }
+
+bool execute(struct conn *conn, const struct wire_request *request, const uint8_t *data) {
+  if (conn->session && wire_ops[request->op].writes && is_repeated(conn, request)) return true;
   handler *const run = handlers[request->op];
-  if (conn->session && wire_ops[request->op].writes && is_repeated(conn, request)) return;
-  if (!run) {
-    pending_begin(conn, request, data);
-    return;
+  if (run) {
+    const int result = run(conn, request, &conn->server->answers);
+    if (result < 0) refuse_code(conn, result);
+    return true;
   }
-  const int result = run(conn, request, &conn->server->answers);
-  if (result < 0) refuse(conn, result, reason(result));
+  switch (request->op) {
+    case WIRE_CHECK:
+    case WIRE_MULTI_GET:
+    case WIRE_MULTI_SET:
+    case WIRE_CANCEL_WAIT: return many_begin(conn, request, data);
+    case WIRE_LIST_KEYS: return listing_ask(conn);
+    default: return pending_begin(conn, request, data);
+  }
 }

@@ -7,10 +7,13 @@
  * - WAIT and BARRIER are over, and one byte says so;
  * - those of our dialect, which answer with values, are executed again when the request that woke them is done: if a
  *   key has gone again meanwhile, they are listed anew.
+ * A request over very many keys is looked through, listed and taken off in slices.
  * WATCH_KEY stays and sends a message for each change. A client that goes, or cancels, takes its own off the keyspace.
  */
 #include "server/server.h"
 
+#include <endian.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <utlist.h>
 
@@ -21,9 +24,21 @@ struct pending {
   struct pending *again_prev, *again_next; /* of server->again */
   bool is_again;
   enum wire_op op;
-  uint64_t write;    /* its number, if it is a write of a session */
-  size_t size;       /* of the request, which is kept for being executed again */
-  uint8_t request[]; /* none for WAIT, BARRIER, WATCH_KEY */
+  size_t keys;         /* that it waits for or watches */
+  uint64_t write;      /* its number, if it is a write of a session */
+  struct large *large; /* NULL: it is not */
+  size_t size;         /* of the request, which is kept for being executed again */
+  uint8_t request[];   /* none for WAIT, BARRIER, WATCH_KEY */
+};
+
+/* A WAIT or GET_WAIT over more keys than a slice has. */
+struct large {
+  struct buf bytes; /* the request */
+  size_t first;     /* where its keys begin */
+  size_t at, left;  /* the next one, and how many are left of them */
+  bool listing;     /* it is being listed; else it is looked whether the keys are there */
+  bool listed;      /* ks_wait_open was called */
+  struct chain values;
 };
 
 /* ---- the blocking operations -------------------------------------------------------------------------------- */
@@ -75,8 +90,9 @@ static bool get_answer(struct conn *conn, const struct wire_request *request, st
   wire_put8(out, WIRE_DONE_BYTE);
   list = request->list;
   for (size_t i = 0; i < request->count; i++) {
-    ks_get(server->ks, wire_list_next(&list), &value);
-    wire_put_bytes(out, value);
+    const rdzv_bytes key = wire_list_next(&list);
+    ks_get(server->ks, key, &value);
+    answer_value(conn, out, key, value);
   }
   return true;
 }
@@ -109,7 +125,7 @@ static bool changed_answer(struct conn *conn, const struct wire_request *request
   if (version == request->number) return false;
   wire_put8(out, WIRE_DONE_BYTE);
   wire_put64(out, version);
-  wire_put_bytes(out, value);
+  answer_value(conn, out, request->key, value);
   return true;
 }
 
@@ -126,7 +142,11 @@ static const struct blocking blocking[WIRE_OP_COUNT] = {
 
 /* ---- keeping them ------------------------------------------------------------------------------------------- */
 
-static struct pending *pending_new(struct conn *conn, enum wire_op op, const uint8_t *data, size_t size) {
+static struct pending **list_of(struct pending *pending) {
+  return pending->op == WIRE_WATCH_KEY ? &pending->conn->watches : &pending->conn->pending;
+}
+
+static struct pending *pending_new(struct conn *conn, enum wire_op op, size_t keys, const uint8_t *data, size_t size) {
   struct budget *budget = &conn->server->budget;
   struct pending *pending = NULL;
   if (budget_take(budget, sizeof *pending + size) && !(pending = calloc(1, sizeof *pending + size)))
@@ -135,17 +155,40 @@ static struct pending *pending_new(struct conn *conn, enum wire_op op, const uin
   pending->conn = conn;
   pending->op = op;
   pending->write = conn->write;
+  pending->keys = keys;
   pending->size = size;
   bytes_copy(pending->request, data, size);
-  DL_APPEND(conn->pending, pending);
+  DL_APPEND(*list_of(pending), pending);
+  conn->waits += keys;
   return pending;
 }
 
-static void pending_free(struct pending *pending) {
+static void run_later(struct pending *pending) {
   struct rdzv_server *server = pending->conn->server;
+  pending->is_again = true;
+  DL_APPEND2(server->again, pending, again_prev, again_next);
+}
+
+static void large_free(struct pending *pending) {
+  struct budget *budget = &pending->conn->server->budget;
+  struct large *large = pending->large;
+  if (!large) return;
+  budget_give(budget, large->bytes.cap);
+  buf_free(&large->bytes);
+  chain_free(&large->values, budget);
+  free(large);
+  pending->large = NULL;
+}
+
+static void pending_free(struct pending *pending) {
+  struct conn *conn = pending->conn;
+  struct rdzv_server *server = conn->server;
   ks_cancel(server->ks, &pending->waiter);
   if (pending->is_again) DL_DELETE2(server->again, pending, again_prev, again_next);
-  DL_DELETE(pending->conn->pending, pending);
+  if (conn->holder == pending) conn->holder = NULL;
+  conn->waits -= pending->keys;
+  large_free(pending);
+  DL_DELETE(*list_of(pending), pending);
   budget_give(&server->budget, sizeof *pending + pending->size);
   free(pending);
 }
@@ -155,63 +198,226 @@ static void give_up(struct conn *conn, struct pending *pending) {
   refuse(conn, RDZV_E_LIMIT, "no memory is left for its wait");
 }
 
-void pending_begin(struct conn *conn, const struct wire_request *request, const uint8_t *data) {
+/* False: it has been refused. */
+static bool may_wait(struct conn *conn, size_t keys) {
+  struct rdzv_server *server = conn->server;
+  const size_t most = server->options.max_waits;
+  if (keys <= most && conn->waits <= most - keys) return true;
+  snprintf(server->doom_text, sizeof server->doom_text,
+           "it waits for and watches too many keys: %zu, and at most %zu are allowed", conn->waits + keys, most);
+  refuse(conn, RDZV_E_LIMIT, server->doom_text);
+  return false;
+}
+
+static bool is_large(const struct wire_request *request) {
+  return request->count > SLICE_KEYS || request->list.len > SLICE_BYTES;
+}
+
+/* Leaves it where it is until its bytes are in front of conn->in, from where they can be taken. False: refused. */
+static bool put_off(struct conn *conn, const struct wire_request *request, const uint8_t *data) {
+  struct walk *walk = malloc(sizeof *walk);
+  if (!walk) {
+    give_up(conn, NULL);
+    return false;
+  }
+  *walk = (struct walk){.op = request->op,
+                        .size = request->size,
+                        .at = (size_t)((const uint8_t *)request->list.data - data),
+                        .left = request->count};
+  conn->walk = walk;
+  return true;
+}
+
+bool pending_begin(struct conn *conn, const struct wire_request *request, const uint8_t *data) {
   struct rdzv_server *server = conn->server;
   const struct blocking *row = &blocking[request->op];
-  if (row->answer(conn, request, &server->answers)) return;
-  struct pending *pending = pending_new(conn, request->op, data, row->again ? request->size : 0);
+  if (is_large(request)) return !may_wait(conn, request->count) || !put_off(conn, request, data);
+  if (row->answer(conn, request, &server->answers)) return true;
+  const size_t keys = request->count ? request->count : 1;
+  if (!may_wait(conn, keys)) return true;
+  struct pending *pending = pending_new(conn, request->op, keys, data, row->again ? request->size : 0);
   if (!pending || row->list(server, &pending->waiter, request) < 0) give_up(conn, pending);
+  return true;
 }
 
 void pending_keep(struct conn *conn, const struct wire_request *request) {
   struct keyspace *ks = conn->server->ks;
-  struct pending *pending = pending_new(conn, request->op, NULL, 0);
+  if (!may_wait(conn, 1)) return;
+  struct pending *pending = pending_new(conn, request->op, 1, NULL, 0);
   int result = RDZV_E_NO_MEMORY;
   if (pending && request->op == WIRE_WATCH_KEY) result = ks_watch(ks, &pending->waiter, request->key);
   if (pending && request->op == WIRE_BARRIER) result = ks_wait_barrier(ks, &pending->waiter, request->key);
   if (result < 0) give_up(conn, pending);
 }
 
-void pending_cancel(struct conn *conn, bool all) {
-  struct pending *pending, *next;
-  DL_FOREACH_SAFE(conn->pending, pending, next)
-  if (all || pending->op != WIRE_WATCH_KEY) pending_free(pending);
+/* Frees pendings of a list, up to so many keys; *most is what is left of them. */
+static void free_some(struct pending **list, size_t *most) {
+  while (*list && *most > 0) {
+    struct pending *pending = *list;
+    *most -= ks_cancel_some(pending->conn->server->ks, &pending->waiter, *most);
+    if (pending->waiter.links) return;
+    pending_free(pending);
+    *most -= *most > 0;
+  }
+}
+
+bool pending_cancel_some(struct conn *conn, size_t most) {
+  free_some(&conn->pending, &most);
+  return conn->pending != NULL;
+}
+
+bool pending_drop_some(struct conn *conn, size_t most) {
+  free_some(&conn->pending, &most);
+  free_some(&conn->watches, &most);
+  return conn->pending || conn->watches;
 }
 
 /* ---- waking them -------------------------------------------------------------------------------------------- */
 
 static void wake(void *user, struct ks_waiter *waiter) {
-  struct rdzv_server *server = user;
+  (void)user;
   struct pending *pending = (struct pending *)waiter; /* its first member */
   struct conn *conn = pending->conn;
   if (blocking[pending->op].again) {
-    pending->is_again = true;
-    DL_APPEND2(server->again, pending, again_prev, again_next);
+    run_later(pending);
     return;
   }
   pending_free(pending);
+  if (conn->is_doomed) return;
   const uint8_t done = WIRE_DONE_BYTE;
   conn_send(conn, &done, sizeof done);
 }
 
-static void changed(void *user, struct ks_waiter *waiter, enum ks_change change, rdzv_bytes key, rdzv_bytes before,
-                    rdzv_bytes after) {
+static bool put_news(struct chain *chain, struct budget *budget, const struct ks_news *news) {
+  const uint8_t change = (uint8_t)news->change;
+  const uint64_t len = htole64(news->key.len);
+  return chain_put(chain, budget, &change, sizeof change) && chain_put(chain, budget, &len, sizeof len) &&
+         chain_put(chain, budget, news->key.data, news->key.len) && chain_put_value(chain, budget, news->before) &&
+         chain_put_value(chain, budget, news->after);
+}
+
+static void changed(void *user, struct ks_waiter *waiter, const struct ks_news *news) {
   struct rdzv_server *server = user;
   struct conn *conn = ((struct pending *)waiter)->conn;
-  struct wire_writer *out = &server->aside;
-  wire_put8(out, (uint8_t)change);
-  wire_put_bytes(out, key);
-  wire_put_bytes(out, before);
-  wire_put_bytes(out, after);
-  if (out->failed)
+  struct chain chain = {0};
+  if (conn->is_doomed) return;
+  if (!news || !put_news(&chain, &server->budget, news)) {
+    chain_free(&chain, &server->budget);
     conn_doom(conn, RDZV_E_NO_MEMORY, "no memory is left for its watch");
-  else
-    conn_send(conn, out->buf.data, out->buf.len);
-  out->buf.len = 0;
-  out->failed = false;
+    return;
+  }
+  conn_send_chain(conn, &chain);
 }
 
 const struct ks_events pending_events = {.wake = wake, .changed = changed};
+
+/* ---- those over very many keys ------------------------------------------------------------------------------ */
+
+void pending_begin_large(struct conn *conn, enum wire_op op, size_t size, size_t first, size_t count) {
+  struct pending *pending = pending_new(conn, op, count, NULL, 0);
+  struct large *large = pending ? calloc(1, sizeof *large) : NULL;
+  if (!large || !conn_take_front(conn, size, &large->bytes)) {
+    free(large);
+    buf_consume(&conn->in, size);
+    give_up(conn, pending);
+    return;
+  }
+  pending->large = large;
+  large->first = large->at = first;
+  large->left = count;
+  large->listing = op == WIRE_WAIT;
+  conn->holder = pending;
+  run_later(pending);
+}
+
+/* Its client's next requests are executed, and whatever came of it is on its way. */
+static void release(struct conn *conn, const struct pending *pending) {
+  if (conn->holder != pending) return;
+  conn->holder = NULL;
+  turn_take(conn);
+}
+
+static void rewind_to(struct pending *pending, bool listing) {
+  pending->large->at = pending->large->first;
+  pending->large->left = pending->keys;
+  pending->large->listing = listing;
+  pending->large->listed = false;
+}
+
+static rdzv_bytes next_key(struct large *large) {
+  rdzv_bytes list = {large->bytes.data + large->at, large->bytes.len - large->at};
+  const rdzv_bytes key = wire_list_next(&list);
+  large->at = large->bytes.len - list.len;
+  large->left--;
+  return key;
+}
+
+/* Negative: it is given up. */
+static int look_or_list_one(struct rdzv_server *server, struct pending *pending) {
+  struct large *large = pending->large;
+  const rdzv_bytes key = next_key(large);
+  rdzv_bytes value;
+  if (large->listing)
+    return ks_wait_add(server->ks, &pending->waiter, pending->op == WIRE_WAIT ? KS_WANT_PRESENT : KS_WANT_VALUE, key);
+  if (ks_get(server->ks, key, &value) == 0) {
+    chain_free(&large->values, &server->budget);
+    rewind_to(pending, true);
+    return 0;
+  }
+  if (value.len + 8 > server->limits.max_message - large->values.len) return RDZV_E_LIMIT;
+  return chain_put_found(&large->values, server, key, value) ? 0 : RDZV_E_NO_MEMORY;
+}
+
+static void answer_large(struct pending *pending) {
+  struct conn *conn = pending->conn;
+  struct chain values = pending->large->values;
+  const uint8_t done = WIRE_DONE_BYTE;
+  pending->large->values = (struct chain){0};
+  release(conn, pending);
+  pending_free(pending);
+  conn_send(conn, &done, sizeof done);
+  conn_send_chain(conn, &values);
+}
+
+static int run_slice(struct rdzv_server *server, struct pending *pending) {
+  struct large *large = pending->large;
+  const size_t began = large->at;
+  int result = 0;
+  if (large->listing && !large->listed) result = ks_wait_open(server->ks, &pending->waiter, pending->keys);
+  if (large->listing && result == 0) large->listed = true;
+  const bool listing = large->listing;
+  for (size_t n = 0; n < SLICE_KEYS && large->left > 0 && large->at - began < SLICE_BYTES && result == 0; n++) {
+    result = look_or_list_one(server, pending);
+    if (large->listing != listing) break;
+  }
+  return result;
+}
+
+static void run_large(struct rdzv_server *server, struct pending *pending) {
+  struct large *large = pending->large;
+  struct conn *conn = pending->conn;
+  if (run_slice(server, pending) < 0) {
+    release(conn, pending);
+    give_up(conn, pending);
+  } else if (large->left > 0) {
+    run_later(pending);
+  } else if (!large->listing) {
+    answer_large(pending);
+  } else if (ks_wait_close(server->ks, &pending->waiter)) {
+    release(conn, pending);
+    if (pending->op == WIRE_WAIT)
+      large_free(pending);
+    else
+      rewind_to(pending, false); /* for when it is woken */
+  } else if (pending->op == WIRE_WAIT) {
+    answer_large(pending);
+  } else {
+    rewind_to(pending, false);
+    run_later(pending);
+  }
+}
+
+/* ---- once more ---------------------------------------------------------------------------------------------- */
 
 static void run_again(struct rdzv_server *server, struct pending *pending) {
   struct conn *conn = pending->conn;
@@ -238,10 +444,16 @@ static void run_again(struct rdzv_server *server, struct pending *pending) {
 }
 
 void pending_run(struct rdzv_server *server) {
-  while (server->again) {
+  enum { AT_ONCE = 64 };
+  for (int n = 0; n < AT_ONCE && server->again; n++) {
     struct pending *pending = server->again;
     DL_DELETE2(server->again, pending, again_prev, again_next);
     pending->is_again = false;
-    run_again(server, pending);
+    if (!pending->large) {
+      run_again(server, pending);
+    } else if (!pending->conn->is_doomed) {
+      run_large(server, pending);
+      return;
+    }
   }
 }

@@ -27,6 +27,7 @@ static void fill_defaults(rdzv_server_options *options) {
   DEFAULT(max_memory, 1u << 30);
   DEFAULT(request_timeout_ms, 60000);
   DEFAULT(session_timeout_ms, 60000);
+  DEFAULT(max_waits, 131072);
 #undef DEFAULT
 }
 
@@ -71,9 +72,11 @@ static void shut_down(struct rdzv_server *server) {
   server->listen_fd = -1;
   close_handle(&server->wake_to_stop);
   close_handle(&server->tick);
+  close_handle(&server->turn);
   struct conn *conn;
   DL_FOREACH(server->conns, conn) conn_doom(conn, RDZV_E_STOPPED, "the server is stopping");
-  conn_reap(server);
+  while (conn_reap(server, SIZE_MAX)) {
+  }
 }
 
 static void on_stop(uv_async_t *async) {
@@ -86,6 +89,7 @@ static void on_stop(uv_async_t *async) {
 static int init_handles(struct rdzv_server *server) {
   int result = uv_async_init(&server->loop, &server->wake_to_stop, on_stop);
   if (result == 0) result = uv_timer_init(&server->loop, &server->tick);
+  if (result == 0) result = turn_init(server);
   if (result == 0) result = timeouts_start(server);
   server->wake_to_stop.data = server;
   return result;
@@ -102,8 +106,9 @@ void server_count(struct rdzv_server *server, int change) {
 static void free_parts(struct rdzv_server *server) {
   pthread_cond_destroy(&server->clients_gone);
   pthread_mutex_destroy(&server->clients_lock);
-  sessions_free(&server->sessions);
+  blob_drop(server->listing.keys);
   ks_free(server->ks);
+  sessions_free(&server->sessions);
   buf_free(&server->answers.buf);
   buf_free(&server->aside.buf);
   buf_free(&server->bytes);
@@ -133,6 +138,7 @@ static struct rdzv_server *server_new(const rdzv_server_options *options) {
   }
   ks_seed(server->ks, seeds[0]);
   sessions_init(&server->sessions, &server->budget, seeds[1]);
+  ks_defer(server->ks);
   server->instance |= 1; /* 0 is no instance */
   return server;
 }

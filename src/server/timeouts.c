@@ -14,14 +14,14 @@ static void close_unfinished(struct rdzv_server *server, int64_t now) {
   while ((conn = server->unfinished) && now - conn->since >= server->options.request_timeout_ms) {
     timeouts_forget(conn);
     conn_doom(conn, RDZV_E_TIMEOUT,
-              conn->writing ? "it did not read its answer in time" : "it did not finish its request in time");
+              conn->out ? "it did not read its answer in time" : "it did not finish its request in time");
   }
 }
 
 static void close_idle(struct rdzv_server *server, int64_t now) {
   struct conn *conn;
   while ((conn = server->idle) && now - conn->last_request >= server->options.idle_timeout_ms) {
-    if (conn->pending || conn->is_unfinished) {
+    if (conn->pending || conn->watches || conn->is_unfinished) {
       timeouts_note(conn);
     } else {
       timeouts_forget(conn);
@@ -35,9 +35,10 @@ static void on_tick(uv_timer_t *timer) {
   const int64_t now = now_ms(server);
   close_unfinished(server, now);
   if (server->options.idle_timeout_ms > 0) close_idle(server, now);
-  listen_again(server);
-  conn_reap(server);
   sessions_forget(&server->sessions, now - server->options.session_timeout_ms);
+  listen_again(server);
+  listing_tidy(server);
+  conn_reap(server, REAP_AT_ONCE);
 }
 
 int timeouts_start(struct rdzv_server *server) {
@@ -61,7 +62,7 @@ void timeouts_restart(struct conn *conn) {
 /* A request that was finished since starts the clock anew for what is left. */
 static void note_unfinished(struct conn *conn) {
   struct rdzv_server *server = conn->server;
-  const bool unfinished = conn->in.len > 0 || conn->writing;
+  const bool unfinished = conn->out ? outbox_is_stuck(conn) : conn->in.len > 0 && conn->reading;
   if (conn->is_unfinished && unfinished && conn->requests_seen == conn->decoder.requests) return;
   timeouts_restart(conn);
   if (!unfinished) return;

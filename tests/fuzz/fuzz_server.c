@@ -30,14 +30,13 @@ static void wake(void *user, struct ks_waiter *waiter) {
   CHECK(!waiter->links && !waiter->missing && !waiter->watching);
 }
 
-static void changed(void *user, struct ks_waiter *waiter, enum ks_change change, rdzv_bytes key, rdzv_bytes before,
-                    rdzv_bytes after) {
+static void changed(void *user, struct ks_waiter *waiter, const struct ks_news *news) {
   const struct world *world = user;
   rdzv_bytes now;
-  CHECK(waiter->watching);
-  CHECK(ks_get(world->ks, key, &now) != 0 || change == KS_DELETED);
-  CHECK(before.len == 0 || change != KS_CREATED);
-  CHECK(after.len == (change == KS_DELETED ? 0 : now.len));
+  CHECK(waiter->watching && news);
+  CHECK(ks_get(world->ks, news->key, &now) != 0 || news->change == KS_DELETED);
+  CHECK(!news->before || news->change != KS_CREATED);
+  CHECK(blob_bytes(news->after).len == (news->change == KS_DELETED ? 0 : now.len));
 }
 
 static void check_world(const struct world *world) {

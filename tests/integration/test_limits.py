@@ -104,6 +104,24 @@ class Limits(rdzvtest.Case):
             self.assert_closed(dialect, request(dialect, "wait", u64(2**64 - 1)))
         self.assert_logged("the number of keys is over the limit")
 
+    def test_max_waits(self):
+        """The keys that one client waits for and watches; those that it does not wait for any more do not count."""
+        self.open("--max-waits", "5")
+        with Client(self.port, "rdzv") as client:
+            for _ in range(3):
+                client.begin_wait(b"/a", b"/b", b"/c")
+                client.begin_wait(b"/d", b"/e")
+                client.begin_wait(b"/f")
+                self.assertIn("too many keys: 6, and at most 5", client.receive_status()[1])
+                client.ask("cancel_wait")
+                self.assertEqual(client.receive(1), b"\1")
+        with Raw(self.port, "v1") as peer:
+            peer.send(request("v1", "watch_key", sized(b"/w")) * 5)
+            self.assertEqual(peer.receive(5), b"\3" * 5)
+            peer.ask("watch_key", sized(b"/w"))
+            self.assertLess(peer.wait_closed(), 10)
+        self.assert_logged("too many keys: 6, and at most 5 are allowed")
+
     def fill(self, client, size=50000):
         """Sets values until one is refused; gives how many were set."""
         count = 0

@@ -26,15 +26,16 @@ static void world_wake(void *user, struct ks_waiter *waiter) {
   snprintf(world->trace + len, sizeof world->trace - len, "%c", ((struct someone *)waiter)->name);
 }
 
-static void world_changed(void *user, struct ks_waiter *waiter, enum ks_change change, rdzv_bytes key,
-                          rdzv_bytes before, rdzv_bytes after) {
+static void world_changed(void *user, struct ks_waiter *waiter, const struct ks_news *news) {
   static const char *const names[] = {"updated", "created", "deleted"};
   struct world *world = user;
   assert_true(waiter->watching);
+  assert_non_null(news);
+  const rdzv_bytes before = blob_bytes(news->before), after = blob_bytes(news->after);
   const size_t len = strlen(world->trace);
   snprintf(world->trace + len, sizeof world->trace - len, "%c %s %.*s '%.*s' -> '%.*s'; ",
-           ((struct someone *)waiter)->name, names[change], (int)key.len, (const char *)key.data, (int)before.len,
-           (const char *)before.data, (int)after.len, (const char *)after.data);
+           ((struct someone *)waiter)->name, names[news->change], (int)news->key.len, (const char *)news->key.data,
+           (int)before.len, (const char *)before.data, (int)after.len, (const char *)after.data);
 }
 
 static int world_open(void **state) {

@@ -140,9 +140,8 @@ static void on_wake(void *user, struct ks_waiter *waiter) {
   world.wakes++;
 }
 
-static void on_change(void *user, struct ks_waiter *waiter, enum ks_change change, rdzv_bytes key, rdzv_bytes before,
-                      rdzv_bytes after) {
-  (void)user, (void)waiter, (void)change, (void)key, (void)before, (void)after;
+static void on_change(void *user, struct ks_waiter *waiter, const struct ks_news *news) {
+  (void)user, (void)waiter, (void)news;
   world.changes++;
 }
 

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Requests that may take long, in slices: CHECK, MULTI_GET and MULTI_SET over many keys, CANCEL_WAIT of many waits.
+ *
+ * Up to SLICE_KEYS keys, they are done at once. What is longer stays where it is, at the front of conn->in, and is gone
+ * on with in later turns; the client's next requests wait for it. MULTI_SET gets ready in slices, and then sets all
+ * values in one step. MULTI_GET and CHECK look at the keys of a slice in one step.
+ */
+#include "server/server.h"
+
+#include <stdlib.h>
+
+/* ---- the slices --------------------------------------------------------------------------------------------- */
+
+static rdzv_bytes take(struct walk *walk, const uint8_t *data) {
+  rdzv_bytes list = {data + walk->at, walk->size - walk->at};
+  const rdzv_bytes bytes = wire_list_next(&list);
+  walk->at = walk->size - list.len;
+  return bytes;
+}
+
+static int check_one(struct conn *conn, struct walk *walk, rdzv_bytes key) {
+  if (ks_present(conn->server->ks, key)) return 0;
+  walk->absent = true;
+  walk->left = 1; /* the others do not matter */
+  return 0;
+}
+
+/* The answer may be far longer than the request, so its length is looked at first. */
+static int get_one(struct conn *conn, struct walk *walk, rdzv_bytes key) {
+  struct rdzv_server *server = conn->server;
+  rdzv_bytes value;
+  const bool there = ks_get(server->ks, key, &value) != 0;
+  if (!there && conn->decoder.dialect == WIRE_V1) return RDZV_E_PROTOCOL;
+  if (value.len + 8 > server->limits.max_message - walk->values.len) return RDZV_E_LIMIT;
+  return chain_put_found(&walk->values, server, key, value) ? 0 : RDZV_E_LIMIT;
+}
+
+static int stage_one(struct conn *conn, struct walk *walk, rdzv_bytes key, rdzv_bytes value) {
+  const int result = ks_stage(conn->server->ks, key, value, &walk->stages[walk->staged]);
+  if (result == 0) walk->staged++;
+  return result;
+}
+
+/* Does as many as fit into a slice. */
+static int step(struct conn *conn, struct walk *walk, const uint8_t *data) {
+  const size_t began = walk->at;
+  int result = 0;
+  for (size_t n = 0; n < SLICE_KEYS && walk->left > 0 && walk->at - began < SLICE_BYTES && result == 0; n++) {
+    const rdzv_bytes key = take(walk, data);
+    if (walk->op == WIRE_CHECK)
+      result = check_one(conn, walk, key);
+    else if (walk->op == WIRE_MULTI_GET)
+      result = get_one(conn, walk, key);
+    else
+      result = stage_one(conn, walk, key, take(walk, data));
+    walk->left--;
+  }
+  return result;
+}
+
+static void finish(struct conn *conn, struct walk *walk) {
+  struct wire_writer *out = &conn->server->answers;
+  if (walk->op == WIRE_MULTI_SET) {
+    ks_commit(conn->server->ks, walk->stages, walk->staged);
+    conn->write = walk->write;
+    did(conn, walk->op, 0);
+  }
+  answer_ok(conn, out);
+  if (walk->op == WIRE_CHECK) wire_put8(out, walk->absent);
+  if (walk->op == WIRE_MULTI_GET) conn_send_chain(conn, &walk->values);
+}
+
+/* ---- what it holds ------------------------------------------------------------------------------------------ */
+
+static int make_stages(struct rdzv_server *server, struct walk *walk) {
+  walk->stages_bytes = (walk->left ? walk->left : 1) * sizeof *walk->stages;
+  if (!budget_take(&server->budget, walk->stages_bytes)) return RDZV_E_LIMIT;
+  walk->stages = malloc(walk->stages_bytes);
+  if (walk->stages) return 0;
+  budget_give(&server->budget, walk->stages_bytes);
+  return RDZV_E_NO_MEMORY;
+}
+
+/* Lets go of a part of what it holds. False: of all. */
+static bool let_go(struct rdzv_server *server, struct walk *walk, size_t most) {
+  for (size_t n = 0; n < most && walk->staged > 0; n++) ks_unstage(server->ks, &walk->stages[--walk->staged]);
+  if (walk->staged > 0) return true;
+  if (walk->stages) budget_give(&server->budget, walk->stages_bytes);
+  free(walk->stages);
+  walk->stages = NULL;
+  chain_free(&walk->values, &server->budget);
+  return false;
+}
+
+/* ---- from the outside --------------------------------------------------------------------------------------- */
+
+/* True: nothing is left of the request. */
+static bool go_on(struct conn *conn, struct walk *walk, const uint8_t *data) {
+  if (!walk->over && walk->op == WIRE_CANCEL_WAIT) {
+    if (pending_cancel_some(conn, SLICE_KEYS)) return false;
+    wire_put8(&conn->server->answers, WIRE_CANCELED_BYTE); /* in our dialect too this byte is the whole answer */
+    walk->over = true;
+  } else if (!walk->over) {
+    const int result = step(conn, walk, data);
+    walk->over = result < 0 || walk->left == 0;
+    if (result < 0)
+      refuse_code(conn, result);
+    else if (walk->over)
+      finish(conn, walk);
+  }
+  return walk->over && !let_go(conn->server, walk, SLICE_KEYS);
+}
+
+bool many_begin(struct conn *conn, const struct wire_request *request, const uint8_t *data) {
+  struct walk walk = {.op = request->op, .size = request->size, .left = request->count, .write = conn->write};
+  int result = 0;
+  if (request->count > 0) walk.at = (size_t)((const uint8_t *)request->list.data - data);
+  if (walk.op == WIRE_MULTI_SET) result = make_stages(conn->server, &walk);
+  if (result == 0 && go_on(conn, &walk, data)) return true;
+  struct walk *kept = result == 0 ? malloc(sizeof *kept) : NULL;
+  if (!kept) {
+    refuse_code(conn, result < 0 ? result : RDZV_E_NO_MEMORY);
+    while (let_go(conn->server, &walk, SLICE_KEYS)) {
+    }
+    return true;
+  }
+  *kept = walk;
+  conn->walk = kept;
+  return false;
+}
+
+bool many_go_on(struct conn *conn) {
+  if (!go_on(conn, conn->walk, conn->in.data)) return false;
+  free(conn->walk);
+  conn->walk = NULL;
+  return true;
+}
+
+bool many_drop_some(struct conn *conn) {
+  if (!conn->walk) return false;
+  if (let_go(conn->server, conn->walk, SLICE_KEYS)) return true;
+  free(conn->walk);
+  conn->walk = NULL;
+  return false;
+}

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Who is served when. A client's requests are executed when they come, but only for a slice of time; whatever is left
+ * is done in later turns of the loop, between which everybody else is heard. What can be left:
+ *   of a client     requests that have come, a request over many keys, answers to send
+ *   of the keyspace those who are to be woken and told
+ *   of the server   a list of all keys, clients that have gone and what they waited for
+ * Each turn gives slices to all of them in order, until its time is over; the next one goes on where it stopped.
+ */
+#include "server/server.h"
+
+#include <utlist.h>
+
+static void on_turn(uv_idle_t *handle);
+
+enum {
+  SLICE_NS = 200 * 1000,   /* for one client */
+  TURN_NS = 1000 * 1000,   /* for all that is left, between two looks at the sockets */
+  UNITS_BEFORE_CLOCK = 16, /* small requests between two looks at the clock */
+  BYTES_OF_A_UNIT = 4096,
+  WAKES_AT_ONCE = 64,
+};
+
+void slice_begin(struct rdzv_server *server) {
+  server->slice_units = 0;
+  server->slice_end = 0;
+}
+
+/* The clock is looked at only where there is much to do. */
+bool slice_is_over(struct rdzv_server *server, size_t bytes) {
+  server->slice_units += 1 + bytes / BYTES_OF_A_UNIT;
+  if (server->slice_units < UNITS_BEFORE_CLOCK) return false;
+  const uint64_t now = uv_hrtime();
+  if (server->slice_end == 0) server->slice_end = now + SLICE_NS;
+  server->slice_units = 0;
+  return now > server->slice_end;
+}
+
+void turn_want(struct rdzv_server *server) {
+  if (!server->stopping) uv_idle_start(&server->turn, on_turn);
+}
+
+void turn_take(struct conn *conn) {
+  struct rdzv_server *server = conn->server;
+  if (conn->is_ready || conn->is_doomed) return;
+  conn->is_ready = true;
+  DL_APPEND2(server->ready, conn, ready_prev, ready_next);
+  turn_want(server);
+}
+
+void turn_forget(struct conn *conn) {
+  if (conn->is_ready) DL_DELETE2(conn->server->ready, conn, ready_prev, ready_next);
+  conn->is_ready = false;
+}
+
+void turn_wake(struct rdzv_server *server) {
+  if (ks_is_busy(server->ks)) ks_settle(server->ks, WAKES_AT_ONCE);
+  if (server->again) pending_run(server);
+  if (ks_is_busy(server->ks) || server->again) turn_want(server);
+}
+
+static void serve_next(struct rdzv_server *server) {
+  struct conn *conn = server->ready;
+  if (!conn) return;
+  turn_forget(conn);
+  conn_go_on(conn);
+}
+
+static bool is_work_left(const struct rdzv_server *server) {
+  return server->ready || server->again || ks_is_busy(server->ks) || server->doomed || server->leaving ||
+         listing_is_busy(&server->listing);
+}
+
+static void on_turn(uv_idle_t *handle) {
+  struct rdzv_server *server = handle->data;
+  const uint64_t until = uv_hrtime() + TURN_NS;
+  do {
+    turn_wake(server);
+    serve_next(server);
+    listing_go_on(server);
+    conn_reap(server, REAP_AT_ONCE);
+  } while (is_work_left(server) && uv_hrtime() < until);
+  if (!is_work_left(server)) uv_idle_stop(handle);
+}
+
+int turn_init(struct rdzv_server *server) {
+  server->turn.data = server;
+  return uv_idle_init(&server->loop, &server->turn);
+}
