@@ -251,15 +251,20 @@ static void enter_session(struct tcp_store *tcp) {
   tcp_session_put(session, tcp->write, &tcp->conn.out);
 }
 
-/* What an attempt leaves behind. One that sent nothing has not been counted by the server. */
+/* What an attempt at a write leaves behind. One that sent nothing has not been counted by the server; unless an earlier
+ * one was, the next attempt gets a number of its own, for it may be in another session. */
 static void leave_session(struct tcp_store *tcp, bool in_order) {
   struct tcp_session *session = &tcp->conn.session;
-  if (tcp->write && (in_order || (!tcp->conn.sent && !tcp->in_flight))) session->unsettled = false;
-  if (tcp->write && !tcp->conn.sent) session->attached = false;
-  if (!tcp->forgotten) return;
-  tcp_session_forget(session);
-  tcp->write = 0;
-  tcp->conn.sent = false; /* nothing of it was done */
+  if (tcp->forgotten) {
+    tcp_session_forget(session);
+    tcp->write = 0;
+    tcp->conn.sent = false; /* nothing of it was done */
+  }
+  if (!tcp->write) return;
+  const bool unsent = !tcp->conn.sent && !tcp->in_flight;
+  if (in_order || unsent) session->unsettled = false;
+  if (!tcp->conn.sent) session->attached = false;
+  if (unsent) tcp->write = 0;
 }
 
 static int try_on_open(struct tcp_store *tcp, tcp_attempt *attempt, void *args, struct store_call *call) {

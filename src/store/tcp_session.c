@@ -29,6 +29,7 @@ void tcp_session_put(struct tcp_session *session, uint64_t write, struct wire_wr
     session->next = next;
   }
   if (!write) return;
+  if (session->number < write) session->number = write; /* no other write may ever get it */
   session->next = write + 1;
   session->unsettled = true;
 }

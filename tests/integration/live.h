@@ -183,14 +183,28 @@ static inline void peer_close_after_client(int fd) {
 
 enum { HELLO_BYTES = 15 };
 
-/* Answers our client's greeting as a server of ours without sessions does. */
-static inline void peer_greet(int fd, uint64_t instance) {
+static inline void peer_take_hello(int fd) {
   const uint8_t expected[HELLO_BYTES] = {0,    0xce, 0xf7, 0x85, 0x3c, 13,   0xff, 0xff,
                                          0xff, 0xff, 13,   0xfe, 0xff, 0xff, 0xff};
-  uint8_t hello[HELLO_BYTES], answer[17] = {'r', 'd', 'z', 1, [13] = 0xfe, 0xff, 0xff, 0xff};
+  uint8_t hello[HELLO_BYTES];
   peer_read(fd, hello, sizeof hello);
   SCRIPT_CHECK(memcmp(hello, expected, sizeof hello) == 0);
+}
+
+/* Answers our client's greeting as a server of ours without sessions does. */
+static inline void peer_greet(int fd, uint64_t instance) {
+  uint8_t answer[17] = {'r', 'd', 'z', 1, [13] = 0xfe, 0xff, 0xff, 0xff};
+  peer_take_hello(fd);
   memcpy(answer + 4, &instance, sizeof instance);
+  peer_write(fd, answer, sizeof answer);
+}
+
+/* Answers it with a session whose token is that digit 16 times. */
+static inline void peer_greet_session(int fd, uint64_t instance, char digit) {
+  uint8_t answer[33] = {'r', 'd', 'z', 1, [13] = 's', 'e', 's', 1};
+  peer_take_hello(fd);
+  memcpy(answer + 4, &instance, sizeof instance);
+  memset(answer + 17, digit, 16);
   peer_write(fd, answer, sizeof answer);
 }
 

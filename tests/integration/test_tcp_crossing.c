@@ -78,10 +78,48 @@ static void test_an_answer_that_crosses_with_it_counts(void **state) {
   assert_crossing("01", 0);
 }
 
+/* ---- a connection that is lost before a write is sent ----------------------------------------------------------- */
+
+enum { ADD_OP = 4, ADD_BYTES = 1 + 8 + 2 + 8 };
+
+/* The answer to a CANCEL_WAIT is owed when the connection is closed, so that the next call fails before it has sent
+ * anything. Then it is the first write of the new connection's session, and needs nothing before it. */
+static void close_owing(struct peer *peer) {
+  uint8_t request[ADD_BYTES];
+  int fd = peer_accept(peer);
+  peer_greet_session(fd, 7, 'a');
+  peer_read(fd, request, WAIT_BYTES);
+  SCRIPT_CHECK(take_op(fd) == CANCEL_WAIT_OP);
+  peer_write(fd, "", 1);
+  close(fd);
+  fd = peer_accept(peer);
+  peer_greet_session(fd, 7, 'b');
+  for (uint8_t sum = 1; sum <= 2; sum++) {
+    peer_read(fd, request, sizeof request);
+    SCRIPT_CHECK(request[0] == ADD_OP);
+    peer_write(fd, (const uint8_t[9]){0, sum}, 9);
+  }
+  peer_close_after_client(fd);
+}
+
+static void test_a_write_of_which_nothing_was_sent_gets_a_new_number(void **state) {
+  (void)state;
+  struct peer peer;
+  const rdzv_bytes key = BYTES("k");
+  peer_start(&peer, close_owing, NULL);
+  rdzv_store *store = connect_to(peer.endpoint);
+  assert_code(rdzv_store_wait(store, &key, 1, 1, NULL), 0);
+  assert_int_equal(must_add(store, "k", 1), 1);
+  assert_int_equal(must_add(store, "k", 1), 2);
+  rdzv_store_close(store);
+  peer_end(&peer);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_a_wait_that_is_taken_back_twice_is_canceled_once),
       cmocka_unit_test(test_an_answer_that_crosses_with_it_counts),
+      cmocka_unit_test(test_a_write_of_which_nothing_was_sent_gets_a_new_number),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
