@@ -107,11 +107,17 @@ def lines_of(path):
 class Schedule:
     """What is done when: pairs of a moment and an action, by the seed alone, so that a replay has the same."""
 
-    def __init__(self, case):
-        self.case, self.steps, self.began = case, [], time.monotonic()
+    def __init__(self, case, seconds):
+        self.case, self.end, self.steps, self.began = case, seconds, [], time.monotonic()
 
     def at(self, moment, name, action):
-        self.steps.append((moment, len(self.steps), name, action))
+        self.steps.append((min(moment, self.end), len(self.steps), name, action))
+
+    def pair(self, moment, longest, name, first, second):
+        """What is over after a while, and at the end of the schedule at the latest."""
+        pause = self.case.random.uniform(0.1, longest)
+        self.at(moment, name, first)
+        self.at(moment + pause, f"{name}: over", second)
 
     def run(self, look=lambda: None):
         """Does it all in its time; `look` is called all the while."""

@@ -77,19 +77,14 @@ class Rounds(chaos.Case):
 
     # ---- what is done ----
 
-    def two_steps(self, schedule, moment, longest, name, first, second):
-        pause = self.random.uniform(0.1, longest)
-        schedule.at(moment, name, first)
-        schedule.at(moment + pause, f"{name}: over", second)
-
     def harm_a_node(self, schedule, moment):
         node = self.random.choice(self.nodes)
         what = self.random.choice(["kill", "kill", "stop", "stop", "leave"])
         if what == "stop":
-            self.two_steps(schedule, moment, 2.5, f"stop node {node.number}", lambda: node.signal(signal.SIGSTOP),
+            schedule.pair(moment, 2.5, f"stop node {node.number}", lambda: node.signal(signal.SIGSTOP),
                            lambda: node.signal(signal.SIGCONT))
         else:
-            self.two_steps(schedule, moment, 1.0, f"{what} node {node.number}", getattr(node, what), node.start)
+            schedule.pair(moment, 1.0, f"{what} node {node.number}", getattr(node, what), node.start)
 
     def harm_a_line(self, schedule, moment):
         number = self.random.randrange(len(self.proxies))
@@ -98,13 +93,13 @@ class Rounds(chaos.Case):
         if what == "cut":
             schedule.at(moment, f"cut {number}", lambda: proxy.tell("cut"))
         else:
-            self.two_steps(schedule, moment, 2.0, f"{what} {number}", lambda: proxy.tell(f"{what} on"),
+            schedule.pair(moment, 2.0, f"{what} {number}", lambda: proxy.tell(f"{what} on"),
                            lambda: proxy.tell(f"{what} off"))
 
     def harm_the_server(self, schedule, moment):
         what = self.random.choice(["stop", "restart", "delete"] if LOSSES else ["stop"])
         if what == "stop":
-            self.two_steps(schedule, moment, 1.5, "stop the server", lambda: self.server.signal(signal.SIGSTOP),
+            schedule.pair(moment, 1.5, "stop the server", lambda: self.server.signal(signal.SIGSTOP),
                            lambda: self.server.signal(signal.SIGCONT))
         elif what == "restart":
             schedule.at(moment, "restart the server", self.server.restart)
@@ -112,7 +107,7 @@ class Rounds(chaos.Case):
             schedule.at(moment, "delete the state", lambda: self.server.delete(self.state_key))
 
     def plan(self):
-        schedule, moment = chaos.Schedule(self), 0.6
+        schedule, moment = chaos.Schedule(self, SECONDS), 0.6
         while (moment := moment + self.random.uniform(0.05, 0.5)) < SECONDS:
             harm = self.random.choice([self.harm_a_node] * 4 + [self.harm_a_line] * 3 + [self.harm_the_server])
             harm(schedule, moment)

@@ -79,19 +79,14 @@ class OurServer(chaos.Case, run_nodes.Run):
 
     # ---- what is done ----
 
-    def two_steps(self, schedule, moment, longest, name, first, second):
-        pause = self.random.uniform(0.1, longest)
-        schedule.at(moment, name, first)
-        schedule.at(moment + pause, f"{name}: over", second)
-
     def harm_an_agent(self, schedule, moment):
         place = self.random.choice(self.places)
         what = self.random.choice(["kill", "kill", "stop", "stop", "stop", "leave"])
         if what == "stop":
-            self.two_steps(schedule, moment, 3.0, f"stop agent {place.number}", lambda: place.signal(signal.SIGSTOP),
+            schedule.pair(moment, 3.0, f"stop agent {place.number}", lambda: place.signal(signal.SIGSTOP),
                            lambda: place.signal(signal.SIGCONT))
         else:
-            self.two_steps(schedule, moment, 1.0, f"{what} agent {place.number}", getattr(place, what), place.start)
+            schedule.pair(moment, 1.0, f"{what} agent {place.number}", getattr(place, what), place.start)
 
     def harm_a_worker(self, schedule, moment):
         """One that its agent has started last, and that is still its child."""
@@ -108,7 +103,7 @@ class OurServer(chaos.Case, run_nodes.Run):
         if what == "kill":
             schedule.at(moment, f"kill a worker of agent {place.number}", lambda: signal_worker(signal.SIGKILL))
         else:
-            self.two_steps(schedule, moment, 1.0, f"stop a worker of agent {place.number}",
+            schedule.pair(moment, 1.0, f"stop a worker of agent {place.number}",
                            lambda: signal_worker(signal.SIGSTOP), lambda: signal_worker(signal.SIGCONT))
 
     def harm_a_line(self, schedule, moment):
@@ -117,18 +112,18 @@ class OurServer(chaos.Case, run_nodes.Run):
         if what == "cut":
             schedule.at(moment, f"cut {number}", lambda: proxy.tell("cut"))
         else:
-            self.two_steps(schedule, moment, 2.0, f"{what} {number}", lambda: proxy.tell(f"{what} on"),
+            schedule.pair(moment, 2.0, f"{what} {number}", lambda: proxy.tell(f"{what} on"),
                            lambda: proxy.tell(f"{what} off"))
 
     def harm_the_server(self, schedule, moment):
         if LOSSES and self.random.random() < 0.5:
             schedule.at(moment, "restart the server", self.store_server.restart)
         else:
-            self.two_steps(schedule, moment, 1.5, "stop the server", lambda: self.store_server.signal(signal.SIGSTOP),
+            schedule.pair(moment, 1.5, "stop the server", lambda: self.store_server.signal(signal.SIGSTOP),
                            lambda: self.store_server.signal(signal.SIGCONT))
 
     def plan(self):
-        schedule, moment = chaos.Schedule(self), 0.6
+        schedule, moment = chaos.Schedule(self, SECONDS), 0.6
         while (moment := moment + self.random.uniform(0.1, 0.7)) < SECONDS:
             harm = self.random.choice([self.harm_an_agent] * 4 + [self.harm_a_worker] * 2 + [self.harm_a_line] * 2 +
                                       [self.harm_the_server])
