@@ -11,6 +11,7 @@
  *     --dialect D        v1, v2 or rdzv
  *     --rdzv PATH        the command, for serve; default $RDZV_BUILD/rdzv
  *     --proxy-port P     where the proxy listens; default any
+ *     --mean BYTES       between two faults of a connection (400)
  *     --calm             no faults
  *     --restarts         our server is killed and started again, and forgets its keys
  *     --kinds K,...      register, number, versions, queue: what the keys are used for; default all that the store can
@@ -34,7 +35,6 @@
 enum {
   WORKERS = 6,
   BUDGET = 3 * WINDOW_OPS - 1, /* operations a seed */
-  MEAN_BYTES = 400,            /* between two faults of a connection */
   LATE_MS = 150,
   LONGEST_CALL_MS = 10000,
   LONGEST_RUN_MS = 30000,
@@ -44,7 +44,7 @@ enum {
 struct settings {
   struct place place;
   bool serves, calm, restarts, trace, processes, no_set, no_nan, resets;
-  int target_port, proxy_port;
+  int target_port, proxy_port, mean_bytes;
   unsigned kinds, with, without;
   uint64_t first, end;
   int64_t seconds;
@@ -188,7 +188,7 @@ static void open_place(struct run *run) {
   const struct proxy_options options = {.seed = run->seed,
                                         .port = settings->proxy_port,
                                         .target_port = port,
-                                        .mean_bytes = settings->calm ? 0 : MEAN_BYTES,
+                                        .mean_bytes = settings->calm ? 0 : settings->mean_bytes,
                                         .late_ms = LATE_MS,
                                         .resets = settings->resets,
                                         .trace = settings->trace ? stderr : NULL};
@@ -376,6 +376,7 @@ static bool set_option(struct settings *settings, int option) {
     case 'd': return set_dialect(settings, optarg);
     case 'r': settings->rdzv = optarg; return true;
     case 'p': settings->proxy_port = atoi(optarg); return true;
+    case 'b': settings->mean_bytes = atoi(optarg); return settings->mean_bytes > 0;
     case 'c': return settings->calm = true;
     case 'R': return settings->restarts = true;
     case 'P': return settings->processes = true;
@@ -394,21 +395,15 @@ static bool set_option(struct settings *settings, int option) {
 }
 
 static bool read_command_line(struct settings *settings, int argc, char **argv) {
-  static const struct option options[] = {{"seed", required_argument, NULL, 's'},
-                                          {"seeds", required_argument, NULL, 'm'},
-                                          {"seconds", required_argument, NULL, 'S'},
-                                          {"dialect", required_argument, NULL, 'd'},
-                                          {"rdzv", required_argument, NULL, 'r'},
-                                          {"proxy-port", required_argument, NULL, 'p'},
-                                          {"calm", no_argument, NULL, 'c'},
-                                          {"restarts", no_argument, NULL, 'R'},
-                                          {"processes", no_argument, NULL, 'P'},
-                                          {"kinds", required_argument, NULL, 'k'},
-                                          {"without", required_argument, NULL, 'w'},
-                                          {"can", required_argument, NULL, 'C'},
-                                          {"trace", no_argument, NULL, 't'},
-                                          {"resets", no_argument, NULL, 'e'},
-                                          {NULL, 0, NULL, 0}};
+  static const struct option options[] = {
+      {"seed", required_argument, NULL, 's'},    {"seeds", required_argument, NULL, 'm'},
+      {"seconds", required_argument, NULL, 'S'}, {"dialect", required_argument, NULL, 'd'},
+      {"rdzv", required_argument, NULL, 'r'},    {"proxy-port", required_argument, NULL, 'p'},
+      {"mean", required_argument, NULL, 'b'},    {"calm", no_argument, NULL, 'c'},
+      {"restarts", no_argument, NULL, 'R'},      {"processes", no_argument, NULL, 'P'},
+      {"kinds", required_argument, NULL, 'k'},   {"without", required_argument, NULL, 'w'},
+      {"can", required_argument, NULL, 'C'},     {"trace", no_argument, NULL, 't'},
+      {"resets", no_argument, NULL, 'e'},        {NULL, 0, NULL, 0}};
   int option;
   while ((option = getopt_long(argc, argv, "", options, NULL)) != -1)
     if (!set_option(settings, option)) return false;
@@ -428,7 +423,7 @@ static void print_totals(const struct settings *settings, const struct totals *t
 
 int main(int argc, char **argv) {
   static char rdzv[4096];
-  struct settings settings = {.end = 1};
+  struct settings settings = {.end = 1, .mean_bytes = 400};
   struct totals totals = {0};
   snprintf(rdzv, sizeof rdzv, "%s/rdzv", getenv("RDZV_BUILD") ? getenv("RDZV_BUILD") : "build");
   settings.rdzv = rdzv;
