@@ -31,12 +31,15 @@ class Node:
 
     def __init__(self, case, number, arguments):
         self.case, self.number, self.arguments = case, number, arguments
-        self.process, self.stopped, self.runs = None, False, []
+        self.process, self.leaving, self.runs = None, False, []
 
     def start(self):
+        """Unless there is one; one that leaves is waited for."""
+        if self.process and self.leaving:
+            self.process.wait(rdzvtest.DEADLINE)
         if self.process and self.process.poll() is None:
             return
-        self.stopped = False
+        self.leaving = False
         path = self.case.path(f"node-{self.number}-{len(self.runs)}")
         with open(f"{path}.out", "wb") as out, open(f"{path}.err", "wb") as err:
             self.process = self.case.start([rdzvtest.RDZV, "join", "--log-level", "info", *self.arguments], stdout=out,
@@ -44,12 +47,8 @@ class Node:
         self.runs.append((self.process, path))
 
     def signal(self, number):
-        if self.process.poll() is not None:
-            return
-        self.stopped = number == signal.SIGSTOP or (self.stopped and number != signal.SIGCONT)
-        self.process.send_signal(number)
-        if number in (signal.SIGKILL, signal.SIGTERM) and not self.stopped:
-            self.process.wait(rdzvtest.DEADLINE)
+        if self.process.poll() is None and not (self.leaving and number == signal.SIGSTOP):
+            self.process.send_signal(number)
 
     def kill(self):
         self.signal(signal.SIGKILL)
@@ -57,14 +56,15 @@ class Node:
 
     def leave(self):
         self.signal(signal.SIGCONT)
-        self.process.send_signal(signal.SIGTERM)
+        self.signal(signal.SIGTERM)
+        self.leaving = True
 
     def rounds(self, path=None):
         return [json.loads(line) for line in chaos.lines_of(f"{path or self.runs[-1][1]}.out")]
 
     def last(self):
         rounds = self.rounds()
-        return rounds[-1] if rounds and self.process.poll() is None else None
+        return rounds[-1] if rounds and not self.leaving and self.process.poll() is None else None
 
 
 class Rounds(chaos.Case):

@@ -34,19 +34,21 @@ class Place:
 
     def __init__(self, case, number, endpoint):
         self.case, self.number, self.endpoint = case, number, endpoint
-        self.node, self.stopped, self.all = None, False, []
+        self.node, self.leaving, self.all = None, False, []
 
     def start(self):
+        """Unless there is one; one that leaves is waited for."""
+        if self.node and self.leaving:
+            self.node.process.wait(rdzvtest.DEADLINE)
         if self.node and self.node.process.poll() is None:
             return
-        self.stopped = False
+        self.leaving = False
         self.node = self.case.node(f"n{self.number}-{len(self.all)}", f"{LEAST}:{NODES}",
                                    os.path.join(chaos.PROGRAMS, "chaos_worker"), endpoint=self.endpoint, conf=CONF)
         self.all.append(self.node)
 
     def signal(self, number):
-        if self.node.process.poll() is None:
-            self.stopped = number == signal.SIGSTOP or (self.stopped and number != signal.SIGCONT)
+        if self.node.process.poll() is None and not (self.leaving and number == signal.SIGSTOP):
             self.node.signal(number)
 
     def kill(self):
@@ -56,10 +58,11 @@ class Place:
     def leave(self):
         self.signal(signal.SIGCONT)
         self.signal(signal.SIGTERM)
+        self.leaving = True
 
     def world(self):
         """The round that its workers run in, with its size; None: in none."""
-        if self.node.process.poll() is not None:
+        if self.leaving or self.node.process.poll() is not None:
             return None
         last = (self.node.events("AGENT") or [None])[-1]
         return (last["round"], last["group_world_size"]) if last and last["state"] == "RUNNING" else None
