@@ -433,5 +433,5 @@ int main(int argc, char **argv) {
   for (uint64_t seed = settings.first; seed < settings.end && now_us() < until; seed++)
     run_seed(&settings, seed, &totals);
   print_totals(&settings, &totals);
-  return totals.wrong > 0 || totals.unexpected > 0 || totals.slow > 0 || totals.undecided * 10 > totals.histories;
+  return totals.wrong > 0 || totals.unexpected > 0 || totals.slow > 0 || totals.undecided * 4 > totals.histories;
 }

@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import time
-import unittest
 
 import chaos
 import etcd
@@ -22,8 +21,8 @@ ONE_WORLD = 15  # seconds after the faults, on a machine that is busy; DEAD + LA
 CONF = f"last_call_timeout={LAST_CALL},keep_alive_interval={DEAD / 10},keep_alive_max_attempt=10,read_timeout=2"
 LOST = (3, 4)  # exit codes of a node that had no store for too long; whoever started it starts it again
 RUN = "chaos"
-# A node goes back after a loss: not mended yet.
-LOSSES = chaos.LONG and not os.environ.get("CHAOS_NO_LOSSES")
+# Members may read where the master of an earlier round of that number was, if only the state is lost: not mended yet.
+LOSSES = ["stop", "restart", "delete"] if chaos.LONG else ["stop", "restart"]
 
 
 class Node:
@@ -97,7 +96,7 @@ class Rounds(chaos.Case):
                            lambda: proxy.tell(f"{what} off"))
 
     def harm_the_server(self, schedule, moment):
-        what = self.random.choice(["stop", "restart", "delete"] if LOSSES else ["stop"])
+        what = self.random.choice(LOSSES)
         if what == "stop":
             schedule.pair(moment, 1.5, "stop the server", lambda: self.server.signal(signal.SIGSTOP),
                            lambda: self.server.signal(signal.SIGCONT))
@@ -200,7 +199,6 @@ class Rounds(chaos.Case):
 
 
 class OurServer(Rounds):
-    @unittest.skipUnless(chaos.LONG, "rounds go back after a loss, and some have no master: not mended yet")
     def test_rounds(self):
         self.server, self.state_key = chaos.Server(self), f"torch.rendezvous.{RUN}"
         self.proxies = [self.proxy(self.server.port, i) for i in range(NODES)]

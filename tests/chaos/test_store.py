@@ -75,7 +75,7 @@ class Store(chaos.Case):
             rdzvtest.skip("there is no etcd")
         port = etcd.free_port()  # of the proxy: etcd sends clients there, too
         member = etcd.start(self.addCleanup, ["--advertise-client-urls", f"http://127.0.0.1:{port}"])
-        self.judge(*NO_SET, "--kinds", "register,number", "--resets", "--proxy-port", str(port), f"etcd:{member.port}", seeds=SEEDS // 2)
+        self.judge(*NO_SET, "--kinds", "register,number", "--resets", "--mean", "1500", "--proxy-port", str(port), f"etcd:{member.port}", seeds=SEEDS // 2)
 
 
 if __name__ == "__main__":
