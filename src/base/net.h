@@ -7,6 +7,7 @@
 #include "base/cancel.h"
 #include "base/endpoint.h"
 
+#include <rdzv/bytes.h>
 #include <stddef.h>
 #include <sys/socket.h>
 
@@ -23,6 +24,11 @@ int net_send(int fd, const void *data, size_t len, deadline until, const struct 
 /* Receives at least one byte. The peer's close is RDZV_E_CONNECTION. */
 int net_recv(int fd, void *data, size_t cap, deadline until, const struct cancel *cancel, size_t *got,
              rdzv_error *error);
+
+/* Asks a server whose protocol is not known: connects, sends the question, and gives the beginning of what is
+ * answered, within a second, and the rest that follows soon. Gives its length; 0: no answer. */
+size_t net_ask(const struct endpoint *endpoint, rdzv_bytes question, char *answer, size_t cap, deadline until,
+               const struct cancel *cancel);
 
 /* "1.2.3.4:80" or "[::1]:80"; never a name. */
 void net_format(const struct sockaddr *address, char out[ENDPOINT_TEXT_SIZE]);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "etcd/client.h"
 
-#include "base/endpoint.h"
 #include "base/error.h"
-#include "base/host.h"
 #include "base/log.h"
 #include "base/options.h"
+#include "etcd/explain.h"
+#include "etcd/members.h"
+#include "etcd/voice.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -15,7 +16,6 @@
 #include <strings.h>
 
 enum {
-  MAX_MEMBERS = 32,
   MAX_LINES = 64, /* that are kept while nobody needs them */
   /* One member's time for a request that does not block. It doubles, up to the last, each time that all members were
    * asked in vain: a follower that has lost its leader, and does not know it yet, keeps what it was asked for longer
@@ -26,29 +26,13 @@ enum {
    * new and empty and counts from elsewhere, would never answer. */
   WATCH_MS = 8000,
   DISCOVERY_MS = 1000, /* for asking who else is there, which can be done without */
-  MAX_ASKED = 3,       /* in vain */
   FIRST_PAUSE_MS = 20, /* after all members were asked in vain */
   LAST_PAUSE_MS = 1000,
+  EXPLAIN_PASSES = 8, /* in the first of these a member that does not answer is asked whether it is etcd at all */
   READ_TIMEOUT_MS = 60000,
 };
 
-/* One of the endpoints given, or one that these named, which is believed less: it must say that it is of the same
- * cluster. */
-struct etcd_member {
-  char text[ENDPOINT_TEXT_SIZE]; /* "host:port" */
-  bool given;
-  bool known; /* to be of our cluster, by its own word */
-};
-
-struct etcd_members {
-  pthread_mutex_t lock; /* guards the rest */
-  struct etcd_member list[MAX_MEMBERS];
-  size_t count;
-  size_t current;   /* the one that answered last, unless it has been passed over since */
-  uint64_t cluster; /* the id that a given one said last; 0: none yet */
-  bool asked;       /* who else is there */
-  int unanswered;   /* times that nobody said */
-};
+#define KEYS "/v2/keys"
 
 struct etcd_client {
   atomic_int holds;
@@ -60,6 +44,7 @@ struct etcd_client {
   char text[512]; /* of describe */
 
   struct etcd_members members;
+  struct etcd_voice voice;
 
   pthread_mutex_t lock; /* guards what follows */
   struct http_line *idle[MAX_LINES];
@@ -87,164 +72,6 @@ static void give_line(struct etcd_client *client, struct http_line *line) {
   if (!room) http_line_close(line);
 }
 
-/* ---- members: who is there ------------------------------------------------------------------------------------ */
-
-static size_t index_of(const struct etcd_members *members, const char *text) {
-  size_t i = 0;
-  while (i < members->count && strcmp(members->list[i].text, text) != 0) i++;
-  return i;
-}
-
-static void add_member(struct etcd_members *members, const struct endpoint *endpoint, bool given) {
-  struct etcd_member member = {.given = given};
-  endpoint_format(endpoint->host, endpoint->port, member.text);
-  pthread_mutex_lock(&members->lock);
-  if (members->count < MAX_MEMBERS && index_of(members, member.text) == members->count)
-    members->list[members->count++] = member;
-  pthread_mutex_unlock(&members->lock);
-}
-
-/* The first one is a given one always. */
-static void forget(struct etcd_members *members, size_t at) {
-  memmove(&members->list[at], &members->list[at + 1], (--members->count - at) * sizeof members->list[0]);
-  if (members->current > at) members->current--;
-  if (members->current == members->count) members->current = 0;
-}
-
-static void forget_named(struct etcd_members *members) {
-  for (size_t i = members->count; i-- > 0;)
-    if (!members->list[i].given) forget(members, i);
-}
-
-/* "host:port,host:port". */
-static int members_give(struct etcd_members *members, const char *list, rdzv_error *error) {
-  char *copy = strdup(list), *rest = copy;
-  if (!copy) return error_no_memory(error);
-  int result = 0;
-  while (rest && result == 0) {
-    struct endpoint endpoint;
-    const char *one = strsep(&rest, ",");
-    one += strspn(one, " ");
-    if (!*one) continue;
-    result = endpoint_parse(one, RDZV_ETCD_PORT, &endpoint, error);
-    if (result == 0) add_member(members, &endpoint, true);
-  }
-  free(copy);
-  if (result < 0) return error_prefix(error, result, "invalid endpoint of etcd");
-  return members->count > 0 ? 0 : error_set(error, RDZV_E_INVALID, "no endpoint of etcd is given");
-}
-
-/* Is one of the endpoints given on this machine, so that "localhost" is where the members mean it to be? */
-static bool are_local(struct etcd_members *members) {
-  bool local = false;
-  pthread_mutex_lock(&members->lock);
-  for (size_t i = 0; i < members->count && !local; i++) {
-    struct endpoint endpoint;
-    local = members->list[i].given && endpoint_parse(members->list[i].text, RDZV_ETCD_PORT, &endpoint, NULL) == 0 &&
-            host_is_loopback(endpoint.host);
-  }
-  pthread_mutex_unlock(&members->lock);
-  return local;
-}
-
-/* "http://a:2379, http://b:2379", which is written into: those of that scheme. What cannot be read is left out, and so
- * is this machine where the endpoints given are of another: a member that calls itself "localhost" is not here. */
-static void members_learn(struct etcd_members *members, char *list, const char *scheme) {
-  const size_t len = strlen(scheme);
-  const bool local = are_local(members);
-  while (list) {
-    struct endpoint endpoint;
-    char *one = strsep(&list, ",");
-    one += strspn(one, " ");
-    if (strncmp(one, scheme, len) != 0 || strncmp(one + len, "://", 3) != 0) continue;
-    one += len + 3;
-    one[strcspn(one, "/ ")] = '\0';
-    if (endpoint_parse(one, RDZV_ETCD_PORT, &endpoint, NULL) < 0) continue;
-    if (local || !host_is_loopback(endpoint.host)) add_member(members, &endpoint, false);
-  }
-}
-
-/* True the first time, and when the cluster is another than before. */
-static bool members_to_ask(struct etcd_members *members) {
-  pthread_mutex_lock(&members->lock);
-  const bool asked = members->asked;
-  members->asked = true;
-  pthread_mutex_unlock(&members->lock);
-  return !asked;
-}
-
-/* Nobody said: it is worth asking again, though not for ever, since each time takes long. */
-static void members_not_told(struct etcd_members *members) {
-  pthread_mutex_lock(&members->lock);
-  members->asked = ++members->unanswered >= MAX_ASKED;
-  pthread_mutex_unlock(&members->lock);
-}
-
-static size_t members_count(struct etcd_members *members) {
-  pthread_mutex_lock(&members->lock);
-  const size_t count = members->count;
-  pthread_mutex_unlock(&members->lock);
-  return count;
-}
-
-/* ---- members: whom to ask ------------------------------------------------------------------------------------- */
-
-static struct etcd_member members_choose(struct etcd_members *members) {
-  pthread_mutex_lock(&members->lock);
-  const struct etcd_member member = members->list[members->current];
-  pthread_mutex_unlock(&members->lock);
-  return member;
-}
-
-/* It did not answer: the next one is to be asked, by everybody. */
-static void members_pass_over(struct etcd_members *members, const char *text) {
-  pthread_mutex_lock(&members->lock);
-  if (strcmp(members->list[members->current].text, text) == 0)
-    members->current = (members->current + 1) % members->count;
-  pthread_mutex_unlock(&members->lock);
-}
-
-static void members_prefer(struct etcd_members *members, const char *text) {
-  pthread_mutex_lock(&members->lock);
-  const size_t at = index_of(members, text);
-  if (at < members->count) members->current = at;
-  pthread_mutex_unlock(&members->lock);
-}
-
-/* ---- members: whose they are ---------------------------------------------------------------------------------- */
-
-/* Must it say which cluster it is of before it is told anything? */
-static bool members_is_stranger(struct etcd_members *members, const struct etcd_member *member) {
-  pthread_mutex_lock(&members->lock);
-  const bool stranger = !member->given && !member->known && members->cluster != 0;
-  pthread_mutex_unlock(&members->lock);
-  return stranger;
-}
-
-static void believe(struct etcd_members *members, uint64_t cluster) {
-  if (members->cluster != 0 && members->cluster != cluster) {
-    forget_named(members);
-    members->asked = false;
-  }
-  members->cluster = cluster;
-}
-
-/* It says that it is of that cluster (0: it does not say). False: that is not ours, and it is forgotten. Where a given
- * one is of another cluster than before, those that were named are forgotten. */
-static bool members_is_ours(struct etcd_members *members, const struct etcd_member *member, uint64_t cluster) {
-  bool ours = true;
-  pthread_mutex_lock(&members->lock);
-  if (member->given && cluster != 0) believe(members, cluster);
-  if (!member->given && members->cluster != 0 && (cluster != 0 || !member->known)) {
-    const size_t at = index_of(members, member->text);
-    ours = cluster == members->cluster;
-    if (at < members->count && ours) members->list[at].known = true;
-    if (at < members->count && !ours) forget(members, at);
-  }
-  pthread_mutex_unlock(&members->lock);
-  return ours;
-}
-
 /* ---- one try -------------------------------------------------------------------------------------------------- */
 
 static int64_t watch_ms(const struct etcd_client *client) {
@@ -263,8 +90,8 @@ static deadline attempt_until(struct etcd_client *client, const struct etcd_requ
 
 /* What a member of another cluster, or one with a certificate that does not do, means where it was only named to us:
  * that it is not to be asked, and nothing was done. */
-static int not_to_be_asked(const struct etcd_member *member, int result, bool *sent, rdzv_error *error) {
-  *sent = false;
+static int not_to_be_asked(const struct etcd_member *member, int result, enum http_reach *reach, rdzv_error *error) {
+  *reach = HTTP_NOT_REACHED;
   if (result < 0) {
     error->code = RDZV_E_CONNECTION;
     return RDZV_E_CONNECTION;
@@ -275,48 +102,79 @@ static int not_to_be_asked(const struct etcd_member *member, int result, bool *s
 
 /* `http` lacks its URL. */
 static int ask_member(struct etcd_client *client, const struct etcd_member *member, const char *path,
-                      struct http_request http, struct http_response *response, bool *sent, rdzv_error *error) {
+                      struct http_request http, struct http_response *response, enum http_reach *reach,
+                      rdzv_error *error) {
   struct http_line *line;
   char *url;
   if (asprintf(&url, "%s://%s%s", client->scheme, member->text, path) < 0) return error_no_memory(error);
   http.url = url;
   int result = take_line(client, &line, error);
   if (result == 0) {
-    result = http_exchange(line, &http, response, sent, error);
+    result = http_exchange(line, &http, response, reach, error);
     if (result == RDZV_E_LIMIT || result == RDZV_E_CANCELED)
       http_line_close(line);
     else
       give_line(client, line);
   }
   free(url);
-  if (result == RDZV_E_INVALID && !member->given) return not_to_be_asked(member, result, sent, error);
+  if (result == RDZV_E_INVALID && !member->given) return not_to_be_asked(member, result, reach, error);
   if (result < 0 || members_is_ours(&client->members, member, response->cluster)) return result;
   buf_free(&response->body);
-  result = not_to_be_asked(member, 0, sent, error);
+  result = not_to_be_asked(member, 0, reach, error);
   log_line(&client->log, RDZV_LOG_WARNING, "%s", error->message);
   return result;
 }
 
-/* Has one that was named to us say whose it is, before anything is written there. */
+/* A question to a server whose answer we do not understand. */
+struct question {
+  struct etcd_client *client;
+  const struct etcd_member *member;
+  const struct etcd_call *call;
+};
+
+static int ask_question(void *argument, const char *path, struct http_response *response) {
+  const struct question *question = argument;
+  const deadline cap = deadline_after(FIRST_ATTEMPT_MS), until = question->call->until;
+  const struct http_request http = {
+      .method = "GET", .until = until < cap ? until : cap, .cancel = question->call->cancel};
+  enum http_reach reach;
+  rdzv_error unused;
+  return ask_member(question->client, question->member, path, http, response, &reach, &unused);
+}
+
+/* Is it etcd who answered? If not, what is it; then *response is empty. */
+static int check_answer(struct etcd_client *client, const struct etcd_member *member, const struct etcd_call *call,
+                        struct http_response *response, rdzv_error *error) {
+  struct question question = {client, member, call};
+  if (!etcd_is_foreign(response)) return 0;
+  const int result = etcd_explain_answer(member->text, response, ask_question, &question, error);
+  buf_free(&response->body);
+  *response = (struct http_response){0};
+  return result;
+}
+
+/* Has a member that never answered before answer a request that changes nothing, so that what is not etcd is found out
+ * before a write may or may not have been done there; and one that was named to us say whose it is. */
 static int get_to_know(struct etcd_client *client, struct etcd_member *member, const struct etcd_call *call,
-                       rdzv_error *error) {
+                       enum http_reach *reach, rdzv_error *error) {
   const deadline cap = deadline_after(FIRST_ATTEMPT_MS);
   const struct http_request http = {
       .method = "GET", .until = call->until < cap ? call->until : cap, .cancel = call->cancel};
   struct http_response response = {0};
-  bool sent = false;
-  const int result = ask_member(client, member, "/v2/members", http, &response, &sent, error);
+  int result = ask_member(client, member, "/v2/members", http, &response, reach, error);
+  if (*reach == HTTP_SENT) *reach = HTTP_CONNECTED; /* what was sent is not the caller's request */
   if (result < 0) return result;
+  result = check_answer(client, member, call, &response, error);
   buf_free(&response.body);
-  member->known = true;
-  return 0;
+  member->known = result == 0;
+  return result;
 }
 
 static int try_member(struct etcd_client *client, struct etcd_member *member, const struct etcd_request *request,
-                      size_t tries, const struct etcd_call *call, struct http_response *response, bool *sent,
-                      rdzv_error *error) {
-  if (members_is_stranger(&client->members, member)) {
-    const int result = get_to_know(client, member, call, error);
+                      size_t tries, const struct etcd_call *call, struct http_response *response,
+                      enum http_reach *reach, rdzv_error *error) {
+  if (members_is_stranger(&client->members, member) || (request->once && !member->heard)) {
+    const int result = get_to_know(client, member, call, reach, error);
     if (result < 0) return result;
   }
   const struct http_request http = {.method = request->method,
@@ -324,7 +182,9 @@ static int try_member(struct etcd_client *client, struct etcd_member *member, co
                                     .once = request->once,
                                     .until = attempt_until(client, request, call, tries),
                                     .cancel = call->cancel};
-  return ask_member(client, member, request->path, http, response, sent, error);
+  const int result = ask_member(client, member, request->path, http, response, reach, error);
+  const bool of_keys = strncmp(request->path, KEYS, strlen(KEYS)) == 0;
+  return result == 0 && of_keys ? check_answer(client, member, call, response, error) : result;
 }
 
 /* A member that cannot do anything without a leader; it may or may not have passed the request on. */
@@ -338,74 +198,176 @@ static bool has_no_leader(const struct http_response *response) {
   return false;
 }
 
-/* Is it worth asking another member? */
-static bool may_pass(int result, const struct http_response *response) {
-  if (result == 0) return has_no_leader(response);
-  return result == RDZV_E_CONNECTION || result == RDZV_E_TIMEOUT;
-}
-
 /* ---- a call --------------------------------------------------------------------------------------------------- */
 
-static int no_answer(struct etcd_client *client, const struct etcd_request *request, const rdzv_error *last,
-                     size_t tries, int64_t began, rdzv_error *error) {
-  return error_set(error, RDZV_E_CONNECTION, "%s of etcd at %s: no answer (%zu tries in %lld ms): %s", request->method,
-                   client->text, tries, (long long)(clock_now_ms() - began), last->message);
+/* A call under way. */
+struct course {
+  struct etcd_client *client;
+  const struct etcd_request *request;
+  struct etcd_call call;   /* with a flag that tells `waiting` */
+  struct cancel telling;   /* that flag */
+  struct waiting *waiting; /* NULL: nothing is said */
+  bool speaks;             /* `waiting` is the client's voice, which is ours for the time */
+  size_t tries;
+  size_t finals; /* of these, in a row, that failed in a way that waiting does not mend */
+  int64_t began, pause;
+};
+
+/* One try of it. */
+struct attempt {
+  struct etcd_member member;
+  enum http_reach reach;
+  rdzv_error error;
+};
+
+static void report(struct course *course, const rdzv_error *error) {
+  struct etcd_client *client = course->client;
+  if (course->request->quiet) return;
+  if (!course->waiting) {
+    course->waiting = voice_take(&client->voice, &client->log, course->call.until);
+    course->speaks = course->waiting != NULL;
+    course->telling = cancel_with(course->call.cancel, course->waiting);
+    course->call.cancel = &course->telling;
+  }
+  waiting_fail(course->waiting, "no answer from etcd yet: %s", error->message);
+}
+
+static void end_report(struct course *course, int result) {
+  const bool answered = result == 0;
+  if (course->speaks)
+    voice_give(&course->client->voice, answered, course->client->text);
+  else if (answered)
+    waiting_clear(course->waiting);
+}
+
+static bool is_final(int result) {
+  return result == RDZV_E_PROTOCOL || result == RDZV_E_UNSUPPORTED || result == RDZV_E_INVALID;
+}
+
+/* A server of TLS 1.3 that refuses our certificate, or misses it, hears our request first, so that the connection may
+ * be gone before it has said why. */
+static int explain_tls(struct course *course, const struct etcd_member *member, rdzv_error *error) {
+  const deadline cap = deadline_after(FIRST_ATTEMPT_MS), until = course->call.until;
+  const struct http_request http = {
+      .method = "GET", .tls12 = true, .until = until < cap ? until : cap, .cancel = course->call.cancel};
+  struct http_response response = {0};
+  enum http_reach reach;
+  const int result = ask_member(course->client, member, "/version", http, &response, &reach, error);
+  if (result == 0) buf_free(&response.body);
+  return result == RDZV_E_INVALID ? result : 0;
+}
+
+/* One that never answered before, and takes connections, may be something else than etcd. */
+static int explain(struct course *course, struct attempt *attempt, int result) {
+  const size_t passes = (course->tries - 1) / members_count(&course->client->members);
+  if (attempt->member.heard && result == RDZV_E_PROTOCOL) return attempt->error.code = RDZV_E_CONNECTION;
+  const bool unclear = result == RDZV_E_CONNECTION || result == RDZV_E_TIMEOUT || result == RDZV_E_PROTOCOL;
+  if (attempt->member.heard || !unclear || attempt->reach == HTTP_NOT_REACHED || passes % EXPLAIN_PASSES != 0)
+    return result;
+  const bool https = strcmp(course->client->scheme, "https") == 0;
+  rdzv_error error;
+  int why = https ? explain_tls(course, &attempt->member, &error) : 0;
+  if (why == 0)
+    why = etcd_explain_silence(attempt->member.text, https, course->call.until, course->call.cancel, &error);
+  if (why == 0) return result;
+  attempt->error = error;
+  return why;
+}
+
+static int no_answer(const struct course *course, const rdzv_error *last, rdzv_error *error) {
+  return error_set(error, RDZV_E_CONNECTION, "%s of etcd at %s: no answer (%zu tries in %lld ms): %s",
+                   course->request->method, course->client->text, course->tries,
+                   (long long)(clock_now_ms() - course->began), last->message);
 }
 
 /* What a failed try means. 0: try again. */
-static int judge(struct etcd_client *client, const struct etcd_request *request, const struct etcd_call *call,
-                 int result, bool sent, const rdzv_error *last, rdzv_error *error) {
-  if (result == RDZV_E_TIMEOUT && request->blocks && deadline_left(call->until) == 0) {
+static int judge(const struct course *course, int result, bool sent, const rdzv_error *last, rdzv_error *error) {
+  const struct etcd_request *request = course->request;
+  if (result == RDZV_E_TIMEOUT && request->blocks && deadline_left(course->call.until) == 0) {
     if (error) *error = *last;
     return RDZV_E_TIMEOUT;
   }
   if (request->blocks && sent) /* another member, or the same anew, may count from elsewhere: look first */
-    return error_set(error, RDZV_E_TIMEOUT, "%s of etcd at %s was cut off: %s", request->method, client->text,
+    return error_set(error, RDZV_E_TIMEOUT, "%s of etcd at %s was cut off: %s", request->method, course->client->text,
                      last->message);
   if (!request->once || !sent) return 0;
   return error_set(error, RDZV_E_OUTCOME_UNKNOWN, "%s of etcd at %s: it may or may not have taken effect: %s",
-                   request->method, client->text, last->message);
+                   request->method, course->client->text, last->message);
+}
+
+/* Once all members were asked in vain, before the next pass. */
+static int rest(struct course *course) {
+  if (course->tries % members_count(&course->client->members) != 0) return 0;
+  const int64_t wait = jitter(course->pause), left = deadline_left(course->call.until);
+  course->pause = course->pause * 2 < LAST_PAUSE_MS ? course->pause * 2 : LAST_PAUSE_MS;
+  if (cancel_pause(course->call.cancel, deadline_after(wait < left ? wait : left)) == 0) return 0;
+  return error_set(course->call.error, RDZV_E_CANCELED, "%s of etcd at %s: canceled", course->request->method,
+                   course->client->text);
+}
+
+static void note_no_leader(struct attempt *attempt, struct http_response *response) {
+  error_set(&attempt->error, RDZV_E_CONNECTION, "%s has no leader (status %ld): %.*s", attempt->member.text,
+            response->status, (int)(response->body.len < 200 ? response->body.len : 200),
+            response->body.data ? (const char *)response->body.data : "");
+  buf_free(&response->body);
+}
+
+/* One try. 1: there is an answer. 0: try again. Else the call has failed. */
+static int go_on(struct course *course, struct http_response *response, rdzv_error *cause) {
+  struct etcd_client *client = course->client;
+  const struct etcd_request *request = course->request;
+  struct attempt attempt = {.member = members_choose(&client->members)};
+  int result = try_member(client, &attempt.member, request, course->tries, &course->call, response, &attempt.reach,
+                          &attempt.error);
+  const bool leaderless = result == 0 && has_no_leader(response);
+  if (result == 0 && !leaderless) {
+    members_prefer(&client->members, attempt.member.text);
+    return 1;
+  }
+  if (leaderless) note_no_leader(&attempt, response);
+  const bool ended = request->blocks && attempt.reach == HTTP_SENT && result == RDZV_E_TIMEOUT;
+  if (!ended && result != RDZV_E_CANCELED && deadline_left(course->call.until) > 0) report(course, &attempt.error);
+  result = explain(course, &attempt, result);
+  course->finals = is_final(result) ? course->finals + 1 : 0;
+  const bool hopeless = is_final(result) && course->finals >= members_count(&client->members);
+  const bool passing = leaderless || is_final(result) || result == RDZV_E_CONNECTION || result == RDZV_E_TIMEOUT;
+  if (hopeless || !passing) {
+    if (course->call.error) *course->call.error = attempt.error;
+    return result;
+  }
+  if (!ended) members_pass_over(&client->members, attempt.member.text);
+  if (result == RDZV_E_TIMEOUT && cause->code != 0) attempt.error = *cause; /* says more than that time is over */
+  if (result != RDZV_E_TIMEOUT) *cause = attempt.error;
+  const bool sent = attempt.reach == HTTP_SENT && !is_final(result);
+  result = judge(course, result, sent, &attempt.error, course->call.error);
+  if (result < 0) return result;
+  if (deadline_left(course->call.until) == 0) return no_answer(course, &attempt.error, course->call.error);
+  return rest(course);
 }
 
 static int exchange(struct etcd_client *client, const struct etcd_request *request, const struct etcd_call *call,
                     struct http_response *response) {
-  const int64_t began = clock_now_ms();
-  int64_t pause = FIRST_PAUSE_MS;
+  struct course course = {.client = client,
+                          .request = request,
+                          .call = *call,
+                          .waiting = cancel_waiting(call->cancel),
+                          .began = clock_now_ms(),
+                          .pause = FIRST_PAUSE_MS};
   rdzv_error own = {0}, *cause = request->cause ? request->cause : &own;
-  for (size_t tries = 1;; tries++) {
-    struct etcd_member member = members_choose(&client->members);
-    rdzv_error last = {0};
-    bool sent = false;
-    int result = try_member(client, &member, request, tries, call, response, &sent, &last);
-    if (result == RDZV_E_TIMEOUT && cause->code != 0) last = *cause; /* which says more than that time is over */
-    if (result == RDZV_E_CONNECTION) *cause = last;
-    if (!may_pass(result, response)) {
-      if (result == 0) members_prefer(&client->members, member.text);
-      if (result < 0 && call->error) *call->error = last;
-      return result;
-    }
-    if (!(request->blocks && sent && result == RDZV_E_TIMEOUT)) members_pass_over(&client->members, member.text);
-    if (result == 0) {
-      error_set(&last, RDZV_E_CONNECTION, "%s has no leader: %.*s", member.text,
-                (int)(response->body.len < 200 ? response->body.len : 200), (const char *)response->body.data);
-      *cause = last;
-      buf_free(&response->body);
-    }
-    result = judge(client, request, call, result, sent, &last, call->error);
-    if (result < 0) return result;
-    if (deadline_left(call->until) == 0) return no_answer(client, request, &last, tries, began, call->error);
-    if (tries % members_count(&client->members) != 0) continue;
-    const int64_t wait = jitter(pause), left = deadline_left(call->until);
-    if (cancel_pause(call->cancel, deadline_after(wait < left ? wait : left)) < 0)
-      return error_set(call->error, RDZV_E_CANCELED, "%s of etcd at %s: canceled", request->method, client->text);
-    pause = pause * 2 < LAST_PAUSE_MS ? pause * 2 : LAST_PAUSE_MS;
-  }
+  int result;
+  do {
+    course.tries++;
+    result = go_on(&course, response, cause);
+  } while (result == 0);
+  if (result > 0) result = 0;
+  end_report(&course, result);
+  return result;
 }
 
 /* The first call that succeeds is followed by asking who else is there. */
 static void discover(struct etcd_client *client, const struct etcd_call *call) {
   if (!members_to_ask(&client->members)) return;
-  const struct etcd_request request = {.method = "GET", .path = "/v2/machines"};
+  const struct etcd_request request = {.method = "GET", .path = "/v2/machines", .quiet = true};
   struct http_response response = {0};
   const deadline cap = deadline_after(DISCOVERY_MS);
   const struct etcd_call own = {call->until < cap ? call->until : cap, call->cancel, NULL};
@@ -451,7 +413,8 @@ int etcd_open(const rdzv_etcd_options *given, struct etcd_client **out, rdzv_err
   atomic_init(&client->holds, 1);
   client->log = options.log;
   pthread_mutex_init(&client->lock, NULL);
-  pthread_mutex_init(&client->members.lock, NULL);
+  members_open(&client->members);
+  voice_open(&client->voice);
   result = init(client, &options, error);
   if (result < 0)
     etcd_close(client);
@@ -469,7 +432,8 @@ void etcd_close(struct etcd_client *client) {
   if (!client || atomic_fetch_sub(&client->holds, 1) > 1) return;
   for (size_t i = 0; i < client->idle_count; i++) http_line_close(client->idle[i]);
   pthread_mutex_destroy(&client->lock);
-  pthread_mutex_destroy(&client->members.lock);
+  members_close(&client->members);
+  voice_close(&client->voice);
   free(client->scheme);
   free(client->ca_cert);
   free(client->cert);

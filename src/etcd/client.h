@@ -2,8 +2,9 @@
 /*
  * A client of an etcd cluster, below the call sets: which member to ask, what to do when it does not answer, and when
  * to give up. Members are those of the endpoints given and those that they name, where these are of the same cluster;
- * the next one is asked when one is gone, or says that there is no leader, until the deadline of the call. Any thread
- * may call at any time.
+ * the next one is asked when one is gone, or says that there is no leader, until the deadline of the call. Where
+ * waiting cannot help, since no member is an etcd that we can use, the call ends at once. While it waits it says so, to
+ * the wait of the call's cancel flag or to the log. Any thread may call at any time.
  */
 #ifndef RDZV_ETCD_CLIENT_H
 #define RDZV_ETCD_CLIENT_H
@@ -29,6 +30,7 @@ struct etcd_request {
   bool resolvable;   /* `once`, but then the caller finds out: so no member need be waited for for long */
   unsigned tried;    /* how often the caller has, before: each time members are given longer */
   rdzv_error *cause; /* what the last member said, from one try of the caller's to the next; may be NULL */
+  bool quiet;        /* nothing is said of it while it waits */
   bool blocks;       /* the answer may take until the deadline; RDZV_E_TIMEOUT also where it was cut off before */
 };
 
@@ -44,7 +46,8 @@ const char *etcd_describe(const struct etcd_client *client);
 int64_t etcd_read_timeout(const struct etcd_client *client);
 
 /* Any answer of a member that has a leader, errors included. RDZV_E_CONNECTION, RDZV_E_TIMEOUT,
- * RDZV_E_OUTCOME_UNKNOWN, RDZV_E_CANCELED, and what http_exchange says of certificates of the endpoints given. */
+ * RDZV_E_OUTCOME_UNKNOWN, RDZV_E_CANCELED, what http_exchange says of certificates of the endpoints given, and what
+ * etcd/explain.h says of servers that are no etcd for us. */
 int etcd_exchange(struct etcd_client *client, const struct etcd_request *request, const struct etcd_call *call,
                   struct http_response *response);
 

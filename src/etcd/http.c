@@ -3,8 +3,11 @@
 
 #include "base/error.h"
 #include "base/net.h"
+#include "base/waiting.h"
 #include "etcd/curl.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -69,6 +72,7 @@ struct exchange {
   struct http_response *response;
   bool once;
   int begun; /* how often the request was about to be sent */
+  int fd;    /* the socket that was opened last; -1: none */
 };
 
 static size_t on_body(char *data, size_t one, size_t count, void *user) {
@@ -130,11 +134,12 @@ static int on_begin(void *user, char *their_address, char *our_address, int thei
 }
 
 /* Not for the processes that we start. */
-static curl_socket_t open_socket(void *unused, curlsocktype why, struct curl_sockaddr *to) {
-  (void)unused, (void)why;
-  const int fd = socket(to->family, to->socktype | SOCK_CLOEXEC, to->protocol);
-  if (fd >= 0) net_tune(fd);
-  return fd;
+static curl_socket_t open_socket(void *user, curlsocktype why, struct curl_sockaddr *to) {
+  struct exchange *exchange = user;
+  (void)why;
+  exchange->fd = socket(to->family, to->socktype | SOCK_CLOEXEC, to->protocol);
+  if (exchange->fd >= 0) net_tune(exchange->fd);
+  return exchange->fd;
 }
 
 static void set_callbacks(struct setup *setup, struct exchange *exchange) {
@@ -145,6 +150,7 @@ static void set_callbacks(struct setup *setup, struct exchange *exchange) {
   SET(setup, PREREQFUNCTION, on_begin);
   SET(setup, PREREQDATA, exchange);
   SET(setup, OPENSOCKETFUNCTION, open_socket);
+  SET(setup, OPENSOCKETDATA, exchange);
 }
 
 static int set_up(struct http_line *line, const struct http_request *request, struct exchange *exchange,
@@ -163,6 +169,7 @@ static int set_up(struct http_line *line, const struct http_request *request, st
   if (request->form) SET(&setup, POSTFIELDS, request->form);
   SET(&setup, QUICK_EXIT, 1L);                                   /* a name look-up that hangs is left behind */
   if (setup.code == CURLE_UNKNOWN_OPTION) setup.code = CURLE_OK; /* before 7.87 closing the line waits for it */
+  if (request->tls12) SET(&setup, SSLVERSION, (long)(CURL_SSLVERSION_TLSv1_2 | CURL_SSLVERSION_MAX_TLSv1_2));
   set_callbacks(&setup, exchange);
   set_identity(&setup, &line->identity);
   if (setup.code == CURLE_OK) return 0;
@@ -174,13 +181,15 @@ static int set_up(struct http_line *line, const struct http_request *request, st
 /* Runs the transfer to its end. Gives curl's code, or a code of ours that is negative. */
 static int transfer(struct http_line *line, const struct http_request *request) {
   struct curl_waitfd fds[1] = {{.fd = request->cancel ? request->cancel->fd : -1, .events = CURL_WAIT_POLLIN}};
+  struct waiting *waiting = cancel_waiting(request->cancel);
   int running = 1;
   while (running > 0) {
     if (curl.multi_perform(line->multi, &running) != CURLM_OK) return RDZV_E_NO_MEMORY;
     if (running == 0) break;
-    const int left = deadline_poll(request->until);
-    if (left == 0) return RDZV_E_TIMEOUT;
+    if (deadline_left(request->until) == 0) return RDZV_E_TIMEOUT;
+    const int left = deadline_poll(waiting_until(waiting, request->until));
     if (curl.multi_poll(line->multi, fds, request->cancel ? 1 : 0, left, NULL) != CURLM_OK) return RDZV_E_NO_MEMORY;
+    waiting_tick(waiting);
     if (request->cancel && cancel_raised(request->cancel)) return RDZV_E_CANCELED;
   }
   int left = 0;
@@ -200,12 +209,25 @@ static bool is_about_certificates(int code) {
   }
 }
 
+/* "http://10.0.0.7:2379", the part of a URL that a person needs to know. */
+struct server_text {
+  char text[300];
+};
+
+static struct server_text server_of(const char *url) {
+  struct server_text server;
+  const char *host = strstr(url, "://");
+  const size_t len = host ? (size_t)(host + 3 - url) + strcspn(host + 3, "/?") : strlen(url);
+  snprintf(server.text, sizeof server.text, "%.*s", (int)len, url);
+  return server;
+}
+
 /* curl's sentence on a certificate does not always say which file or name it is about. */
-static int certificate_failed(struct http_line *line, const struct http_request *request, int code, rdzv_error *error) {
+static int certificate_failed(struct http_line *line, const char *server, int code, rdzv_error *error) {
   const struct http_identity *identity = &line->identity;
   const char *reason = line->reason[0] ? line->reason : curl.easy_strerror((CURLcode)code);
   if (code == CURLE_PEER_FAILED_VERIFICATION)
-    return error_set(error, RDZV_E_INVALID, "the certificate of %s does not verify%s%s: %s", request->url,
+    return error_set(error, RDZV_E_INVALID, "the certificate of %s does not verify%s%s: %s", server,
                      identity->ca_cert ? " with " : "", identity->ca_cert ? identity->ca_cert : "", reason);
   if (code == CURLE_SSL_CACERT_BADFILE)
     return error_set(error, RDZV_E_INVALID, "the file of authorities '%s' cannot be used: %s",
@@ -214,46 +236,105 @@ static int certificate_failed(struct http_line *line, const struct http_request 
                    identity->cert ? identity->cert : "", identity->key ? identity->key : "", reason);
 }
 
-/* Was the connection lost before both sides had agreed on TLS? */
-static bool in_handshake(struct http_line *line, const struct http_request *request, int code) {
-  curl_off_t agreed = 0;
-  const bool lost = code == CURLE_RECV_ERROR || code == CURLE_SEND_ERROR || code == CURLE_GOT_NOTHING;
-  curl.easy_getinfo(line->easy, CURLINFO_APPCONNECT_TIME_T, &agreed);
-  return lost && agreed == 0 && strncmp(request->url, "https:", 6) == 0;
+/* Their side ended TLS with an alert about our certificate. */
+static bool is_refused_certificate(const struct http_line *line) {
+  return strstr(line->reason, "alert") && (strstr(line->reason, "certificate") || strstr(line->reason, "unknown ca"));
 }
 
-static int failed(struct http_line *line, const struct http_request *request, int code, rdzv_error *error) {
-  if (code == RDZV_E_CANCELED) return error_set(error, code, "%s %s: canceled", request->method, request->url);
-  if (code == RDZV_E_TIMEOUT) return error_set(error, code, "%s: no answer in time", request->url);
-  if (code == RDZV_E_NO_MEMORY || code == CURLE_OUT_OF_MEMORY) return error_no_memory(error);
-  if (line->over_limit)
-    return error_set(error, RDZV_E_LIMIT, "%s: the answer is longer than %d bytes", request->url, HTTP_MAX_BODY);
-  if (code == CURLE_WRITE_ERROR) return error_no_memory(error);
-  if (is_about_certificates(code)) return certificate_failed(line, request, code, error);
-  if (code == CURLE_ABORTED_BY_CALLBACK)
-    return error_set(error, RDZV_E_CONNECTION, "%s: the connection was closed before the answer", request->url);
-  if ((code == CURLE_RECV_ERROR || code == CURLE_SSL_CONNECT_ERROR) && strstr(line->reason, "alert"))
-    return error_set(error, RDZV_E_INVALID, "%s refuses our certificate '%s': %s", request->url,
-                     line->identity.cert ? line->identity.cert : "(none)", line->reason);
-  return error_set(error, RDZV_E_CONNECTION, "%s: %s%s", request->url,
-                   in_handshake(line, request, code) ? "no TLS is spoken there, or it refuses ours: " : "",
+static int refused_certificate(const struct http_line *line, const char *server, rdzv_error *error) {
+  const char *cert = line->identity.cert;
+  if (!cert)
+    return error_set(error, RDZV_E_INVALID, "%s wants a client certificate (options cert and key): %s", server,
+                     line->reason);
+  return error_set(error, RDZV_E_INVALID, "%s refuses our certificate '%s': %s", server, cert, line->reason);
+}
+
+static const char *cure(int errnum) {
+  switch (errnum) {
+    case ECONNREFUSED: return " (is etcd up, and the port right?)";
+    case EHOSTUNREACH:
+    case ENETUNREACH: return " (is the address right, and is there a network to it?)";
+    default: return "";
+  }
+}
+
+/* Nobody took the connection. */
+static int not_connected(struct http_line *line, const char *server, int code, rdzv_error *error) {
+  long errnum = 0;
+  if (code == CURLE_COULDNT_RESOLVE_HOST)
+    return error_set(error, RDZV_E_CONNECTION, "%s: cannot resolve the name (is it right, and known to this machine?)",
+                     server);
+  curl.easy_getinfo(line->easy, CURLINFO_OS_ERRNO, &errnum);
+  if (code == CURLE_COULDNT_CONNECT && errnum != 0) {
+    char text[128];
+    return error_set(error, RDZV_E_CONNECTION, "%s: %s%s", server, strerror_r((int)errnum, text, sizeof text),
+                     cure((int)errnum));
+  }
+  return error_set(error, RDZV_E_CONNECTION, "%s: %s", server,
                    line->reason[0] ? line->reason : curl.easy_strerror((CURLcode)code));
 }
 
+static int no_answer(struct http_line *line, const char *server, int code, enum http_reach reach, rdzv_error *error) {
+  if (reach == HTTP_NOT_REACHED && code != RDZV_E_TIMEOUT) return not_connected(line, server, code, error);
+  if (code == RDZV_E_TIMEOUT)
+    return error_set(error, code, "%s: no answer in time (%s)", server,
+                     reach == HTTP_NOT_REACHED ? "is the machine up, and does no firewall drop it?"
+                                               : "it accepts connections: is it etcd, and does it run?");
+  return error_set(error, RDZV_E_CONNECTION, "%s: the connection was closed without an answer: %s", server,
+                   line->reason[0] ? line->reason : curl.easy_strerror((CURLcode)code));
+}
+
+static bool is_no_http(int code) {
+  return code == CURLE_WEIRD_SERVER_REPLY || code == CURLE_UNSUPPORTED_PROTOCOL; /* the latter: HTTP/0.9 */
+}
+
+static int failed(struct http_line *line, const struct http_request *request, int code, enum http_reach reach,
+                  rdzv_error *error) {
+  const struct server_text server = server_of(request->url);
+  if (code == RDZV_E_CANCELED) return error_set(error, code, "%s %s: canceled", request->method, server.text);
+  if (code == RDZV_E_NO_MEMORY || code == CURLE_OUT_OF_MEMORY) return error_no_memory(error);
+  if (line->over_limit)
+    return error_set(error, RDZV_E_LIMIT, "%s: the answer is longer than %d bytes", server.text, HTTP_MAX_BODY);
+  if (code == CURLE_WRITE_ERROR) return error_no_memory(error);
+  if (code == CURLE_URL_MALFORMAT)
+    return error_set(error, RDZV_E_INVALID, "'%s' is not an address: %s", server.text, line->reason);
+  if (is_about_certificates(code)) return certificate_failed(line, server.text, code, error);
+  if (is_refused_certificate(line)) return refused_certificate(line, server.text, error);
+  if (is_no_http(code))
+    return error_set(error, RDZV_E_PROTOCOL, "%s does not speak HTTP: %s", server.text, line->reason);
+  return no_answer(line, server.text, code, reach, error);
+}
+
+/* To be asked before the transfer is taken apart, which closes the socket. */
+static enum http_reach reach_of(const struct exchange *exchange, int code) {
+  struct sockaddr_storage peer;
+  socklen_t len = sizeof peer;
+  if (exchange->begun > 0) return HTTP_SENT;
+  if (code < 0) /* of ours: it was still under way */
+    return getpeername(exchange->fd, (struct sockaddr *)&peer, &len) == 0 ? HTTP_CONNECTED : HTTP_NOT_REACHED;
+  switch (code) {
+    case CURLE_URL_MALFORMAT:
+    case CURLE_COULDNT_RESOLVE_HOST:
+    case CURLE_COULDNT_CONNECT:
+    case CURLE_OPERATION_TIMEDOUT: return HTTP_NOT_REACHED;
+    default: return HTTP_CONNECTED;
+  }
+}
+
 int http_exchange(struct http_line *line, const struct http_request *request, struct http_response *response,
-                  bool *sent, rdzv_error *error) {
-  struct exchange exchange = {line, response, request->once, 0};
+                  enum http_reach *reach, rdzv_error *error) {
+  struct exchange exchange = {line, response, request->once, 0, -1};
   *response = (struct http_response){0};
-  *sent = false;
+  *reach = HTTP_NOT_REACHED;
   const int ready = set_up(line, request, &exchange, error);
   if (ready < 0) return ready;
   if (curl.multi_add_handle(line->multi, line->easy) != CURLM_OK) return error_no_memory(error);
   const int code = transfer(line, request);
-  *sent = exchange.begun > 0;
+  *reach = reach_of(&exchange, code);
   curl.easy_getinfo(line->easy, CURLINFO_RESPONSE_CODE, &response->status);
   curl.multi_remove_handle(line->multi, line->easy);
   if (code == CURLE_OK) return 0;
   buf_free(&response->body);
   *response = (struct http_response){0};
-  return failed(line, request, code, error);
+  return failed(line, request, code, *reach, error);
 }

@@ -22,6 +22,7 @@ struct http_request {
   const char *url;
   const char *form; /* the body, application/x-www-form-urlencoded; NULL: none */
   bool once;        /* never sent a second time, not even where the first was to a connection that was dead already */
+  bool tls12;       /* not above TLS 1.2, in which a client whose certificate is refused is told so for sure */
   deadline until;
   const struct cancel *cancel; /* may be NULL */
 };
@@ -38,14 +39,21 @@ struct http_line;
 int http_line_open(const struct http_identity *identity, struct http_line **out, rdzv_error *error);
 void http_line_close(struct http_line *line);
 
+/* How far a request came that was not answered. */
+enum http_reach {
+  HTTP_NOT_REACHED,
+  HTTP_CONNECTED, /* the server took the connection */
+  HTTP_SENT,      /* the server may have got the request */
+};
+
 /*
- * Any status is an answer. RDZV_E_CONNECTION: no answer; *sent tells whether the server may have got the request.
- * RDZV_E_TIMEOUT: the same, by the deadline. RDZV_E_CANCELED. RDZV_E_INVALID: the certificate or key of ours cannot be
- * used, or theirs does not verify; the sentence says which. RDZV_E_LIMIT: the answer is too long. On failure *response
- * is empty.
+ * Any status is an answer. RDZV_E_CONNECTION: no answer. RDZV_E_TIMEOUT: the same, by the deadline. RDZV_E_PROTOCOL:
+ * the answer is no HTTP. RDZV_E_CANCELED. RDZV_E_INVALID: the certificate or key of ours cannot be used, or theirs does
+ * not verify, or they want one of ours; the sentence says which. RDZV_E_LIMIT: the answer is too long. On failure
+ * *response is empty. *reach is always written. What the request waits for is told to the wait of its cancel flag.
  */
 int http_exchange(struct http_line *line, const struct http_request *request, struct http_response *response,
-                  bool *sent, rdzv_error *error);
+                  enum http_reach *reach, rdzv_error *error);
 
 /* `bytes` as they are written in a query or form. To be freed; NULL: no memory. */
 char *http_escape(rdzv_bytes bytes);

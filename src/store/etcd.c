@@ -569,6 +569,7 @@ int rdzv_store_open_etcd(const char *prefix, const rdzv_etcd_store_options *give
   int result = options_copy(&options, sizeof options, given, error);
   if (result < 0) return result;
   if (options.etcd.size == 0) options.etcd.size = sizeof options.etcd;
+  if (!options.etcd.log.write) options.etcd.log = options.log;
   result = etcd_open(&options.etcd, &client, error);
   if (result < 0) return result;
   return etcd_store_open(client, prefix, options.timeout_ms, options.cancel_fd, &options.log, out, error);

@@ -15,9 +15,9 @@ static void assert_hears_of_silence(rdzv_handler *member, int64_t since) {
   assert_true(has_news(member, SOON_MS));
   const int64_t took = live_now_ms() - since;
   assert_error(rdzv_wait_event(member, 0, &change, &error), RDZV_E_CONNECTION, &error, "cannot stay in the round");
-  assert_non_null(strstr(error.message, "no answer for 1"));            /* 10 s, or some more */
-  assert_non_null(strstr(error.message, rdzv_describe(member)));        /* from whom */
-  assert_non_null(strstr(error.message, "Couldn't connect to server")); /* and why */
+  assert_non_null(strstr(error.message, "no answer for 1"));     /* 10 s, or some more */
+  assert_non_null(strstr(error.message, rdzv_describe(member))); /* from whom */
+  assert_non_null(strstr(error.message, "Connection refused"));  /* and why */
   assert_in_range(took, LEASE_MS / 2, LEASE_MS + 3000);
   assert_true(has_news(member, 0)); /* and it goes on */
   assert_code(rdzv_wait_event(member, 0, &change, &error), RDZV_E_CONNECTION);

@@ -54,7 +54,7 @@ static void test_what_is_wrong_is_said(void **state) {
   static const struct {
     const char *url, *sentence;
   } cases[] = {
-      {NULL, "there is no URL"},
+      {NULL, "'url' is NULL"},
       {"", "no backend before '://'"},
       {"localhost:2379", "no backend before '://'"},
       {"://h/job", "no backend before '://'"},

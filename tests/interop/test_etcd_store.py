@@ -86,6 +86,24 @@ class Store(peers.Case):
         self.assertEqual(self.theirs.finish(), b"v")
 
 
+class NotEtcd(peers.Case):
+    """A TCPStore of PyTorch at the endpoint is recognized, and not waited for."""
+
+    def check(self, version):
+        server = self.torch_server(version)
+        for operation in ("get", "k"), ("set", "k", "v"):
+            finished = self.rdzv("store", "--etcd", f"http://{server.endpoint}", "--prefix", "/p", *operation)
+            self.assert_exit(finished, 3, f"a TCPStore answers at {server.endpoint}, not etcd .*--rdzv-backend c10d")
+            self.assertEqual(len(finished.stderr.splitlines()), 1, finished.stderr)
+        self.assertEqual(server.num_keys(), 0)  # and is in order
+
+    def test_1_13(self):
+        self.check("1.13")
+
+    def test_2_6(self):
+        self.check("2.6")
+
+
 if __name__ == "__main__":
     etcd.need()
     peers.main()

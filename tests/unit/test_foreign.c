@@ -50,11 +50,26 @@ static void test_the_question_in_tls_is_whole(void **state) {
   assert_int_equal(hello.len, 9 + at[7] * 256 + at[8]);
 }
 
+static void test_a_store_is_recognized_by_its_answer(void **state) {
+  (void)state;
+  const rdzv_bytes ping = foreign_store_question(0), count = foreign_store_question(1);
+  assert_int_equal(ping.len, 10);
+  assert_int_equal(count.len, 1);
+  assert_true(foreign_is_store(0, (rdzv_bytes){(const char *)ping.data + 6, 4})); /* the number comes back */
+  assert_true(foreign_is_store(1, BYTES("\x07\0\0\0\0\0\0\0")));
+  assert_false(foreign_is_store(0, BYTES("")));
+  assert_false(foreign_is_store(0, BYTES("HTTP/1.1 400 Bad Request")));
+  assert_false(foreign_is_store(1, BYTES("\x07\0\0\0")));
+  assert_false(foreign_is_store(1, BYTES("-ERR no\n")));
+  assert_false(foreign_is_store(1, BYTES("\xff\xff\xff\xff\xff\xff\xff\xff")));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_each_is_recognized_by_its_answer),
       cmocka_unit_test(test_each_has_a_sentence_with_a_cure),
       cmocka_unit_test(test_the_question_in_tls_is_whole),
+      cmocka_unit_test(test_a_store_is_recognized_by_its_answer),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "etcd/explain.h"
+
+#include "base/error.h"
+#include "base/net.h"
+#include "wire/foreign.h"
+
+#include <jansson.h>
+#include <rdzv/etcd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST = 2048 /* of an answer */, SILENCE_MS = 4000 };
+
+#define WANTS_TLS "%s wants TLS (does it want protocol=https? in a URL https://)"
+#define IS_THE_PORT_RIGHT "(is the port right?)"
+
+static bool has(const struct buf *body, const char *text) {
+  return body->data && memmem(body->data, body->len, text, strlen(text));
+}
+
+/* ---- answers -------------------------------------------------------------------------------------------------- */
+
+/* etcd's have a header, or by way of a proxy at least a body that says so. */
+bool etcd_is_foreign(const struct http_response *response) {
+  static const char *const signs[] = {"\"errorCode\"", "\"action\"", "\"members\""};
+  const long status = response->status;
+  const bool passing = status == 500 || status == 502 || status == 503 || status == 504;
+  if (passing || response->etcd_index != 0 || response->cluster != 0) return false;
+  for (size_t i = 0; i < sizeof signs / sizeof signs[0]; i++)
+    if (has(&response->body, signs[i])) return false;
+  return true;
+}
+
+/* The text at that name of a JSON object, cut to what fits; "": none. */
+static void text_in(const struct buf *body, const char *name, char *out, size_t size) {
+  json_t *json = json_loadb((const char *)body->data, body->len, 0, NULL);
+  const char *text = json_string_value(json_object_get(json, name));
+  snprintf(out, size, "%s", text ? text : "");
+  json_decref(json);
+}
+
+/* The members of a cluster, as the port for peers lists them: where the first one serves clients. Their ids are of 64
+ * bits, which is more than a JSON integer of jansson has. */
+static void client_url_in(const struct buf *body, char *out, size_t size) {
+  json_t *json = json_loadb((const char *)body->data, body->len, JSON_DECODE_INT_AS_REAL, NULL);
+  const json_t *urls = json_object_get(json_array_get(json, 0), "clientURLs");
+  const char *text = json_string_value(json_array_get(urls, 0));
+  snprintf(out, size, "%s", text ? text : "another port, mostly 2379");
+  json_decref(json);
+}
+
+static int explain_no_v2(const char *endpoint, const char *version, rdzv_error *error) {
+  int major = 0, minor = 0;
+  sscanf(version, "%d.%d", &major, &minor); /* NOLINT: what is no number stays 0 */
+  const bool gone = major > 3 || (major == 3 && minor >= 6);
+  return error_set(error, RDZV_E_UNSUPPORTED, "etcd %s at %s has no v2 API (%s)", version, endpoint,
+                   gone ? "it ended with etcd 3.5" : "start etcd with --enable-v2");
+}
+
+/* The port for peers has no /health, and lists the members. */
+static bool explain_peer_port(const char *endpoint, etcd_ask *ask, void *argument, rdzv_error *error) {
+  struct http_response health = {0}, members = {0};
+  char url[200];
+  const bool asked = ask(argument, "/health", &health) == 0;
+  const bool peers = asked && health.status == 404 && ask(argument, "/members", &members) == 0;
+  const bool listed = peers && members.status == 200;
+  if (listed) {
+    client_url_in(&members.body, url, sizeof url);
+    error_set(error, RDZV_E_PROTOCOL, "%s is where members of etcd talk to each other (clients are served at %s)",
+              endpoint, url);
+  }
+  if (asked) buf_free(&health.body);
+  if (peers) buf_free(&members.body);
+  return listed;
+}
+
+static int explain_etcd(const char *endpoint, const struct buf *about, etcd_ask *ask, void *argument,
+                        rdzv_error *error) {
+  char version[32];
+  text_in(about, "etcdserver", version, sizeof version);
+  if (explain_peer_port(endpoint, ask, argument, error)) return RDZV_E_PROTOCOL;
+  return explain_no_v2(endpoint, version, error);
+}
+
+int etcd_explain_answer(const char *endpoint, const struct http_response *response, etcd_ask *ask, void *argument,
+                        rdzv_error *error) {
+  struct http_response about = {0};
+  if (response->status == 400 && has(&response->body, "HTTPS"))
+    return error_set(error, RDZV_E_PROTOCOL, WANTS_TLS, endpoint);
+  const bool asked = ask(argument, "/version", &about) == 0;
+  int result = 0;
+  if (asked && has(&about.body, "\"etcdserver\"")) result = explain_etcd(endpoint, &about.body, ask, argument, error);
+  if (asked) buf_free(&about.body);
+  if (result < 0) return result;
+  return error_set(error, RDZV_E_PROTOCOL,
+                   "a web server answers at %s, not etcd: status %ld for a request for keys " IS_THE_PORT_RIGHT,
+                   endpoint, response->status);
+}
+
+/* ---- no answers ----------------------------------------------------------------------------------------------- */
+
+static bool is_store(const struct endpoint *endpoint, deadline until, const struct cancel *cancel) {
+  bool found = false;
+  for (int i = 0; i < FOREIGN_STORE_QUESTIONS && !found && deadline_left(until) > 0; i++) {
+    char answer[16];
+    const size_t len = net_ask(endpoint, foreign_store_question(i), answer, sizeof answer, until, cancel);
+    found = foreign_is_store(i, (rdzv_bytes){answer, len});
+  }
+  return found;
+}
+
+static enum wire_foreign recognize(const struct endpoint *endpoint, deadline until, const struct cancel *cancel) {
+  enum wire_foreign found = FOREIGN_UNKNOWN;
+  for (int i = 0; i < FOREIGN_QUESTIONS && found == FOREIGN_UNKNOWN && deadline_left(until) > 0; i++) {
+    char answer[MOST];
+    const size_t len = net_ask(endpoint, foreign_question(i), answer, sizeof answer, until, cancel);
+    found = foreign_recognize((rdzv_bytes){answer, len});
+  }
+  return found;
+}
+
+/* What was recognized, to a client that speaks HTTP, or HTTPS. 0: it is what we expect, so it is in trouble. */
+static int explain_found(enum wire_foreign found, const char *endpoint, bool https, rdzv_error *error) {
+  switch (found) {
+    case FOREIGN_SSH:
+      return error_set(error, RDZV_E_PROTOCOL, "an SSH server answers at %s, not etcd " IS_THE_PORT_RIGHT, endpoint);
+    case FOREIGN_TLS: return https ? 0 : error_set(error, RDZV_E_PROTOCOL, WANTS_TLS, endpoint);
+    case FOREIGN_ETCD:
+    case FOREIGN_HTTP:
+      return !https ? 0
+                    : error_set(error, RDZV_E_PROTOCOL, "%s at %s does not speak TLS (does it want protocol=http?)",
+                                found == FOREIGN_ETCD ? "etcd" : "the web server", endpoint);
+    case FOREIGN_UNKNOWN: break;
+  }
+  return 0;
+}
+
+int etcd_explain_silence(const char *endpoint, bool https, deadline until, const struct cancel *cancel,
+                         rdzv_error *error) {
+  struct endpoint at;
+  const deadline own = deadline_after(SILENCE_MS), by = own < until ? own : until;
+  if (endpoint_parse(endpoint, RDZV_ETCD_PORT, &at, NULL) < 0) return 0;
+  const enum wire_foreign found = recognize(&at, by, cancel);
+  if (found != FOREIGN_UNKNOWN) return explain_found(found, endpoint, https, error);
+  if (!is_store(&at, by, cancel)) return 0;
+  return error_set(error, RDZV_E_PROTOCOL,
+                   "a TCPStore answers at %s, not etcd (is the port right? for that store: --rdzv-backend c10d)",
+                   endpoint);
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "etcd/voice.h"
+
+#include "base/log.h"
+
+void voice_open(struct etcd_voice *voice) { pthread_mutex_init(&voice->turn, NULL); }
+void voice_close(struct etcd_voice *voice) { pthread_mutex_destroy(&voice->turn); }
+
+/* So that what comes and goes is not said each time. */
+static bool has_said_lately(const struct waiting *waiting) {
+  return waiting->pace.has_said && clock_now_ms() - waiting->pace.said < WAITING_REPEAT_MS;
+}
+
+struct waiting *voice_take(struct etcd_voice *voice, const rdzv_log *log, deadline until) {
+  if (pthread_mutex_trylock(&voice->turn) != 0) return NULL;
+  if (!voice->troubled && !has_said_lately(&voice->waiting)) waiting_begin(&voice->waiting, log, until);
+  voice->waiting.until = until;
+  return &voice->waiting;
+}
+
+void voice_give(struct etcd_voice *voice, bool answered, const char *where) {
+  const struct waiting *waiting = &voice->waiting;
+  if (answered && waiting->pace.has_said && waiting->cause[0])
+    log_line(&waiting->log, RDZV_LOG_INFO, "etcd at %s answers again", where);
+  if (answered) waiting_clear(&voice->waiting);
+  voice->troubled = !answered;
+  pthread_mutex_unlock(&voice->turn);
+}
