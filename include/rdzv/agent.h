@@ -26,7 +26,8 @@
  *
  * SIGCHLD must not be ignored, and nobody else may wait for the workers. Linux 5.3 or later.
  *
- * Threads: run in the thread that opened it; rdzv_agent_stop from any thread and from a signal handler.
+ * Threads: run in the thread that opened it; rdzv_agent_stop from any thread and from a signal handler,
+ * rdzv_agent_suspend from any thread.
  */
 typedef struct rdzv_agent rdzv_agent;
 
@@ -138,6 +139,11 @@ RDZV_API int rdzv_agent_run(rdzv_agent *agent, rdzv_agent_result **out, rdzv_err
 /* Passes the signal on to the workers and ends: this node leaves, the others go on. The second call kills the workers
  * at once. */
 RDZV_API void rdzv_agent_stop(rdzv_agent *agent, int signal);
+
+/* Stops the workers and what they have started as SIGSTOP does, or lets them go on: for a program that is stopped by
+ * its terminal itself. The others miss this node when that takes longer than they wait for a heartbeat. From any
+ * thread, but not from a signal handler. */
+RDZV_API void rdzv_agent_suspend(rdzv_agent *agent, bool suspended);
 
 /* The rendezvous that the agent is a node of, to look at; owned by the agent. */
 RDZV_API rdzv_handler *rdzv_agent_handler(rdzv_agent *agent);

@@ -167,7 +167,8 @@ static int open_parts(rdzv_agent *agent, const rdzv_agent_options *options, rdzv
                                 .guard = &agent->guard,
                                 .streams = &agent->streams,
                                 .adopts = options->adopt_orphans,
-                                .descriptors = options->worker_descriptors};
+                                .descriptors = options->worker_descriptors,
+                                .lock = PTHREAD_MUTEX_INITIALIZER};
   if (options->adopt_orphans) agent->adopted_before = orphans_adopt(true);
   return result < 0 ? result : open_rendezvous(agent, options, error);
 }
@@ -203,6 +204,8 @@ void rdzv_agent_stop(rdzv_agent *agent, int signal) {
   if (write(agent->told_fd, &one, sizeof one) < 0) { /* it has been told often enough */
   }
 }
+
+void rdzv_agent_suspend(rdzv_agent *agent, bool suspended) { group_suspend(&agent->group, suspended); }
 
 rdzv_handler *rdzv_agent_handler(rdzv_agent *agent) { return agent->handler; }
 

@@ -89,7 +89,9 @@ static int run(struct worker *worker, char *const *program, const struct attempt
                               .err = worker->streams.err,
                               .descriptors = worker->group->descriptors,
                               .cpus = bound ? &cpus : NULL};
+    pthread_mutex_lock(&worker->group->lock); /* who is being started is not missed */
     result = spawn(&how, &worker->pid, error);
+    pthread_mutex_unlock(&worker->group->lock);
   }
   list_free(argv);
   list_free(environment);
@@ -121,21 +123,28 @@ static int start_one(struct worker *worker, char *const *argv, const struct atte
   return watch(worker, error);
 }
 
+static void set_workers(struct group *group, struct worker *workers, size_t count) {
+  pthread_mutex_lock(&group->lock);
+  group->workers = workers;
+  group->count = count;
+  pthread_mutex_unlock(&group->lock);
+}
+
 int group_start(struct group *group, char *const *argv, const struct attempt *attempt, struct log_dir *dir,
                 rdzv_error *error) {
   const size_t count = (size_t)attempt->local_world_size;
-  group->workers = calloc(count + 1, sizeof *group->workers);
-  if (!group->workers) return error_no_memory(error);
-  group->count = count;
+  struct worker *workers = calloc(count + 1, sizeof *workers);
+  if (!workers) return error_no_memory(error);
   group->running = 0;
   group->stopping = false;
   for (size_t i = 0; i < count; i++)
-    group->workers[i] = (struct worker){.group = group,
-                                        .local_rank = (int64_t)i,
-                                        .rank = attempt->ranks.base + (int64_t)i,
-                                        .pid_fd = -1,
-                                        .end = WORKER_STOPPED,
-                                        .streams = {.out = -1, .err = -1}};
+    workers[i] = (struct worker){.group = group,
+                                 .local_rank = (int64_t)i,
+                                 .rank = attempt->ranks.base + (int64_t)i,
+                                 .pid_fd = -1,
+                                 .end = WORKER_STOPPED,
+                                 .streams = {.out = -1, .err = -1}};
+  set_workers(group, workers, count);
   int result = 0;
   for (size_t i = 0; i < count && result == 0; i++) result = start_one(&group->workers[i], argv, attempt, dir, error);
   return result;
@@ -147,6 +156,14 @@ void group_signal(struct group *group, int signal) {
   group->stopping = true;
   for (size_t i = 0; i < group->count; i++)
     if (group->workers[i].pid > 0 && group->workers[i].end == WORKER_RUNS) kill(-group->workers[i].pid, signal);
+}
+
+void group_suspend(struct group *group, bool suspended) {
+  pthread_mutex_lock(&group->lock);
+  for (size_t i = 0; i < group->count; i++)
+    if (group->workers[i].pid > 0 && !group->workers[i].reaped)
+      kill(-group->workers[i].pid, suspended ? SIGSTOP : SIGCONT);
+  pthread_mutex_unlock(&group->lock);
 }
 
 static void on_closed(uv_handle_t *handle) { ((struct worker *)handle->data)->polled = false; }
@@ -170,10 +187,14 @@ static void kill_group(const struct worker *worker) {
 
 static void bury(struct worker *worker, deadline until, size_t *left) {
   if (worker->pid > 0) {
-    if (has_ended(worker))
+    if (has_ended(worker)) {
+      pthread_mutex_lock(&worker->group->lock);
+      worker->reaped = true;
       waitpid(worker->pid, NULL, WNOHANG);
-    else
+      pthread_mutex_unlock(&worker->group->lock);
+    } else {
       (*left)++;
+    }
     guard_remove(worker->group->guard, worker->pid);
   }
   if (worker->pid_fd >= 0) close(worker->pid_fd);
@@ -219,8 +240,9 @@ size_t group_end(struct group *group, size_t *left) {
 }
 
 void group_free(struct group *group) {
-  for (size_t i = 0; i < group->count; i++) free(group->workers[i].last_lines);
-  free(group->workers);
-  group->workers = NULL;
-  group->count = group->running = 0;
+  struct worker *workers = group->workers;
+  for (size_t i = 0; i < group->count; i++) free(workers[i].last_lines);
+  set_workers(group, NULL, 0);
+  group->running = 0;
+  free(workers);
 }

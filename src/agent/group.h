@@ -11,6 +11,7 @@
 #include "agent/log_dir.h"
 #include "agent/streams.h"
 
+#include <pthread.h>
 #include <uv.h>
 
 enum worker_end { WORKER_RUNS, WORKER_SUCCEEDED, WORKER_FAILED, WORKER_STOPPED /* by us */ };
@@ -18,7 +19,8 @@ enum worker_end { WORKER_RUNS, WORKER_SUCCEEDED, WORKER_FAILED, WORKER_STOPPED /
 struct worker {
   struct group *group;
   int64_t local_rank, rank;
-  pid_t pid;  /* 0: not started */
+  pid_t pid; /* 0: not started */
+  bool reaped;
   int pid_fd; /* -1: none */
   uv_poll_t poll;
   bool polled;
@@ -38,6 +40,7 @@ struct group {
   const struct streams_settings *streams;
   void (*on_end)(void *user, struct worker *worker);
   void *user;
+  pthread_mutex_t lock; /* guards `workers`, their ids and that those are not reaped: another thread may signal */
   struct worker *workers;
   size_t count;
   size_t running;
@@ -54,6 +57,9 @@ void group_sweep(struct group *group);
 
 /* To all that run, and to what they have started. */
 void group_signal(struct group *group, int signal);
+
+/* Stops all that run, and what they have started, or lets them go on. From any thread. */
+void group_suspend(struct group *group, bool suspended);
 
 /* Kills what is left of all, and forgets them. What runs even so is left behind: *left is how many. The workers with
  * their ends stay readable until group_free. Gives how many daemons of theirs were killed, as far as that is known. */

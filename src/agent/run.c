@@ -288,8 +288,9 @@ static void end_group(rdzv_agent *agent, size_t *left) {
 static void stop_workers(rdzv_agent *agent, int number) {
   size_t left;
   if (agent->group.running > 0) {
-    agent_note(agent, RDZV_AGENT_STOPPING, NULL, "%s: %zu worker%s stopped", agent->reason, agent->group.running,
-               agent->group.running == 1 ? " is" : "s are");
+    const bool told = agent->supervisor.outcome == SUPERVISOR_LEFT && number != SIGKILL;
+    agent_note(agent, RDZV_AGENT_STOPPING, NULL, "%s: %zu worker%s stopped%s", agent->reason, agent->group.running,
+               agent->group.running == 1 ? " is" : "s are", told ? "; a second signal kills at once" : "");
     group_signal(&agent->group, number);
     if (number != SIGKILL) await_end(agent, agent->shutdown_timeout, false);
   }

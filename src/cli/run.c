@@ -242,13 +242,27 @@ static int parse_signals(const struct settings *settings, sigset_t *out) {
 static struct {
   pthread_mutex_t lock;
   rdzv_agent *agent;
-  int caught;   /* before there was one */
-  int canceled; /* an event descriptor */
-  bool over;    /* all is done but the farewell */
+  int caught;        /* before there was one */
+  int canceled;      /* an event descriptor */
+  bool over;         /* all is done but the farewell */
+  bool ends_by_tstp; /* the user wants that */
 } told = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* Ctrl-Z. The workers are in sessions of their own, where SIGTSTP has no effect. */
+static void suspend(void) {
+  pthread_mutex_lock(&told.lock);
+  if (told.agent) rdzv_agent_suspend(told.agent, true);
+  signals_stop_here();
+  if (told.agent) rdzv_agent_suspend(told.agent, false);
+  pthread_mutex_unlock(&told.lock);
+}
 
 static void on_signal(void *unused, int number, bool by_terminal) {
   const uint64_t one = 1;
+  if (number == SIGTSTP && !told.ends_by_tstp) {
+    suspend();
+    return;
+  }
   (void)unused, (void)by_terminal; /* a terminal's does not reach the workers, which are in sessions of their own */
   pthread_mutex_lock(&told.lock);
   const bool over = told.over;
@@ -317,6 +331,8 @@ static int open_and_run(const struct settings *settings, rdzv_agent_options *opt
   rdzv_error error;
   int code = parse_signals(settings, &signals);
   if (code != EXIT_YES) return code;
+  told.ends_by_tstp = sigismember(&signals, SIGTSTP) == 1;
+  sigaddset(&signals, SIGTSTP);
   told.canceled = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (told.canceled < 0 || !signals_begin_set(me, &signals, on_signal, NULL)) return EXIT_IO;
   options->rendezvous.cancel_fd = told.canceled;

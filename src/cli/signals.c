@@ -63,11 +63,19 @@ void signals_end(void) {
 
 const sigset_t *signals_before(void) { return &before; }
 
-void signals_default(int number) {
+/* It is not blocked while it is raised. */
+static void raise_open(int number) {
   sigset_t only;
-  signal(number, SIG_DFL);
   sigemptyset(&only);
   sigaddset(&only, number);
   pthread_sigmask(SIG_UNBLOCK, &only, NULL);
   raise(number);
+  pthread_sigmask(SIG_BLOCK, &only, NULL);
+}
+
+void signals_stop_here(void) { raise_open(SIGTSTP); }
+
+void signals_default(int number) {
+  signal(number, SIG_DFL);
+  raise_open(number);
 }

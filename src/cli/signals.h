@@ -21,6 +21,10 @@ void signals_end(void);
 /* The signals that were blocked before, for processes that are started. */
 const sigset_t *signals_before(void);
 
+/* Stops this process as SIGTSTP does, which is one of those that are taken, until it is told to go on. Where there is
+ * no job control it goes on at once. */
+void signals_stop_here(void);
+
 /* Ends this process by the signal, as if nobody had asked for it. */
 void signals_default(int number);
 

@@ -279,7 +279,7 @@ class Told(Case):
 
     def test_sigterm_is_passed_on(self):
         node = self.check(signal.SIGTERM, "TERM")
-        self.assertIn("told to stop by SIGTERM", node.err())
+        self.assertIn("told to stop by SIGTERM: 2 workers are stopped; a second signal kills at once\n", node.err())
 
     def test_sigint_is_passed_on(self):
         self.check(signal.SIGINT, "INT")
@@ -384,6 +384,54 @@ class Told(Case):
     def handles(node, number):
         blocked = re.search(r"SigBlk:\t(\w+)", run_nodes.text_of(f"/proc/{node.pid}/status"))
         return blocked and int(blocked.group(1), 16) >> (number - 1) & 1
+
+
+class Suspended(Case):
+    """Ctrl-Z on a terminal, and fg."""
+    COUNTS = 'note pid $$; while :; do printf x >>"$T/count$RANK"; sleep 0.01; done'
+
+    def size(self, rank):
+        return len(run_nodes.text_of(self.path(f"count{rank}")))
+
+    def test_the_workers_stop_and_go_on_with_the_agent(self):
+        node = self.alone(self.COUNTS, "--nproc-per-node", "2", process_group=0)
+        self.wait_for(lambda: self.size(0) and self.size(1), "both count")
+        workers = [int(note.split()[1]) for note in self.notes()]
+        os.killpg(node.pid, signal.SIGTSTP)
+        stopped = [node.pid, *workers]
+        self.wait_for(lambda: all(run_nodes.state_of(pid) == "T" for pid in stopped), "all are stopped")
+        before = [self.size(rank) for rank in range(2)]
+        os.killpg(node.pid, signal.SIGCONT)
+        self.wait_for(lambda: all(self.size(rank) > before[rank] for rank in range(2)), "both count again")
+        node.signal(signal.SIGTERM)
+        self.gone(node, 128 + signal.SIGTERM)
+
+    def test_without_job_control_nothing_happens(self):
+        """Nobody could let it go on."""
+        node = self.alone(self.COUNTS, start_new_session=True)
+        self.wait_for(lambda: self.size(0), "it counts")
+        node.signal(signal.SIGTSTP)
+        before = self.size(0)
+        self.wait_for(lambda: self.size(0) > before + 5, "it goes on to count")
+        node.signal(signal.SIGTERM)
+        self.gone(node, 128 + signal.SIGTERM)
+
+    def test_it_may_be_a_signal_that_ends(self):
+        node = self.alone(self.COUNTS, "--signals-to-handle", "SIGTSTP", "--shutdown-timeout", "0.1")
+        self.wait_for(lambda: self.size(0), "it counts")
+        node.signal(signal.SIGTSTP)
+        self.gone(node, 128 + signal.SIGTSTP)
+
+    def test_while_it_waits_for_others(self):
+        self.serve_store()
+        node = self.node("a", "2", self.script("note ran"), conf=NEVER, process_group=0)
+        self.wait_for(lambda: node.events("AGENT", "RENDEZVOUS"), "it joins")
+        os.killpg(node.pid, signal.SIGTSTP)
+        self.wait_for(lambda: run_nodes.state_of(node.pid) == "T", "it is stopped")
+        os.killpg(node.pid, signal.SIGCONT)
+        self.wait_for(lambda: run_nodes.state_of(node.pid) == "S", "it goes on")
+        node.signal(signal.SIGTERM)
+        self.gone(node, 128 + signal.SIGTERM)
 
 
 class Stuck(Case):
