@@ -70,7 +70,8 @@ struct look {
   const char *mark;
   pid_t reaper;
   bool kills;
-  size_t found;
+  size_t found;  /* that have not ended */
+  size_t killed; /* our children */
 };
 
 static void each_process(bool (*visit)(void *user, int fd, const char *name), struct look *look) {
@@ -95,8 +96,11 @@ static bool take_child(void *user, int fd, const char *name) {
   (void)fd;
   const pid_t pid = isdigit((unsigned char)*name) ? (pid_t)strtol(name, NULL, 10) : -1;
   if (pid <= 0 || parent_of(pid) != getpid() || look->known->is(look->known->user, pid)) return true;
+  int status;
   if (look->kills) kill(pid, SIGKILL);
-  if (waitpid(pid, NULL, WNOHANG) == 0) look->found++; /* it has not ended yet */
+  const pid_t reaped = waitpid(pid, &status, WNOHANG);
+  if (reaped == 0) look->found++; /* it has not ended yet */
+  if (reaped == pid && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) look->killed++;
   return true;
 }
 
@@ -113,13 +117,14 @@ void orphans_reap(const struct orphans_known *known) {
 }
 
 size_t orphans_kill(const struct orphans_known *known, deadline until) {
-  size_t most = 0;
+  struct look look = {.known = known, .kills = true};
   for (;;) { /* what a killed one leaves behind becomes ours */
-    struct look look = {.known = known, .kills = true};
+    const size_t before = look.killed;
+    look.found = 0;
     each_process(take_child, &look);
-    if (look.found > most) most = look.found;
-    if (look.found == 0 || deadline_left(until) == 0) return most;
-    pause_shortly();
+    if (look.found == 0 && look.killed == before) return look.killed;
+    if (deadline_left(until) == 0) return look.killed;
+    if (look.found > 0) pause_shortly();
   }
 }
 

@@ -178,7 +178,7 @@ class Daemons(Case):
                 node = self.gone(self.alone(self.START, prefix=prefix))
                 self.assertEqual([pid for pid in self.daemons() if is_alive(pid)], [])
                 self.assertIn("2 processes that workers had left behind were killed", node.err())
-                os.remove(self.path("notes"))
+            os.remove(self.path("notes"))
 
     def test_they_end_with_a_failure(self):
         self.gone(self.alone(self.START + "exit 3"), 3)
