@@ -52,6 +52,9 @@ typedef struct rdzv_backend_ops {
 
   /* Makes the call under way, and later ones, return RDZV_E_CANCELED. From any thread. */
   void (*cancel)(rdzv_backend *backend);
+
+  /* Also from rdzv_close in a child process of the one that opened it: it must then free memory and descriptors, and
+   * touch nothing that the parent shares. */
   void (*close)(rdzv_backend *backend);
 } rdzv_backend_ops;
 

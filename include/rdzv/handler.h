@@ -21,6 +21,9 @@
  * Threads: all calls from any thread; of rdzv_next, rdzv_leave, rdzv_set_closed and rdzv_shutdown one at a time, the
  * others wait. rdzv_close only when no other call is under way. `error` may be NULL everywhere.
  *
+ * A child that this process forks has no use for the handler: there rdzv_close and rdzv_result_free free memory and
+ * take nothing from the parent, and every other call returns RDZV_E_INVALID.
+ *
  * Any call may return RDZV_E_NO_MEMORY and RDZV_E_IO, and those that ask the store what the store's calls return.
  */
 

@@ -180,6 +180,7 @@ int rdzv_agent_open(const rdzv_agent_options *given, rdzv_agent **out, rdzv_erro
   if (result < 0) return result;
   rdzv_agent *agent = calloc(1, sizeof *agent);
   if (!agent) return error_no_memory(error);
+  agent->born = fork_mark_here();
   agent->log = options.log;
   agent->server_log = options.rendezvous.log;
   agent->virtual_local_rank = options.virtual_local_rank;
@@ -199,6 +200,7 @@ int rdzv_agent_open(const rdzv_agent_options *given, rdzv_agent **out, rdzv_erro
 
 void rdzv_agent_stop(rdzv_agent *agent, int signal) {
   const uint64_t one = 1;
+  if (fork_crossed(agent->born)) return;
   atomic_store(&agent->signal, signal);
   cancel_raise(&agent->stop);
   if (write(agent->told_fd, &one, sizeof one) < 0) { /* it has been told often enough */
@@ -213,10 +215,12 @@ void rdzv_agent_close(rdzv_agent *agent) {
   if (!agent) return;
   rdzv_close(agent->handler);
   rdzv_server_close(agent->standalone);
-  pump_close(agent->streams.pump);
-  guard_close(&agent->guard);
-  if (agent->group.adopts && !agent->adopted_before) orphans_adopt(false);
-  if (agent->loop_made) uv_loop_close(&agent->loop);
+  if (!fork_crossed(agent->born)) { /* else they are the parent's, as the workers are */
+    pump_close(agent->streams.pump);
+    guard_close(&agent->guard);
+    if (agent->group.adopts && !agent->adopted_before) orphans_adopt(false);
+    if (agent->loop_made) uv_loop_close(&agent->loop);
+  }
   cancel_close(&agent->stop);
   if (agent->told_fd >= 0) close(agent->told_fd);
   if (agent->port_fd >= 0) close(agent->port_fd);

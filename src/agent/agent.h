@@ -18,6 +18,7 @@
 #include "agent/failure.h"
 #include "agent/group.h"
 #include "base/cancel.h"
+#include "base/fork.h"
 #include "state/supervisor.h"
 
 #include <rdzv/agent.h>
@@ -25,6 +26,7 @@
 #include <stdatomic.h>
 
 struct rdzv_agent {
+  fork_mark born;
   rdzv_log log, server_log;
   rdzv_on_agent_event *on_event;
   void *event_user;

@@ -3,6 +3,7 @@
 
 #include "base/base64.h"
 #include "base/error.h"
+#include "base/fork.h"
 #include "base/log.h"
 #include "store/store.h"
 
@@ -24,6 +25,7 @@ enum {
 struct c10d {
   rdzv_backend base;
   rdzv_backend_ops ops;
+  fork_mark born;
   rdzv_store *store;
   rdzv_server *server;
   rdzv_log log;
@@ -390,7 +392,7 @@ static void c10d_close(rdzv_backend *backend) {
   struct c10d *cell = self(backend);
   rdzv_server_close(cell->server);
   cancel_close(&cell->wake);
-  rdzv_value_free(&cell->seen);
+  if (!fork_crossed(cell->born)) rdzv_value_free(&cell->seen); /* a thread may be changing it */
   free(cell->key);
   free(cell->bell);
   free(cell->turn);
@@ -441,6 +443,7 @@ int c10d_open(rdzv_store *store, rdzv_server *server, const char *run_id, const 
     cell->ops.end_turn = c10d_end_turn;
   }
   cell->base.ops = &cell->ops;
+  cell->born = fork_mark_here();
   cell->store = store;
   cell->server = server;
   cell->log = *log;

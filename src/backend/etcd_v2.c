@@ -3,6 +3,7 @@
 
 #include "base/base64.h"
 #include "base/error.h"
+#include "base/fork.h"
 #include "etcd/v2.h"
 
 #include <stdio.h>
@@ -12,6 +13,7 @@ enum { TTL_S = 7200 };
 
 struct cell {
   rdzv_backend base;
+  fork_mark born;
   struct etcd_client *client;
   struct cancel wake; /* what waits */
   struct cancel stop; /* everything */
@@ -122,7 +124,7 @@ static const char *cell_describe(rdzv_backend *backend) { return self(backend)->
 
 static void cell_close(rdzv_backend *backend) {
   struct cell *cell = self(backend);
-  etcd_close(cell->client);
+  if (!fork_crossed(cell->born)) etcd_close(cell->client); /* whose connections are the parent's */
   cancel_close(&cell->wake);
   cancel_close(&cell->stop);
   free(cell->key);
@@ -148,6 +150,7 @@ int etcd_v2_cell_open(struct etcd_client *client, const char *run_id, rdzv_backe
     return error_no_memory(error);
   }
   cell->base.ops = &cell_ops;
+  cell->born = fork_mark_here();
   cell->client = client;
   cell->wake = cell->stop = CANCEL_NONE;
   int result = *run_id ? 0 : error_set(error, RDZV_E_INVALID, "the run id is empty");

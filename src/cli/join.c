@@ -37,7 +37,7 @@ static int next(struct rendezvous *rendezvous, rdzv_result **out) {
   rdzv_error error;
   struct progress *progress = progress_begin(rendezvous->handler);
   const int result = rdzv_next(rendezvous->handler, out, &error);
-  progress_end(progress);
+  progress_end(progress, result < 0 ? NULL : *out);
   return result < 0 ? failed(result, &error) : print_round(me, *out);
 }
 

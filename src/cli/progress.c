@@ -11,9 +11,11 @@
 
 enum { TICK_MS = 250, WIDEST = 512, MOST_SEEN = 256 };
 
-/* Nodes that were there in this process's life, used by one progress at a time: who of them is not there is missed. */
+/* Nodes that were there in this process's life, and in which round last, used by one progress at a time. Those of the
+ * round before that are not there are missing; those that were gone by then are not. */
 static struct {
   char *names[MOST_SEEN];
+  int64_t rounds[MOST_SEEN];
   size_t count;
 } seen;
 
@@ -44,18 +46,26 @@ static bool is_there(const rdzv_status *status, const char *node) {
   return false;
 }
 
-static void remember(const rdzv_status *status) {
-  for (size_t i = 0; i < status->participants && seen.count < MOST_SEEN; i++) {
-    size_t at = 0;
-    while (at < seen.count && strcmp(seen.names[at], status->nodes[i].node) != 0) at++;
-    if (at == seen.count && (seen.names[at] = strdup(status->nodes[i].node)) != NULL) seen.count++;
-  }
+static void remember(const char *node, int64_t round) {
+  size_t at = 0;
+  while (at < seen.count && strcmp(seen.names[at], node) != 0) at++;
+  if (at == MOST_SEEN) return;
+  if (at == seen.count && (seen.names[at] = strdup(node)) != NULL) seen.count++;
+  if (at < seen.count) seen.rounds[at] = round;
+}
+
+static void remember_participants(const rdzv_status *status) {
+  for (size_t i = 0; i < status->participants; i++) remember(status->nodes[i].node, status->round);
+}
+
+static void remember_members(const rdzv_result *round) {
+  for (size_t i = 0; i < round->member_count; i++) remember(round->members[i].node, round->round);
 }
 
 static void add_missing(const rdzv_status *status, char *line, size_t room) {
   const char *before = "; missing: ";
   for (size_t i = 0; i < seen.count; i++) {
-    if (is_there(status, seen.names[i])) continue;
+    if (seen.rounds[i] + 1 < status->round || is_there(status, seen.names[i])) continue;
     add(line, room, before);
     add(line, room, seen.names[i]);
     before = ", ";
@@ -110,7 +120,7 @@ static void *run(void *argument) {
   struct timespec now;
   while (tick(progress)) {
     if (rdzv_status_read(progress->handler, 0, &status, NULL) < 0) continue;
-    remember(status);
+    remember_participants(status);
     clock_gettime(CLOCK_MONOTONIC, &now);
     if (status->exists && !status->complete) draw(status, (long long)(now.tv_sec - progress->began.tv_sec));
     rdzv_status_free(status);
@@ -134,13 +144,14 @@ struct progress *progress_begin(rdzv_handler *handler) {
   return NULL;
 }
 
-void progress_end(struct progress *progress) {
+void progress_end(struct progress *progress, const rdzv_result *round) {
   if (!progress) return;
   pthread_mutex_lock(&progress->lock);
   progress->over = true;
   pthread_cond_signal(&progress->changed);
   pthread_mutex_unlock(&progress->lock);
   pthread_join(progress->thread, NULL);
+  if (round) remember_members(round);
   pthread_mutex_destroy(&progress->lock);
   pthread_cond_destroy(&progress->changed);
   free(progress);

@@ -72,7 +72,9 @@ rdzv_params rendezvous_guest_params(const char *command, const struct rendezvous
 /* While a rendezvous is waited for, one line on the terminal that says who is there. Nothing without a terminal. */
 struct progress;
 struct progress *progress_begin(rdzv_handler *handler);
-void progress_end(struct progress *progress);
+
+/* `round` is what came of it, where that is known; else NULL. Its members are missed if they are not in the next. */
+void progress_end(struct progress *progress, const rdzv_result *round);
 
 /* ---- rounds.c: what is printed; both give an exit code ---- */
 int print_round(const char *command, const rdzv_result *result);

@@ -61,11 +61,11 @@ void run_log_agent_event(void *user, const rdzv_agent_event *event) {
   if (log->event_fd >= 0) write_agent_event(log, event);
   log->ran |= event->state == RDZV_AGENT_RUNNING;
   if (event->local_rank >= 0) return;
-  progress_end(log->progress);
+  progress_end(log->progress, NULL);
   log->progress = joins && log->agent && !log->json ? progress_begin(rdzv_agent_handler(log->agent)) : NULL;
 }
 
 void run_log_close(struct run_log *log) {
-  progress_end(log->progress);
+  progress_end(log->progress, NULL);
   if (log->event_fd >= 0) close(log->event_fd);
 }

@@ -521,4 +521,5 @@ const struct handler_ops dynamic_ops = {
     .change_fd = dynamic_change_fd,
     .ended_fd = dynamic_ended_fd,
     .close = dynamic_close,
+    .abandon = dynamic_abandon,
 };

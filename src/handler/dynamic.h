@@ -110,6 +110,7 @@ void dynamic_drop_joined(struct dynamic *handler);
 
 /* ---- dynamic_open.c ---- */
 void dynamic_close(rdzv_handler *base);
+void dynamic_abandon(rdzv_handler *base);
 
 /* As rdzv_open_dynamic, with the options of those kinds: CONF_… */
 int dynamic_open(const rdzv_params *params, unsigned options, rdzv_backend *backend, rdzv_store *store,

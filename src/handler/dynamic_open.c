@@ -45,6 +45,26 @@ void dynamic_close(rdzv_handler *base) {
   free(handler);
 }
 
+/* What a thread of the parent's was at when it forked, its lock tells: then it is left as it is. */
+void dynamic_abandon(rdzv_handler *base) {
+  struct dynamic *handler = (struct dynamic *)base;
+  if (pthread_mutex_trylock(&handler->lock) == 0) {
+    dynamic_drop_joined(handler);
+    engine_free(&handler->engine);
+    state_free(&handler->view);
+  }
+  if (pthread_mutex_trylock(&handler->call) == 0) dynamic_forget_master(handler);
+  events_abandon(&handler->events);
+  rdzv_store_close(handler->store);
+  handler->backend->ops->close(handler->backend);
+  cancel_close(&handler->done);
+  cancel_close(&handler->changed);
+  cancel_close(&handler->ended);
+  cancel_close(&handler->looked);
+  handler_deinit(base);
+  free(handler);
+}
+
 static int64_t next_local_id(void) {
   static atomic_int_fast64_t last = -1;
   return atomic_fetch_add(&last, 1) + 1;

@@ -232,4 +232,5 @@ const struct handler_ops etcd_v1_ops = {
     .extra_set = etcd_v1_extra_set,
     .extra_get = etcd_v1_extra_get,
     .close = etcd_v1_close,
+    .abandon = etcd_v1_abandon,
 };

@@ -106,6 +106,7 @@ int etcd_v1_failure(const struct etcd_v1 *handler, rdzv_error *error);
 
 /* ---- etcd_v1_open.c ---- */
 void etcd_v1_close(rdzv_handler *base);
+void etcd_v1_abandon(rdzv_handler *base);
 
 /* ---- etcd_v1_carry.c ---- */
 

@@ -54,6 +54,17 @@ void etcd_v1_close(rdzv_handler *base) {
   free(handler);
 }
 
+/* Leases, client and barrier are those of threads that are not here. */
+void etcd_v1_abandon(rdzv_handler *base) {
+  struct etcd_v1 *handler = (struct etcd_v1 *)base;
+  if (handler->port_fd >= 0) close(handler->port_fd);
+  cancel_close(&handler->wake);
+  events_abandon(&handler->events);
+  handler_deinit(base);
+  free(handler->root);
+  free(handler);
+}
+
 /* ---- opening -------------------------------------------------------------------------------------------------- */
 
 static int init_barrier(struct etcd_v1 *handler, const rdzv_params *params, const struct conf *conf,

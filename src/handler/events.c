@@ -38,6 +38,15 @@ void events_free(struct events *events) {
   pthread_mutex_destroy(&events->telling);
 }
 
+void events_abandon(struct events *events) {
+  if (pthread_mutex_trylock(&events->lock) != 0) return;
+  while (events->first) {
+    struct noted_event *noted = events->first;
+    events->first = noted->next;
+    free(noted);
+  }
+}
+
 /* Without memory for it, it is not told. */
 void events_note(struct events *events, rdzv_node_state state, int64_t round, int64_t rank, const char *format, ...) {
   if (!events->on_event && !log_on(&events->log, RDZV_LOG_INFO)) return;

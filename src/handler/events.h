@@ -27,6 +27,9 @@ struct events {
 void events_init(struct events *events, const rdzv_params *params, const char *node, int64_t local_id);
 void events_free(struct events *events);
 
+/* The same in a child of the process: what is noted is the parent's to tell. */
+void events_abandon(struct events *events);
+
 /* Notes an event, and a log line, for information: who failed is told so by the call. */
 void events_note(struct events *events, rdzv_node_state state, int64_t round, int64_t rank, const char *format, ...)
     RDZV_PRINTF(5, 6);

@@ -4,6 +4,7 @@
 #define RDZV_HANDLER_HANDLER_H
 
 #include "base/cancel.h"
+#include "base/fork.h"
 
 #include <rdzv/handler.h>
 
@@ -23,11 +24,15 @@ struct handler_ops {
   int (*change_fd)(const rdzv_handler *handler);                                     /* NULL: nothing ever changes */
   int (*ended_fd)(const rdzv_handler *handler); /* see handler_ended_fd; NULL: nothing ever changes */
   void (*close)(rdzv_handler *handler);
+
+  /* In a child of the process that opened it: see base/fork.h. */
+  void (*abandon)(rdzv_handler *handler);
 };
 
 /* The first member of every kind's own struct. */
 struct rdzv_handler {
   const struct handler_ops *ops;
+  fork_mark born;
   struct cancel cancel; /* the user's */
   rdzv_log log;
   char *run_id, *endpoint, *local_addr; /* local_addr may be NULL */

@@ -144,6 +144,14 @@ static void static_close(rdzv_handler *base) {
   free(handler);
 }
 
+static void static_abandon(rdzv_handler *base) {
+  struct fixed *handler = self(base);
+  rdzv_store_close(handler->store);
+  rdzv_server_close(handler->server);
+  handler_deinit(base);
+  free(handler);
+}
+
 static const struct handler_ops static_ops = {
     .next = static_next,
     .wait_event = static_wait_event,
@@ -155,6 +163,7 @@ static const struct handler_ops static_ops = {
     .status_read = static_status_read,
     .describe = static_describe,
     .close = static_close,
+    .abandon = static_abandon,
 };
 
 static int check(const rdzv_params *params, const struct conf *conf, struct endpoint *endpoint, rdzv_error *error) {

@@ -2,14 +2,17 @@
 """The rendezvous as a user runs it: `rdzv join`, `rdzv status`, `rdzv close`; what they print, exit with and do on
 signals. A member is taken for dead after 15 s unless a case says otherwise, so that only those that mean to see
 somebody die can."""
+import fcntl
 import json
 import os
 import pty
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import termios
 import time
 import unittest
 
@@ -530,6 +533,37 @@ class Telling(Rendezvous):
         self.node("b", "2:3")
         self.assertEqual(json.loads(node.stdout.readline())["world_size"], 2)
         wait_until(lambda: has("") and "".join(shown).endswith("\r\033[K"), "the line is gone")
+
+    def test_who_died_two_rounds_ago_is_not_missing(self):
+        terminal, other_end = pty.openpty()
+        self.addCleanup(os.close, terminal)
+        quick = "keep_alive_interval=0.3"
+        fcntl.ioctl(other_end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 300, 0, 0))  # the line is long
+        node = self.start([rdzvtest.RDZV, "join", *self.flags(quick), "--nnodes", "2:3", "--local-addr", "a"],
+                          stdout=subprocess.PIPE, stderr=other_end)
+        os.close(other_end)
+        os.set_blocking(terminal, False)
+        shown = []
+
+        def has(text):
+            try:
+                shown.append(os.read(terminal, 65536).decode())
+            except (BlockingIOError, OSError):  # nothing yet, or the end
+                pass
+            return text in "".join(shown)
+
+        wait_until(lambda: has("1 joined, min 2"), "a gathers")
+        others = [self.node(name, "2:3", quick) for name in "bc"]
+        world = 0
+        while world < 3:  # b and c may come one by one
+            world = json.loads(node.stdout.readline())["world_size"]
+        others[1].kill()
+        self.assertEqual(json.loads(node.stdout.readline())["world_size"], 2)
+        has("")
+        shown.clear()
+        others[0].kill()
+        wait_until(lambda: has(f"missing: b_{others[0].pid}_0"), "b is missing")
+        self.assertNotIn(f"c_{others[1].pid}_0", "".join(shown))
 
     def test_without_a_terminal_nothing_is_shown(self):
         node = self.node("a", "2")
