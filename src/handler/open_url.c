@@ -175,7 +175,6 @@ int rdzv_open_url(const char *text, const rdzv_params *params, rdzv_handler **ou
   struct url url = {0};
   rdzv_params own;
   int result = options_copy(&own, sizeof own, params, error);
-  if (!text) return error_prefix(error, wrong("there is no URL", error), "invalid URL");
   if (result == 0) result = parse(&url, text, own.conf, error);
   if (result < 0) {
     error_prefix(error, result, "invalid URL");
