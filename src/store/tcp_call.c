@@ -282,9 +282,7 @@ static int try_on_open(struct tcp_store *tcp, tcp_attempt *attempt, void *args, 
 }
 
 /* A write that may have been done is sent again only to the session that would know. */
-static int try_again(struct tcp_store *tcp, tcp_attempt *attempt, void *args, struct store_call *call) {
-  const int result = open_connection(tcp, call);
-  if (result < 0) return result;
+static int try_connected(struct tcp_store *tcp, tcp_attempt *attempt, void *args, struct store_call *call) {
   if (!tcp->in_flight || (tcp->write && tcp->conn.session.offered)) return try_on_open(tcp, attempt, args, call);
   tcp->write = 0;
   return error_set(call->error, RDZV_E_CONNECTION, "the connection was lost, and the server has no session for it");
@@ -316,7 +314,9 @@ static int repeat(struct tcp_store *tcp, tcp_attempt *attempt, void *args, struc
   tcp->write = 0;
   tcp->in_flight = false;
   for (int repeats = 0;; repeats++) {
-    int result = try_again(tcp, attempt, args, call);
+    int result = open_connection(tcp, call);
+    if (result < 0) return conclude(tcp, result, call); /* it was tried until the deadline */
+    result = try_connected(tcp, attempt, args, call);
     if (!is_worth_repeating(tcp, result, repeats)) return conclude(tcp, result, call);
     log_line(&tcp->base.log, RDZV_LOG_INFO, "connecting to '%s' again: %s", tcp->conn.name, call->error->message);
     result = pause_before(repeats, tcp->until, call);

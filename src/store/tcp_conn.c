@@ -27,6 +27,7 @@ enum {
   FIRST_PASS_MS = 4000, /* the first try; a server of another protocol may do no more than one connection at a time */
   PASS_MS = 10000,      /* one try; a host that comes up late is found by the next one */
   SILENT_MS = 2500,     /* without an answer, before a server is asked what it is */
+  SHORT_TRY_MS = 1000,  /* the deadline may cut a try off before it could find out anything */
   FOREIGN_MS = 10000    /* between two times that a server which closes all connections is asked */
 };
 
@@ -282,10 +283,21 @@ static int try_once(struct tcp_conn *conn, deadline until, const struct cancel *
   return explain(conn, result, &whole);
 }
 
+/* A last try with little time left ends in a time-out of its own, whatever is wrong: the cause before is the better
+ * one. */
+static int try_until(struct tcp_conn *conn, deadline until, const struct cancel *cancel, rdzv_error *cause) {
+  const int64_t began = clock_now_ms();
+  const rdzv_error before = *cause;
+  const int result = try_once(conn, until, cancel, cause);
+  if (result != RDZV_E_TIMEOUT || before.code == 0 || clock_now_ms() - began >= SHORT_TRY_MS) return result;
+  *cause = before;
+  return before.code;
+}
+
 static int report(struct tcp_conn *conn, int result, int tries, int64_t waited, rdzv_error *error) {
   if (result == RDZV_E_TIMEOUT) {
     result = RDZV_E_CONNECTION;
-    if (error) error->code = result;
+    error->code = result;
   }
   if (result == RDZV_E_PROTOCOL) return result; /* which says all that there is to say */
   return error_prefix(error, result, "cannot connect to '%s' (%d %s in %lld ms)", conn->name, tries,
@@ -304,25 +316,27 @@ static int compare_instance(struct tcp_conn *conn, rdzv_error *error) {
 
 int tcp_conn_open(struct tcp_conn *conn, deadline until, const struct cancel *cancel, rdzv_error *error) {
   if (conn->fd >= 0) return 0;
-  rdzv_error own, *cause = error ? error : &own;
+  rdzv_error cause = {0};
   struct waiting alone, *waiting = cancel_waiting(cancel);
   if (!waiting) waiting_begin(waiting = &alone, &conn->log, until);
   const struct cancel telling = cancel_with(cancel, waiting);
   const int64_t began = clock_now_ms();
   int64_t pause = FIRST_PAUSE_MS;
   for (int tries = 1;; tries++) {
-    int result = try_once(conn, until, &telling, cause);
+    int result = try_until(conn, until, &telling, &cause);
     if (result == 0) waiting_clear(waiting);
     if (result == 0) return compare_instance(conn, error);
     const deadline next = deadline_after(jitter(pause));
     if (is_worth_another_try(result) && next < until) {
-      waiting_fail(waiting, CANNOT_YET "%s", conn->name, cause->message);
+      waiting_fail(waiting, CANNOT_YET "%s", conn->name, cause.message);
       if (cancel_pause(&telling, next) == 0) {
         pause = pause * 8 / 5 < LONGEST_PAUSE_MS ? pause * 8 / 5 : LONGEST_PAUSE_MS;
         continue;
       }
-      result = error_set(cause, RDZV_E_CANCELED, "connecting was canceled");
+      result = error_set(&cause, RDZV_E_CANCELED, "connecting was canceled");
     }
-    return report(conn, result, tries, clock_now_ms() - began, cause);
+    result = report(conn, result, tries, clock_now_ms() - began, &cause);
+    if (error) *error = cause;
+    return result;
   }
 }

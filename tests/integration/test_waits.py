@@ -129,6 +129,17 @@ class MayGetBetter(Waits):
             heard.goes_on()
             heard.stop()
 
+    def test_the_end_tells_the_cause_and_all_tries(self):
+        """A last try that the deadline cuts off does not hide what the others found."""
+        endpoint = f"localhost:{self.held_port()}"
+        for command in (["store", "--endpoint", endpoint, "--timeout", "2", "get", "k"],
+                        ["status", "--rdzv-endpoint", endpoint, "--rdzv-id", "job"]):
+            heard = Heard(self, *command)
+            heard.exits(CONNECT)
+            last = heard.lines[-1][1]
+            self.assertIn("Connection refused", last)
+            self.assertRegex(last, r"\(([4-9]|\d\d) tries in \d{4} ms\)")
+
     def test_a_name_that_does_not_resolve(self):
         for heard in self.join("no-such-host.invalid:29400"), self.run_job("no-such-host.invalid:29400"):
             heard.expect(FIRST_S + 10, "cannot resolve 'no-such-host.invalid'", "?")  # as fast as the resolver is
