@@ -12,6 +12,8 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -59,25 +61,39 @@ struct pump {
   size_t count;
   bool over; /* asked for */
   bool done; /* the thread touches nothing any more */
+  bool left; /* but frees it, for nobody waits */
 };
 
 /* ---- what is lost --------------------------------------------------------------------------------------------- */
+
+/* Not when we were left: whose log it is may be gone. */
+static void tell(const struct pump_stream *stream, const char *format, ...) RDZV_PRINTF(2, 3);
+
+static void tell(const struct pump_stream *stream, const char *format, ...) {
+  char text[PATH_MAX + 128];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  pthread_mutex_lock(&stream->pump->lock);
+  if (!stream->pump->left) log_line(&stream->pump->log, RDZV_LOG_ERROR, "%s", text);
+  pthread_mutex_unlock(&stream->pump->lock);
+}
 
 /* The first time it is told at once. A reader that has gone wants no more. */
 static void lose(const struct pump_stream *stream, struct target *target, size_t len, int errnum) {
   if (errnum == EPIPE) return;
   if (target->lost == 0) {
     target->errnum = errnum;
-    log_line(&stream->pump->log, RDZV_LOG_ERROR, "cannot write to '%s': %s: output of a worker is lost", target->name,
-             strerror(errnum));
+    tell(stream, "cannot write to '%s': %s: output of a worker is lost", target->name, strerror(errnum));
   }
   target->lost += len;
 }
 
 static void tell_lost(const struct pump_stream *stream, const struct target *target) {
   if (target->lost > 0)
-    log_line(&stream->pump->log, RDZV_LOG_ERROR, "%" PRIu64 " bytes of a worker's output are lost: '%s': %s",
-             target->lost, target->name, strerror(target->errnum));
+    tell(stream, "%" PRIu64 " bytes of a worker's output are lost: '%s': %s", target->lost, target->name,
+         strerror(target->errnum));
 }
 
 /* ---- passing on ----------------------------------------------------------------------------------------------- */
@@ -272,6 +288,13 @@ static void show_parts(struct pump_stream *first) {
     if (stream->line.len > 0 && !*stream->prefix) show(stream, stream->line.len, "");
 }
 
+static void free_pump(struct pump *pump) {
+  if (pump->wake_fd >= 0) close(pump->wake_fd);
+  pthread_cond_destroy(&pump->ended);
+  pthread_mutex_destroy(&pump->lock);
+  free(pump);
+}
+
 static void *run(void *argument) {
   struct pump *pump = argument;
   uint8_t *chunk = malloc(CHUNK);
@@ -295,7 +318,9 @@ static void *run(void *argument) {
   free(chunk);
   pump->done = true;
   pthread_cond_broadcast(&pump->ended);
+  const bool left = pump->left;
   pthread_mutex_unlock(&pump->lock);
+  if (left) free_pump(pump);
   return NULL;
 }
 
@@ -321,10 +346,7 @@ int pump_open(struct pump **out, const rdzv_log *log, rdzv_error *error) {
     *out = pump;
     return 0;
   }
-  if (pump->wake_fd >= 0) close(pump->wake_fd);
-  pthread_cond_destroy(&pump->ended);
-  pthread_mutex_destroy(&pump->lock);
-  free(pump);
+  free_pump(pump);
   return result;
 }
 
@@ -337,17 +359,15 @@ void pump_close(struct pump *pump) {
   while (!pump->done && thread_cond_wait(&pump->ended, &pump->lock, until)) {
   }
   const bool done = pump->done;
-  pthread_mutex_unlock(&pump->lock);
-  if (!done) { /* it is stuck in the kernel, and what it has must stay */
+  pump->left = !done;
+  if (!done) { /* it is stuck in the kernel */
     log_line(&pump->log, RDZV_LOG_ERROR, "the workers' output cannot be written: the disk does not answer");
     pthread_detach(pump->thread);
-    return;
   }
+  pthread_mutex_unlock(&pump->lock);
+  if (!done) return;
   pthread_join(pump->thread, NULL);
-  close(pump->wake_fd);
-  pthread_cond_destroy(&pump->ended);
-  pthread_mutex_destroy(&pump->lock);
-  free(pump);
+  free_pump(pump);
 }
 
 static const char *name_of(int fd) { return fd == STDERR_FILENO ? "standard error" : "standard output"; }

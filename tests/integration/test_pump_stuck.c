@@ -216,6 +216,7 @@ static void test_what_is_left_ends_with_the_pump(void **unused) {
 /* A disk that does not answer, here a pipe that is full: closing leaves the thread that writes behind. */
 static void test_a_disk_that_does_not_answer_is_not_waited_for(void **unused) {
   (void)unused;
+  const size_t threads = count_in("/proc/self/task");
   struct pump *pump = open_pump();
   int fd, ends[2];
   char *bytes = calloc(1, LONG);
@@ -233,6 +234,7 @@ static void test_a_disk_that_does_not_answer_is_not_waited_for(void **unused) {
   close(ends[0]);
   close(ends[1]);
   free(bytes);
+  while (count_in("/proc/self/task") != threads) usleep(1000); /* it has freed all */
 }
 
 int main(void) {

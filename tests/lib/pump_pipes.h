@@ -113,12 +113,14 @@ static inline char *through(const char *prefix, const char *text, size_t len, ch
   return reader.text;
 }
 
-static inline size_t count_fds(void) {
-  DIR *dir = opendir("/proc/self/fd");
+static inline size_t count_in(const char *folder) {
+  DIR *dir = opendir(folder);
   size_t count = 0;
   while (readdir(dir)) count++;
   closedir(dir);
   return count;
 }
+
+static inline size_t count_fds(void) { return count_in("/proc/self/fd"); }
 
 #endif
