@@ -319,7 +319,7 @@ static size_t execute_all(struct conn *conn, const uint8_t *data, size_t len) {
     const size_t answered = server->answers.buf.len;
     const bool done = execute(conn, &request, data + used);
     if (done || !conn->walk) used += request.size; /* what is done in slices stays in front */
-    turn_wake(server);
+    if (server->again || ks_is_busy(server->ks)) turn_wake(server);
     if (!done || slice_is_over(server, request.size + server->answers.buf.len - answered)) break;
     if (server->answers.buf.len >= ANSWER_BYTES) flush(conn);
   }

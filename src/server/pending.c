@@ -209,10 +209,6 @@ static bool may_wait(struct conn *conn, size_t keys) {
   return false;
 }
 
-static bool is_large(const struct wire_request *request) {
-  return request->count > SLICE_KEYS || request->list.len > SLICE_BYTES;
-}
-
 /* Leaves it where it is until its bytes are in front of conn->in, from where they can be taken. False: refused. */
 static bool put_off(struct conn *conn, const struct wire_request *request, const uint8_t *data) {
   struct walk *walk = malloc(sizeof *walk);

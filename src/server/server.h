@@ -56,6 +56,11 @@ struct chain {
   size_t len; /* of all */
 };
 
+/* It is more than a slice. */
+static inline bool is_large(const struct wire_request *request) {
+  return request->count > SLICE_KEYS || request->list.len > SLICE_BYTES;
+}
+
 /* A request over many keys that is under way. */
 struct walk {
   enum wire_op op;

@@ -123,6 +123,7 @@ static void written(struct keyspace *ks, struct entry *entry, struct blob *befor
   const bool there = entry->version != 0;
   if (!there) appear(ks, entry);
   entry->version = ++ks->version;
+  if (!entry->groups) return;
   waits_tell(ks, entry, there ? KS_UPDATED : KS_CREATED, before, entry->value);
   waits_wake(ks, entry, LINK_CHANGE);
 }
@@ -132,7 +133,7 @@ static void written(struct keyspace *ks, struct entry *entry, struct blob *befor
 static int make_room(struct keyspace *ks, struct entry *entry, size_t len, size_t keep, struct blob **before) {
   struct blob *old = entry->value, *fresh;
   const size_t need = len + 1, cap = keep > 0 && need < SIZE_MAX / 4 ? need + need / 2 : need;
-  const bool shared = old && (old->holders > 1 || entry_is_watched(entry));
+  const bool shared = old && (old->holders > 1 || (entry->groups && entry_is_watched(entry)));
   *before = NULL;
   if (old && !shared) return need <= old->cap && need >= old->cap / 4 ? 0 : blob_resize(&entry->value, cap);
   const int result = blob_new(ks->budget, cap, &fresh);
@@ -157,10 +158,10 @@ static int write_to(struct keyspace *ks, struct entry *entry, size_t offset, rdz
   entry->value->len = offset + value.len;
   entry->value->data[entry->value->len] = '\0';
   written(ks, entry, before);
-  blob_drop(before);
-  if (wake) waits_wake(ks, entry, LINK_PRESENT);
-  waits_wake(ks, entry, LINK_VALUE);
-  waits_settle(ks);
+  if (before) blob_drop(before);
+  if (entry->groups && wake) waits_wake(ks, entry, LINK_PRESENT);
+  if (entry->groups) waits_wake(ks, entry, LINK_VALUE);
+  if (ks->busy) waits_settle(ks);
   return 0;
 }
 
