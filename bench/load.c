@@ -17,7 +17,7 @@ const char *const op_names[] = {"set", "get", "add", "compare_set", "check", "wa
 
 static const char usage[] =
     "usage: load --port P [--dialect echo|v1|v2] [--json] [--mode run] [--op set|get|add|compare_set|check|wait]\n"
-    "            [--connections N] [--pipeline D] [--seconds S] [--warmup S] [--server-pid PID]\n"
+    "            [--connections N] [--pipeline D] [--period S] [--seconds S] [--warmup S] [--server-pid PID]\n"
     "       load --port P [--dialect …] [--json] --mode connect|waiters|idle [--connections N]\n"
     "\n"
     "Drives a TCPStore (or an echo server, with the same bytes) on 127.0.0.1 and checks every answer.\n"
@@ -25,6 +25,8 @@ static const char usage[] =
     "  connect  time until N connections, begun at once, have had one ADD answered each\n"
     "  waiters  time from a SET until the last of N connections that wait for its key is woken\n"
     "  idle     opens N connections, one answered request on each, prints 'ready', stays until stdin closes\n"
+    "With --period, each connection has a request to send every S seconds, and a latency counts from when it was due:\n"
+    "what a server that stands still holds up is counted, too.\n"
     "With --server-pid, run tells the processor time that the server spent on an operation, too.\n"
     "SET has no answer in PyTorch's protocol: one operation of 'set' is a SET and a CHECK of its key in one write.\n";
 
@@ -77,6 +79,7 @@ static const struct option long_options[] = {
     {"pipeline", required_argument, NULL, 'D'},
     {"seconds", required_argument, NULL, 's'},
     {"warmup", required_argument, NULL, 'w'},
+    {"period", required_argument, NULL, 'e'},
     {"server-pid", required_argument, NULL, 'P'},
     {"json", no_argument, NULL, 'j'},
     {"help", no_argument, NULL, 'h'},
@@ -93,6 +96,7 @@ static void take_option(struct options *o, int option) {
     case 'D': o->pipeline = whole("--pipeline", optarg, 1024); break;
     case 's': o->seconds = seconds_in("--seconds", optarg, 0.01); break;
     case 'w': o->warmup = seconds_in("--warmup", optarg, 0); break;
+    case 'e': o->period = seconds_in("--period", optarg, 0.001); break;
     case 'P': o->server = (pid_t)whole("--server-pid", optarg, INT_MAX); break;
     case 'j': o->json = true; break;
     case 'h': fputs(usage, stdout); exit(0);

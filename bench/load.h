@@ -28,6 +28,7 @@ struct options {
   unsigned pipeline;
   double seconds;
   double warmup;
+  double period; /* seconds between two requests of a connection; 0: the next when the last is answered */
   bool json;
   pid_t server; /* 0: not told */
 };
@@ -79,6 +80,7 @@ struct conn {
   int64_t since;      /* when the exchange began */
   uint8_t *req, *ans; /* the mode's own memory for them */
   uint64_t turns;     /* requests answered in the exchanges before this one */
+  int64_t due;        /* when the next exchange is to begin, with a period */
 };
 
 struct loop {
@@ -88,6 +90,7 @@ struct loop {
   unsigned count;
   unsigned busy; /* connections with an exchange under way */
   bool spin;     /* ask for events again and again, never sleep */
+  int wait_ms;   /* how long to sleep at most */
   int64_t scanned;
   /* Called when bytes have come: `before` is conn->got as it was. May begin the next exchange once it is complete. */
   void (*answered)(struct loop *loop, struct conn *conn, size_t before, int64_t now);
@@ -99,7 +102,7 @@ void loop_init(struct loop *loop, uint16_t port, unsigned count, size_t size);
 /* Connects all; each begins with the exchange that was set by conn_plan. At most `window` are on their way at once, so
  * that no server's queue of unaccepted connections overflows. Returns when all exchanges are complete. */
 void loop_open(struct loop *loop, unsigned window);
-/* Waits for events, at most a second (not at all with `spin`), and carries them out. */
+/* Waits for events, at most wait_ms (not at all with `spin`), and carries them out. */
 void loop_turn(struct loop *loop);
 /* Until no exchange is under way. */
 void loop_drain(struct loop *loop);
@@ -115,6 +118,7 @@ enum { HIST_BUCKETS = 1056 };
 
 struct hist {
   uint64_t total;
+  int64_t longest;
   uint64_t buckets[HIST_BUCKETS];
 };
 

@@ -21,6 +21,7 @@ static double middle_of(unsigned bucket) {
 void hist_add(struct hist *hist, int64_t ns, uint64_t times) {
   hist->buckets[bucket_of(ns > 0 ? (uint64_t)ns : 0)] += times;
   hist->total += times;
+  if (ns > hist->longest) hist->longest = ns;
 }
 
 double hist_quantile(const struct hist *hist, double share) {

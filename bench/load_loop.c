@@ -36,7 +36,7 @@ static void raise_file_limit(unsigned connections) {
 
 void loop_init(struct loop *loop, uint16_t port, unsigned count, size_t size) {
   raise_file_limit(count);
-  *loop = (struct loop){.port = port, .count = count, .scanned = now_ns()};
+  *loop = (struct loop){.port = port, .count = count, .wait_ms = 1000, .scanned = now_ns()};
   loop->poller = epoll_create1(EPOLL_CLOEXEC);
   loop->conns = calloc(count, sizeof *loop->conns);
   uint8_t *memory = calloc(count, 2 * size);
@@ -157,7 +157,7 @@ static void find_stalls(struct loop *loop) {
 
 void loop_turn(struct loop *loop) {
   static struct epoll_event events[EVENTS];
-  const int n = epoll_wait(loop->poller, events, EVENTS, loop->spin ? 0 : 1000);
+  const int n = epoll_wait(loop->poller, events, EVENTS, loop->spin ? 0 : loop->wait_ms);
   if (n < 0 && errno != EINTR) die("epoll_wait: %s", strerror(errno));
   for (int i = 0; i < n; i++) conn_event(loop, events[i].data.ptr, events[i].events);
   find_stalls(loop);

@@ -76,10 +76,27 @@ static void begin_batch(struct loop *loop, const struct run *run, struct conn *c
 static void run_answered(struct loop *loop, struct conn *conn, size_t before, int64_t now) {
   struct run *run = loop->data;
   const size_t answers = conn->got / run->answer_len - before / run->answer_len;
-  if (now >= run->counted_from && now < run->counted_to) hist_add(&run->hist, now - conn->since, answers);
+  const bool counts =
+      run->options->period > 0 ? conn->since >= run->counted_from : now >= run->counted_from && now < run->counted_to;
+  if (counts) hist_add(&run->hist, now - conn->since, answers);
   if (conn->got < conn->want_len) return;
   conn->turns += run->options->pipeline;
-  if (now < run->counted_to) begin_batch(loop, run, conn, now);
+  if (now < run->counted_to && run->options->period == 0) begin_batch(loop, run, conn, now);
+}
+
+/* The connections are due one after the other. */
+static void run_by_period(struct loop *loop, const struct run *run, int64_t began) {
+  const int64_t period = (int64_t)(run->options->period * 1e9);
+  loop->wait_ms = 1;
+  for (unsigned i = 0; i < loop->count; i++) loop->conns[i].due = began + period * i / loop->count;
+  for (int64_t now; (now = now_ns()) < run->counted_to; loop_turn(loop)) {
+    for (unsigned i = 0; i < loop->count; i++) {
+      struct conn *conn = &loop->conns[i];
+      if (conn->got < conn->want_len || now < conn->due) continue;
+      begin_batch(loop, run, conn, conn->due);
+      conn->due += period;
+    }
+  }
 }
 
 /* Reads every key once more: the answers of SET and of CHECK alone would not show that a value was kept. */
@@ -106,9 +123,10 @@ static void report(const struct run *run) {
     printf(
         "{\"mode\": \"run\", \"dialect\": \"%s\", \"op\": \"%s\", \"connections\": %u, \"pipeline\": %u, "
         "\"seconds\": %.3f, \"ops\": %llu, \"ops_per_s\": %.1f, \"p50_us\": %.2f, \"p99_us\": %.2f, "
-        "\"generator_busy\": %.3f, \"server_us_per_op\": %.4f}\n",
+        "\"max_us\": %.2f, \"generator_busy\": %.3f, \"server_us_per_op\": %.4f}\n",
         dialect_names[o->dialect], op_names[o->op], o->connections, o->pipeline, o->seconds,
-        (unsigned long long)run->hist.total, rate, p50, p99, run->busy, run->server_us);
+        (unsigned long long)run->hist.total, rate, p50, p99, (double)run->hist.longest / 1e3, run->busy,
+        run->server_us);
     return;
   }
   printf("%s %s, %u connections, pipeline %u: %.0f ops/s, p50 %.1f us, p99 %.1f us, generator busy %.0f %%\n",
@@ -125,7 +143,10 @@ static void measure(struct loop *loop, struct run *run) {
   const int64_t began = now_ns(), cpu = cpu_ns(0), server_cpu = o->server ? cpu_ns(o->server) : 0;
   run->counted_from = began + (int64_t)(o->warmup * 1e9);
   run->counted_to = run->counted_from + (int64_t)(o->seconds * 1e9);
-  for (unsigned i = 0; i < loop->count; i++) begin_batch(loop, run, &loop->conns[i], now_ns());
+  if (o->period > 0)
+    run_by_period(loop, run, began);
+  else
+    for (unsigned i = 0; i < loop->count; i++) begin_batch(loop, run, &loop->conns[i], now_ns());
   loop_drain(loop);
   uint64_t turns = 0;
   for (unsigned i = 0; i < loop->count; i++) turns += loop->conns[i].turns;

@@ -21,7 +21,7 @@ struct pending {
   struct ks_waiter waiter;
   struct conn *conn;
   struct pending *prev, *next;             /* of conn->pending */
-  struct pending *again_prev, *again_next; /* of server->again */
+  struct pending *again_prev, *again_next; /* of server->again or server->large */
   bool is_again;
   enum wire_op op;
   size_t keys;         /* that it waits for or watches */
@@ -163,10 +163,20 @@ static struct pending *pending_new(struct conn *conn, enum wire_op op, size_t ke
   return pending;
 }
 
-static void run_later(struct pending *pending) {
+static struct pending **runners(const struct pending *pending) {
   struct rdzv_server *server = pending->conn->server;
+  return pending->large ? &server->large : &server->again;
+}
+
+static void run_later(struct pending *pending) {
   pending->is_again = true;
-  DL_APPEND2(server->again, pending, again_prev, again_next);
+  DL_APPEND2(*runners(pending), pending, again_prev, again_next);
+  turn_want(pending->conn->server);
+}
+
+static void run_not(struct pending *pending) {
+  if (pending->is_again) DL_DELETE2(*runners(pending), pending, again_prev, again_next);
+  pending->is_again = false;
 }
 
 static void large_free(struct pending *pending) {
@@ -184,7 +194,7 @@ static void pending_free(struct pending *pending) {
   struct conn *conn = pending->conn;
   struct rdzv_server *server = conn->server;
   ks_cancel(server->ks, &pending->waiter);
-  if (pending->is_again) DL_DELETE2(server->again, pending, again_prev, again_next);
+  run_not(pending);
   if (conn->holder == pending) conn->holder = NULL;
   conn->waits -= pending->keys;
   large_free(pending);
@@ -439,17 +449,19 @@ static void run_again(struct rdzv_server *server, struct pending *pending) {
   buf_free(&out.buf);
 }
 
-void pending_run(struct rdzv_server *server) {
-  enum { AT_ONCE = 64 };
-  for (int n = 0; n < AT_ONCE && server->again; n++) {
+size_t pending_run(struct rdzv_server *server, size_t most) {
+  size_t done = 0;
+  for (; done < most && server->again; done++) {
     struct pending *pending = server->again;
-    DL_DELETE2(server->again, pending, again_prev, again_next);
-    pending->is_again = false;
-    if (!pending->large) {
-      run_again(server, pending);
-    } else if (!pending->conn->is_doomed) {
-      run_large(server, pending);
-      return;
-    }
+    run_not(pending);
+    run_again(server, pending);
   }
+  return done;
+}
+
+void pending_run_large(struct rdzv_server *server) {
+  struct pending *pending = server->large;
+  if (!pending) return;
+  run_not(pending);
+  if (!pending->conn->is_doomed) run_large(server, pending);
 }

@@ -125,6 +125,7 @@ struct rdzv_server {
   struct conn *unfinished; /* half a request came, or an answer is not read; oldest first */
   struct conn *idle;       /* longest idle first; only with an idle timeout */
   struct pending *again;   /* woken, to be executed once more */
+  struct pending *large;   /* over very many keys, being looked at or listed */
 
   struct listing listing;
 
@@ -326,8 +327,11 @@ void pending_keep(struct conn *conn, const struct wire_request *request);
 bool pending_cancel_some(struct conn *conn, size_t most);
 bool pending_drop_some(struct conn *conn, size_t most);
 
-/* Executes again what was woken, for a slice. */
-void pending_run(struct rdzv_server *server);
+/* Executes again what was woken, at most so many; gives how many it were. */
+size_t pending_run(struct rdzv_server *server, size_t most);
+
+/* Goes on with one of those over very many keys. */
+void pending_run_large(struct rdzv_server *server);
 
 extern const struct ks_events pending_events;
 

@@ -54,8 +54,8 @@ void turn_forget(struct conn *conn) {
 }
 
 void turn_wake(struct rdzv_server *server) {
-  if (ks_is_busy(server->ks)) ks_settle(server->ks, WAKES_AT_ONCE);
-  if (server->again) pending_run(server);
+  if (ks_is_busy(server->ks)) server->slice_units += ks_settle(server->ks, WAKES_AT_ONCE);
+  if (server->again) server->slice_units += pending_run(server, WAKES_AT_ONCE);
   if (ks_is_busy(server->ks) || server->again) turn_want(server);
 }
 
@@ -67,8 +67,8 @@ static void serve_next(struct rdzv_server *server) {
 }
 
 static bool is_work_left(const struct rdzv_server *server) {
-  return server->ready || server->again || ks_is_busy(server->ks) || server->doomed || server->leaving ||
-         listing_is_busy(&server->listing);
+  return server->ready || server->again || server->large || ks_is_busy(server->ks) || server->doomed ||
+         server->leaving || listing_is_busy(&server->listing);
 }
 
 static void on_turn(uv_idle_t *handle) {
@@ -76,6 +76,7 @@ static void on_turn(uv_idle_t *handle) {
   const uint64_t until = uv_hrtime() + TURN_NS;
   do {
     turn_wake(server);
+    pending_run_large(server);
     serve_next(server);
     listing_go_on(server);
     conn_reap(server, REAP_AT_ONCE);
