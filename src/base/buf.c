@@ -4,16 +4,25 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-bool buf_reserve(struct buf *buf, size_t more) {
-  if (more <= buf->cap - buf->len) return true;
-  if (more > SIZE_MAX / 2 - buf->len) return false;
-  size_t cap = buf->cap ? buf->cap : 64;
-  while (cap < buf->len + more) cap *= 2;
+static bool resize(struct buf *buf, size_t cap) {
   uint8_t *data = realloc(buf->data, cap);
   if (!data) return false;
   buf->data = data;
   buf->cap = cap;
   return true;
+}
+
+bool buf_reserve(struct buf *buf, size_t more) {
+  if (more <= buf->cap - buf->len) return true;
+  if (more > SIZE_MAX / 2 - buf->len) return false;
+  size_t cap = buf->cap ? buf->cap : 64;
+  while (cap < buf->len + more) cap *= 2;
+  return resize(buf, cap);
+}
+
+bool buf_reserve_exactly(struct buf *buf, size_t more) {
+  if (more <= buf->cap - buf->len) return true;
+  return more <= SIZE_MAX / 2 - buf->len && resize(buf, buf->len + more);
 }
 
 bool buf_append(struct buf *buf, const void *data, size_t len) {

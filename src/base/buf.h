@@ -16,6 +16,9 @@ struct buf {
 
 /* Makes room for `more` bytes behind the used ones. False: no memory, nothing changed. */
 bool buf_reserve(struct buf *buf, size_t more);
+
+/* The same, and not more than that. */
+bool buf_reserve_exactly(struct buf *buf, size_t more);
 bool buf_append(struct buf *buf, const void *data, size_t len);
 
 /* Drops the first `len` used bytes. */

@@ -212,12 +212,13 @@ void conn_send_blob(struct conn *conn, struct blob *blob) {
 
 /* ---- the way in -------------------------------------------------------------------------------------------- */
 
-/* A little more than what is there already, so that a client must send what it wants memory for. */
+/* A little more than what is there already, so that a client must send what it wants memory for; of a large request
+ * that is well under way the whole, since each step copies what is there. */
 static size_t room_for_more(const struct conn *conn) {
-  enum { LEAST = 4 * 1024, FIRST = 64 * 1024 };
+  enum { LEAST = 4 * 1024, FIRST = 64 * 1024, LARGE = 1024 * 1024 };
   const size_t want = conn->decoder.scan.want;
   const size_t missing = want > conn->in.len ? want - conn->in.len : 0;
-  const size_t most = conn->in.len > FIRST ? conn->in.len : FIRST;
+  const size_t most = conn->in.len > LARGE ? 8 * conn->in.len : conn->in.len > FIRST ? conn->in.len : FIRST;
   return missing < LEAST ? LEAST : missing < most ? missing : most;
 }
 
@@ -226,7 +227,7 @@ static void on_room(uv_handle_t *handle, size_t suggested, uv_buf_t *out) {
   struct conn *conn = (struct conn *)handle;
   if (conn->in.len == 0) {
     *out = uv_buf_init(conn->server->read_buffer, READ_BYTES);
-  } else if (buf_reserve(&conn->in, room_for_more(conn)) && charge(conn)) {
+  } else if (buf_reserve_exactly(&conn->in, room_for_more(conn)) && charge(conn)) {
     const size_t room = conn->in.cap - conn->in.len;
     *out = uv_buf_init((char *)conn->in.data + conn->in.len, (unsigned)(room < TURN_BYTES ? room : TURN_BYTES));
   } else {
