@@ -112,8 +112,21 @@ static int start(rdzv_agent *agent, rdzv_error *error) {
   return result;
 }
 
+/* What the agents told each other may be lost, and the others may wait for it: they hear of us in the next round.
+ * Whether the store is gone for good, the handler knows better than one request of ours. A static rendezvous has one
+ * round. */
+static bool is_lost(const rdzv_agent *agent, int result) {
+  return strcmp(agent->round->backend, "static") != 0 &&
+         (result == RDZV_E_DATA_LOST || result == RDZV_E_CONNECTION || result == RDZV_E_OUTCOME_UNKNOWN);
+}
+
 /* Did others go before the workers were started? Then there is another round to come, unless we are to stop. */
 static int is_over(rdzv_agent *agent, int result, rdzv_error *error) {
+  if (is_lost(agent, result) && !cancel_raised(&agent->stop)) {
+    log_line(&agent->log, RDZV_LOG_WARNING, "round %" PRId64 " is over before it began: %s", agent->round->round,
+             error->message);
+    return 1;
+  }
   rdzv_change change;
   const bool gave_up = result == RDZV_E_CANCELED;
   if ((!gave_up && result != RDZV_E_TIMEOUT) || cancel_raised(&agent->stop)) return result;

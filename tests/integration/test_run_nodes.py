@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import socket
+import subprocess
 import time
 
 import etcd
@@ -357,6 +358,20 @@ class Endings(Case):
         for node in nodes:
             self.gone(node, CONNECT)
             self.assertIn(self.server.endpoint, node.err().splitlines()[-1])
+
+    def test_the_store_loses_its_data_while_agents_agree_on_ranks(self):
+        """The other member is no agent, so the agent is held there: what it told is gone, and so is the round."""
+        a = self.node("a", "2", self.script(SITTER))
+        member = self.start([rdzvtest.RDZV, "join", *self.join_flags("", "2")[:-2]], stdout=subprocess.PIPE, text=True)
+        self.assertEqual(json.loads(member.stdout.readline())["world_size"], 2)
+        self.end(member)
+        self.end(self.server)
+        self.serve("--port", str(self.server.port))
+        b = self.node("b", "2", self.path("worker.sh"))
+        self.assertGreater(self.wait_world(a, b), 0)
+        self.touch("end")
+        for node in (a, b):
+            self.gone(node)
 
     def test_the_store_falls_silent_and_then_a_worker_fails(self):
         worker = self.script("note ran; [ $ROLE_NAME = a ] || await end; await a_fails; exit 3")
