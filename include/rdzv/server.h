@@ -27,6 +27,8 @@ typedef struct rdzv_server_options {
   int port;         /* default RDZV_DEFAULT_PORT; RDZV_ANY_PORT picks a free one */
   int listen_fd;    /* a listening socket to take instead, owned by the server from then on, also on failure */
   rdzv_log log;
+  const char *run_id; /* the run that this store is for; clients of ours that name another one are refused. Default
+                         none: all are served */
 
   /* Limits on what a peer may make the server do. Over one, that client is refused and closed, with the reason in
    * the log and, for clients of our own dialect, in their error. */

@@ -92,6 +92,9 @@ typedef struct rdzv_tcp_options {
   rdzv_dialect dialect;
   /* Counts this client under the key `init/`, for which a PyTorch server with a world size waits. */
   bool announce_worker;
+  /* The run that this client belongs to: a server of ours that is for another one refuses it with RDZV_E_STALE. Default
+   * none: any will do. */
+  const char *run_id;
 } rdzv_tcp_options;
 
 /*

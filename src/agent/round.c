@@ -31,7 +31,7 @@ static int serve_workers(rdzv_agent *agent, rdzv_error *error) {
   struct endpoint endpoint = {.port = agent->attempt.master_port};
   snprintf(endpoint.host, sizeof endpoint.host, "%s", agent->attempt.master_addr);
   const int result =
-      c10d_serve(&endpoint, host_is_loopback(endpoint.host), &agent->server_log, &agent->workers_store, error);
+      c10d_serve(&endpoint, host_is_loopback(endpoint.host), NULL, &agent->server_log, &agent->workers_store, error);
   return result < 0 ? error_prefix(error, result, "cannot serve the workers' store") : 0;
 }
 

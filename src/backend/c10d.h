@@ -39,6 +39,7 @@ struct c10d_options {
   rdzv_dialect dialect;
   int cancel_fd; /* while opening */
   rdzv_log log;
+  const char *run_id; /* that the store is for, or NULL: any */
 };
 
 /* Opens the store that the endpoint names, a path for a file. Serves it in this process where this node is the host,
@@ -47,9 +48,10 @@ struct c10d_options {
 int c10d_open_store(const char *endpoint, const struct c10d_options *options, rdzv_store **store, rdzv_server **server,
                     rdzv_error *error);
 
-/* Serves on the endpoint's port, 0: any free one: on loopback if it names that, else on every address. */
-int c10d_serve(const struct endpoint *endpoint, bool loopback, const rdzv_log *log, rdzv_server **out,
-               rdzv_error *error);
+/* Serves on the endpoint's port, 0: any free one: on loopback if it names that, else on every address. `run_id` is the
+ * run that the store is for; NULL: any. */
+int c10d_serve(const struct endpoint *endpoint, bool loopback, const char *run_id, const rdzv_log *log,
+               rdzv_server **out, rdzv_error *error);
 
 /* Where the host reaches its own server: at the address it listens on, whatever the endpoint's name resolves to. */
 void c10d_own_endpoint(rdzv_server *server, char out[ENDPOINT_TEXT_SIZE]);

@@ -19,15 +19,16 @@ enum {
   LONGEST_PAUSE_MS = 500,
 };
 
-int c10d_serve(const struct endpoint *endpoint, bool loopback, const rdzv_log *log, rdzv_server **out,
-               rdzv_error *error) {
+int c10d_serve(const struct endpoint *endpoint, bool loopback, const char *run_id, const rdzv_log *log,
+               rdzv_server **out, rdzv_error *error) {
   const bool literal = loopback && endpoint->host[0] != 'l' && endpoint->host[0] != 'L'; /* not "localhost" */
   rdzv_server_options options = {.size = sizeof options,
                                  .bind = !loopback ? "::"
                                          : literal ? endpoint->host
                                                    : "127.0.0.1",
                                  .port = endpoint->port ? endpoint->port : RDZV_ANY_PORT,
-                                 .log = *log};
+                                 .log = *log,
+                                 .run_id = run_id};
   int result = rdzv_server_open(&options, out, error);
   if (result < 0 && result != RDZV_E_IN_USE && !loopback) { /* a machine without IPv6 */
     options.bind = "0.0.0.0";
@@ -48,7 +49,8 @@ static int open_client(const char *endpoint, const struct c10d_options *options,
                                 .timeout_ms = options->read_timeout_ms,
                                 .log = options->log,
                                 .cancel_fd = options->cancel_fd,
-                                .dialect = options->dialect};
+                                .dialect = options->dialect,
+                                .run_id = options->run_id};
   const int result = store_open_tcp(endpoint, &tcp, waiting, store, error);
   if (result < 0) return error_prefix(error, result, "cannot reach the store of the rendezvous");
   store_forget_cancel_fd(*store);
@@ -65,7 +67,7 @@ void c10d_own_endpoint(rdzv_server *server, char out[ENDPOINT_TEXT_SIZE]) {
 static int try_host(const struct endpoint *endpoint, const struct host_match *match, const char *why,
                     const struct c10d_options *options, rdzv_store **store, rdzv_server **server, rdzv_error *error) {
   char own[ENDPOINT_TEXT_SIZE];
-  int result = c10d_serve(endpoint, match->loopback, &options->log, server, error);
+  int result = c10d_serve(endpoint, match->loopback, options->run_id, &options->log, server, error);
   if (result < 0) return error_prefix(error, result, "cannot serve the store of the rendezvous");
   c10d_own_endpoint(*server, own);
   result = open_client(own, options, NULL, store, error);

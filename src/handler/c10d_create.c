@@ -17,7 +17,8 @@ int c10d_create(void *user, const rdzv_params *params, rdzv_handler **out, rdzv_
                                        .read_timeout_ms = conf.read_timeout,
                                        .dialect = (rdzv_dialect)conf.dialect,
                                        .cancel_fd = params->cancel_fd,
-                                       .log = params->log};
+                                       .log = params->log,
+                                       .run_id = params->run_id};
   const char *endpoint = params->endpoint;
   if (!*endpoint && options.store_type == C10D_TCP) endpoint = "localhost";
   conf_free(&conf);

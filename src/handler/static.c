@@ -38,7 +38,8 @@ static int serve(struct fixed *handler, rdzv_error *error) {
     log_line(&handler->base.log, RDZV_LOG_WARNING,
              "this node is rank 0 and serves the store, but others look for it elsewhere: %s; is another node rank 0?",
              match.why);
-  const int result = c10d_serve(&handler->endpoint, match.loopback, &handler->base.log, &handler->server, error);
+  const int result =
+      c10d_serve(&handler->endpoint, match.loopback, handler->base.run_id, &handler->base.log, &handler->server, error);
   if (result < 0) return error_prefix(error, result, "rank 0 cannot serve the store");
   handler->endpoint.port = rdzv_server_port(handler->server);
   return 0;
@@ -56,7 +57,8 @@ static int connect_store(struct fixed *handler, rdzv_error *error) {
                                     .timeout_ms = handler->timeout,
                                     .log = handler->base.log,
                                     .cancel_fd = handler->base.cancel.fd,
-                                    .announce_worker = true};
+                                    .announce_worker = true,
+                                    .run_id = handler->base.run_id};
   char own[ENDPOINT_TEXT_SIZE];
   if (handler->store) return 0;
   struct waiting waiting;

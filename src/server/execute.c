@@ -7,6 +7,8 @@
 #include "base/error.h"
 #include "server/server.h"
 
+#include <stdio.h>
+
 typedef int handler(struct conn *conn, const struct wire_request *request, struct wire_writer *out);
 
 void wire_put_refusal(struct wire_writer *out, int code, const char *why) {
@@ -114,6 +116,13 @@ static int validate(struct conn *conn, const struct wire_request *request, struc
   return 0;
 }
 
+/* The third PING of a greeting, where a run serves this store. */
+static bool is_another_run(const struct conn *conn, uint64_t nonce) {
+  const char *run_id = conn->server->options.run_id;
+  const bool third = conn->decoder.dialect == WIRE_RDZV && conn->decoder.requests == 4;
+  return run_id && third && (nonce & WIRE_RUN_MASK) == WIRE_RUN_NONCE && nonce != wire_run_nonce(run_id);
+}
+
 static int ping(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
   const bool hello = conn->decoder.dialect == WIRE_V2 && conn->decoder.requests == 2;
   if (hello && request->number == WIRE_HELLO_NONCE) {
@@ -124,6 +133,12 @@ static int ping(struct conn *conn, const struct wire_request *request, struct wi
   }
   const bool second = conn->decoder.dialect == WIRE_RDZV && conn->decoder.requests == 3;
   if (second && request->number == WIRE_SESSION_NONCE) return offer_session(conn, out);
+  if (is_another_run(conn, request->number)) {
+    struct rdzv_server *server = conn->server;
+    snprintf(server->doom_text, sizeof server->doom_text, "this store serves run '%.80s'", server->options.run_id);
+    conn_doom(conn, RDZV_E_STALE, server->doom_text);
+    return 0;
+  }
   answer_ok(conn, out);
   wire_put32(out, (uint32_t)request->number);
   return 0;

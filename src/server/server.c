@@ -114,6 +114,7 @@ static void free_parts(struct rdzv_server *server) {
   buf_free(&server->bytes);
   if (server->reserve_fd >= 0) close(server->reserve_fd);
   free(server->read_buffer);
+  free((char *)server->options.run_id);
   free(server);
 }
 
@@ -125,13 +126,14 @@ static struct rdzv_server *server_new(const rdzv_server_options *options) {
   pthread_mutex_init(&server->clients_lock, NULL);
   thread_cond_init(&server->clients_gone);
   server->options = *options;
+  server->options.run_id = options->run_id ? strdup(options->run_id) : NULL;
   server->listen_fd = server->reserve_fd = -1;
   server->limits = limits_of(options);
   server->budget.max = options->max_memory;
   server->ks = ks_new(&server->budget, &pending_events, server);
   server->read_buffer = malloc(READ_BYTES);
   struct siphash_seed seeds[2];
-  const bool made = server->ks && server->read_buffer;
+  const bool made = server->ks && server->read_buffer && (server->options.run_id || !options->run_id);
   if (!made || getrandom(&server->instance, sizeof server->instance, 0) < 0 || getrandom(seeds, sizeof seeds, 0) < 0) {
     free_parts(server);
     return NULL;

@@ -307,11 +307,14 @@ static int open_handle(const struct endpoint *endpoint, const rdzv_tcp_options *
   tcp->options = *options;
   tcp->options.timeout_ms = rdzv_store_get_timeout(&tcp->base);
   tcp_conn_init(&tcp->conn, endpoint, options->dialect, &options->log);
+  tcp->options.run_id = tcp->conn.run_id = options->run_id ? strdup(options->run_id) : NULL;
   init_turn(tcp);
   draw_never(tcp);
   const struct cancel telling = cancel_with(cancel ? cancel : &tcp->base.cancel, waiting);
   struct store_call call = {tcp->options.timeout_ms, deadline_after(tcp->options.timeout_ms), &telling, error};
-  if (options->announce_worker)
+  if (options->run_id && !tcp->conn.run_id)
+    result = error_no_memory(error);
+  else if (options->announce_worker)
     result = tcp_run(&tcp->base, "open the store", NULL, 0, TCP_ONCE, try_announce, NULL, &call);
   else
     result = tcp_run(&tcp->base, "open the store", NULL, 0, TCP_REPEATABLE, try_nothing, NULL, &call);

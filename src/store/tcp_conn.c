@@ -18,6 +18,7 @@
 #include "store/tcp_foreign.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -64,6 +65,7 @@ void tcp_conn_free(struct tcp_conn *conn) {
   tcp_conn_drop(conn);
   buf_free(&conn->in);
   buf_free(&conn->out.buf);
+  free(conn->run_id);
 }
 
 /* ---- messages ---------------------------------------------------------------------------------------------- */
@@ -192,10 +194,31 @@ static int receive_offer(struct tcp_conn *conn, const struct attempt *at) {
   return 0;
 }
 
+/* The answer to the third PING: whoever does not serve another run echoes it. */
+static int receive_run(struct tcp_conn *conn, const struct attempt *at) {
+  uint64_t status = 0, unused;
+  if (!conn->run_id) return 0;
+  int result = conn->dialect == WIRE_RDZV ? ask(conn, "b", &status, at) : 0;
+  if (result < 0) return result;
+  if (conn->dialect == WIRE_RDZV) tcp_conn_consume(conn);
+  result = ask(conn, status ? "v" : "w", &unused, at);
+  if (result < 0) return result;
+  const rdzv_bytes text = status ? wire_field_bytes(&conn->scan, 0, conn->in.data) : rdzv_str("");
+  if (status == -RDZV_E_STALE)
+    result = error_set(at->error, RDZV_E_STALE, "%.*s, not '%s'", (int)(text.len < 160 ? text.len : 160),
+                       (const char *)text.data, conn->run_id);
+  else if (status)
+    result = error_set(at->error, RDZV_E_CONNECTION, "refused by the server: %.*s",
+                       (int)(text.len < 160 ? text.len : 160), (const char *)text.data);
+  tcp_conn_consume(conn);
+  return result;
+}
+
 static int greet_v2(struct tcp_conn *conn, const struct attempt *at) {
   put_validate(conn);
   put_ping(conn, WIRE_HELLO_NONCE);
   put_ping(conn, WIRE_SESSION_NONCE);
+  if (conn->run_id) put_ping(conn, wire_run_nonce(conn->run_id));
   uint64_t answer;
   int result = ask(conn, "w", &answer, at);
   if (result < 0) return result;
@@ -205,7 +228,8 @@ static int greet_v2(struct tcp_conn *conn, const struct attempt *at) {
   result = conn->dialect == WIRE_RDZV ? ask(conn, "n", &conn->instance, at) : 0;
   if (result < 0) return result;
   if (conn->dialect == WIRE_RDZV) tcp_conn_consume(conn);
-  return receive_offer(conn, at);
+  result = receive_offer(conn, at);
+  return result < 0 ? result : receive_run(conn, at);
 }
 
 /* A server that closed on our greeting twice and answers this is PyTorch's of 1.x, or ours, which speaks V1 too: full
@@ -299,7 +323,7 @@ static int report(struct tcp_conn *conn, int result, int tries, int64_t waited, 
     result = RDZV_E_CONNECTION;
     error->code = result;
   }
-  if (result == RDZV_E_PROTOCOL) return result; /* which says all that there is to say */
+  if (result == RDZV_E_PROTOCOL || result == RDZV_E_STALE) return result; /* which say all that there is to say */
   return error_prefix(error, result, "cannot connect to '%s' (%d %s in %lld ms)", conn->name, tries,
                       tries == 1 ? "try" : "tries", (long long)waited);
 }

@@ -20,6 +20,7 @@ struct tcp_conn {
   char name[ENDPOINT_TEXT_SIZE]; /* the endpoint, for messages */
   char peer[ENDPOINT_TEXT_SIZE]; /* the address that answered */
   rdzv_dialect wanted;
+  char *run_id; /* NULL: none */
   rdzv_log log;
 
   int fd;                    /* -1: not connected */
@@ -42,7 +43,8 @@ void tcp_conn_init(struct tcp_conn *conn, const struct endpoint *endpoint, rdzv_
 
 /* Connects if it is not connected, again and again until the deadline. A message is left in error on failure:
  * RDZV_E_CONNECTION, RDZV_E_ADDRESS, RDZV_E_CANCELED, RDZV_E_NO_MEMORY, RDZV_E_UNSUPPORTED (another dialect than the
- * one wanted), and RDZV_E_DATA_LOST: connected, but to another instance of our server than before. */
+ * one wanted), RDZV_E_STALE (it is for another run), and RDZV_E_DATA_LOST: connected, but to another instance of our
+ * server than before. */
 int tcp_conn_open(struct tcp_conn *conn, deadline until, const struct cancel *cancel, rdzv_error *error);
 
 /* Closes the socket and forgets what was half sent or half received. */

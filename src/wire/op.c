@@ -12,3 +12,10 @@ int wire_op_of(enum wire_dialect dialect, uint8_t number) {
     if (wire_ops[op].number[dialect] == number) return op;
   return -1;
 }
+
+/* FNV-1a: it is part of the protocol, and nothing to hide. */
+uint32_t wire_run_nonce(const char *run_id) {
+  uint32_t hash = 2166136261u;
+  for (; *run_id; run_id++) hash = (hash ^ (uint8_t)*run_id) * 16777619u;
+  return WIRE_RUN_NONCE | ((hash ^ hash >> 28) & ~WIRE_RUN_MASK);
+}

@@ -86,4 +86,10 @@ enum {
 #define WIRE_SESSION_ANSWER 0x01736573u /* "ses", 1 */
 enum { WIRE_TOKEN_BYTES = 16 };
 
+/* A client that belongs to a run sends a third PING, of this number and 28 bits of the run's hash. A server that serves
+ * another run refuses it; everybody else echoes it. */
+#define WIRE_RUN_NONCE 0xE0000000u
+#define WIRE_RUN_MASK 0xF0000000u
+uint32_t wire_run_nonce(const char *run_id);
+
 #endif

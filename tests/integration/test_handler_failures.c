@@ -260,6 +260,51 @@ static void test_who_is_told_to_serve_must(void **state) {
   assert_true(live_now_ms() - began < AT_ONCE_MS);
 }
 
+/* A store that a run serves is for that run: a node of another is refused at once, by the names of both. Clients that
+ * belong to none are served. */
+static void test_a_run_that_serves_refuses_another(void **state) {
+  (void)state;
+  char endpoint[64];
+  int port;
+  struct node nodes[2], other;
+  rdzv_error error;
+  close(peer_listen(1, &port));
+  snprintf(endpoint, sizeof endpoint, "localhost:%d", port);
+  node_open(&nodes[0], endpoint, "a", (struct node_options){.min = 2, .max = 2, .run_id = "one"});
+  static const char *const confs[] = {"", "is_host=0", "rank=1"};
+  for (size_t i = 0; i < COUNT_OF(confs); i++) {
+    const int64_t began = live_now_ms();
+    const struct node_options options = {
+        .max = 2, .run_id = "two", .conf = confs[i], .backend = i == 2 ? "static" : NULL};
+    int result = node_try_open(&other, endpoint, "b", options, &error);
+    if (result == 0) { /* a static one connects when it joins */
+      node_join_run(&other);
+      result = other.code;
+      error = other.error;
+      node_close(&other);
+    }
+    assert_error(result, RDZV_E_STALE, &error, "this store serves run 'one', not 'two'");
+    assert_true(live_now_ms() - began < AT_ONCE_MS);
+  }
+  rdzv_store *store = connect_to(endpoint);
+  must_set(store, "k", "v");
+  rdzv_store_close(store);
+  store = connect_with(endpoint, (rdzv_tcp_options){.dialect = RDZV_DIALECT_V2});
+  assert_get(store, "k", "v");
+  rdzv_store_close(store);
+  node_open(&nodes[1], endpoint, "b", (struct node_options){.min = 2, .max = 2, .run_id = "one"});
+  join_all(nodes, 2);
+  close_all(nodes, 2);
+}
+
+/* A server that is nobody's serves all runs. */
+static void test_a_server_of_no_run_serves_all(void **state) {
+  struct scene *scene = *state;
+  for (int i = 0; i < 3; i++)
+    node_open(&scene->nodes[i], scene->endpoint, "a", (struct node_options){.run_id = (char[]){(char)('x' + i), '\0'}});
+  join_all(scene->nodes, 3);
+}
+
 /* Success leaves the error alone, also where the way there was to find the port taken. */
 static void test_success_leaves_the_error_alone(void **state) {
   struct scene *scene = *state;
@@ -394,6 +439,8 @@ int main(void) {
       IN_A_SCENE(test_a_cancel_ends_the_wait_for_the_address),
       cmocka_unit_test(test_the_first_serves_and_the_second_is_a_client),
       IN_A_SCENE(test_who_is_told_to_serve_must),
+      cmocka_unit_test(test_a_run_that_serves_refuses_another),
+      IN_A_SCENE(test_a_server_of_no_run_serves_all),
       IN_A_SCENE(test_a_wait_that_the_system_refuses_ends),
       IN_A_SCENE(test_success_leaves_the_error_alone),
       cmocka_unit_test(test_a_host_without_descriptors_says_so),
