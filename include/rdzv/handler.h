@@ -118,7 +118,7 @@ RDZV_API int rdzv_is_closed(rdzv_handler *handler, bool *closed, rdzv_error *err
 RDZV_API int rdzv_num_waiting(rdzv_handler *handler, int64_t *count, rdzv_error *error);
 
 /* Closes the rendezvous for all, for good. This node stays in its round. `reason` is for those who find it closed;
- * NULL: none. RDZV_E_TIMEOUT: not within close_timeout. */
+ * NULL: none. One that was given before stays. RDZV_E_TIMEOUT: not within close_timeout. */
 RDZV_API int rdzv_set_closed(rdzv_handler *handler, const char *reason, rdzv_error *error);
 
 /* Takes this node out without closing: the others go on, and hear of it. RDZV_E_TIMEOUT. */

@@ -90,7 +90,8 @@ int devices_nproc(const char *text, int64_t *out, rdzv_error *error) {
   *out = gpu ? devices_gpus("") : 0;
   if (*out > 0) return 0;
   if (gpu && !any)
-    return error_set(error, RDZV_E_INVALID, "option 'nproc_per_node' is 'gpu', but no GPU is to be seen");
+    return error_set(error, RDZV_E_INVALID,
+                     "option 'nproc_per_node' is 'gpu', but this machine has no GPU that we may use");
   *out = any || strcmp(text, "cpu") == 0 ? sysconf(_SC_NPROCESSORS_ONLN) : parse(text);
   if (*out > 0) return 0;
   return error_set(error, RDZV_E_INVALID,

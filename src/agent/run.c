@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "agent/agent.h"
+#include "base/buf.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/waiting.h"
@@ -65,13 +66,20 @@ static void on_told(uv_poll_t *handle, int status, int events) {
   if (watch->agent->supervisor.outcome == SUPERVISOR_LEFT) because(watch->agent, "told to stop by %s", name);
 }
 
+/* By rdzv close, or by an agent that does not tell of a failure. */
+static void tell_closed(rdzv_agent *agent) {
+  rdzv_status *status = NULL;
+  const bool known = rdzv_status_read(agent->handler, 0, &status, NULL) == 0 && status->reason[0];
+  log_line(&agent->log, RDZV_LOG_WARNING, "the rendezvous was closed%s%s: the workers go on, but cannot be restarted",
+           known ? ": " : ", and nobody has said why", known ? bytes_quote(rdzv_str(status->reason)).text : "");
+  rdzv_status_free(status);
+}
+
 static void on_closed_by_others(struct watch *watch) {
   rdzv_agent *agent = watch->agent;
   char *failure = exchange_failure(&agent->exchange);
   if (!failure) {
-    log_line(
-        &agent->log, RDZV_LOG_WARNING,
-        "the rendezvous was closed by another node, without saying why: the workers go on, but cannot be restarted");
+    tell_closed(agent);
     return;
   }
   failures_add_told(&agent->failures, failure);

@@ -26,7 +26,8 @@ static int parse(int argc, char **argv, struct settings *to) {
       {0}};
   const struct command command = {
       me, "start", "Runs an etcd of one member beside this process, on loopback.", options,
-      "It prints where etcd is when it answers. SIGTERM and SIGINT end it in order; it also ends when this process "
+      "It prints where etcd is when it answers. SIGTERM, SIGINT and SIGHUP end it in order; it also ends when this "
+      "process "
       "does,\n"
       "however. 'start' can stand before the options, too.\n\n"
       "Which etcd: $RDZV_ETCD_BINARY, $TORCHELASTIC_ETCD_BINARY_PATH, that of rdzv's libexec folder, or that of PATH.\n"

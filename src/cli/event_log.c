@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,11 +32,17 @@ bool write_object(int fd, json_t *object) {
   const size_t len = strlen(line);
   line[len] = '\n'; /* instead of the end, which is not written */
   const bool wrote = write(fd, line, len + 1) >= 0;
+  const int errnum = errno;
   free(line);
+  errno = errnum;
   return wrote;
 }
 
+static const char *log_path;     /* a command has one event log */
+static atomic_bool cannot_write; /* told already */
+
 int event_log_open(const char *command, const char *path, int *fd) {
+  log_path = path;
   *fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
   if (*fd >= 0) return EXIT_YES;
   complain(command, "--event-log: cannot open '%s': %s", path, strerror(errno));
@@ -43,7 +50,10 @@ int event_log_open(const char *command, const char *path, int *fd) {
 }
 
 void event_log_write(const char *command, int fd, json_t *object) {
-  if (!write_object(fd, object)) complain(command, "cannot write to the event log: %s", strerror(errno));
+  const bool wrote = write_object(fd, object);
+  const int errnum = errno;
+  if (!atomic_exchange(&cannot_write, !wrote) && !wrote)
+    complain(command, "cannot write to the event log '%s': %s: events are lost", log_path, strerror(errnum));
 }
 
 json_t *event_object(const rdzv_event *event) {

@@ -21,9 +21,9 @@ static int parse(int argc, char **argv, struct settings *to) {
       {0}};
   const struct command command = {
       me, "[-- CMD...]", "Joins a rendezvous, and prints each round that it is in as a line of JSON.", options,
-      "It stays a member, and joins the next round when the membership changes; SIGTERM and SIGINT make it leave, and\n"
-      "it then exits 0. CMD is run in the first round with RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, RDZV_ROUND and\n"
-      "RDZV_RUN_ID set, and its exit code returned.\n"};
+      "It stays a member, and joins the next round when the membership changes; SIGTERM, SIGINT and SIGHUP make it\n"
+      "leave, and it then exits 0. CMD is run in the first round with RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT,\n"
+      "RDZV_ROUND and RDZV_RUN_ID set, and its exit code returned.\n"};
   return options_parse(&command, argc, argv);
 }
 

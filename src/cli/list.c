@@ -72,7 +72,9 @@ static int print_all(const struct settings *settings, const rdzv_value *ids, siz
     complain(me, "cannot write to stdout: %s", strerror(errno));
     return EXIT_IO;
   }
-  return worst != EXIT_YES ? worst : printed > 0 ? EXIT_YES : EXIT_NO;
+  if (worst != EXIT_YES || printed > 0 || rendezvous_signal()) return worst;
+  complain(me, "there are no runs in this store");
+  return EXIT_NO;
 }
 
 int cmd_list(int argc, char **argv) {

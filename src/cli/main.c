@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "cli/cli.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <rdzv/version.h>
 #include <stdio.h>
@@ -41,8 +42,7 @@ static void fill_standard_streams(void) {
   if (fd > STDERR_FILENO) close(fd);
 }
 
-int main(int argc, char **argv) {
-  fill_standard_streams();
+static int run(int argc, char **argv) {
   if (argc < 2) return help(stderr);
   if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) return help(stdout);
   if (strcmp(argv[1], "--version") == 0) {
@@ -53,4 +53,13 @@ int main(int argc, char **argv) {
     if (strcmp(argv[1], commands[i].name) == 0) return commands[i].run(argc - 1, argv + 1);
   complain("rdzv", "there is no command '%s'; see 'rdzv --help'", argv[1]);
   return EXIT_USAGE;
+}
+
+int main(int argc, char **argv) {
+  fill_standard_streams();
+  const int code = run(argc, argv);
+  if (code != EXIT_YES || fflush(stdout) == 0)
+    return code; /* what was printed and not looked after: a help, a version */
+  complain("rdzv", "cannot write to stdout: %s", strerror(errno));
+  return EXIT_IO;
 }

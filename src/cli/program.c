@@ -3,6 +3,8 @@
 #include "cli/run.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -13,27 +15,38 @@ static bool is_program_file(const char *path) {
   return stat(path, &status) == 0 && S_ISREG(status.st_mode) && access(path, X_OK) == 0;
 }
 
-static bool is_python_name(const char *name) {
-  const size_t len = strlen(name);
-  return len > 3 && strcmp(name + len - 3, ".py") == 0;
+static bool is_folder(const char *path) {
+  struct stat status;
+  return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
+}
+
+/* Python runs a folder by the file of that name. */
+static bool is_folder_without_main(const char *path) {
+  char main_file[PATH_MAX];
+  const int len = snprintf(main_file, sizeof main_file, "%s/__main__.py", path);
+  return is_folder(path) && len < PATH_MAX && access(main_file, F_OK) < 0;
+}
+
+static bool ends_in(const char *name, const char *ending) {
+  const size_t len = strlen(name), tail = strlen(ending);
+  return len > tail && strcmp(name + len - tail, ending) == 0;
 }
 
 /* A file that lacks its run bit. torchrun gives any to Python; a program or a script for another interpreter would only
  * fail there. Python also runs a folder or an archive. */
 static bool looks_like_python(const char *path) {
   char line[FIRST_LINE_SIZE];
-  struct stat status;
-  if (stat(path, &status) == 0 && S_ISDIR(status.st_mode)) return true;
+  if (is_folder(path)) return true;
   if (!read_first_line(path, line)) return true; /* which says why */
   if (strncmp(line, "#!", 2) == 0) return strstr(line, "python") != NULL;
-  return strncmp(line, "\177ELF", 4) != 0;
+  return strncmp(line, "\177ELF", 4) != 0 && !ends_in(path, ".sh");
 }
 
 /* A file that is here is what it is; else a name without a slash is looked for in PATH when it is executed. */
 static bool takes_python(const struct program_flags *flags, const char *name) {
   if (flags->module || flags->run_path) return true;
   if (flags->no_python) return false;
-  if (is_python_name(name)) return true;
+  if (ends_in(name, ".py")) return true;
   return !is_program_file(name) && access(name, F_OK) == 0 && looks_like_python(name);
 }
 
@@ -53,8 +66,9 @@ static int check(const char *command, const struct program_flags *flags, bool by
       flags->no_python || is_program_file(name) || access(name, F_OK) < 0 ? "" : "; --run-path has Python run it";
   if (!by_python) return differs || check_executable(command, name, cure) == 0 ? EXIT_YES : EXIT_IO;
   if (check_executable(command, python(), " (PYTHON_EXEC names Python's interpreter)") != 0) return EXIT_IO;
-  if (flags->module || differs || access(name, R_OK) == 0) return EXIT_YES;
-  complain(command, "cannot start '%s': %s", name, strerror(errno));
+  if (flags->module || differs || (access(name, R_OK) == 0 && !is_folder_without_main(name))) return EXIT_YES;
+  complain(command, "cannot start '%s': %s", name,
+           is_folder(name) ? "a folder without a __main__.py" : strerror(errno));
   return EXIT_IO;
 }
 

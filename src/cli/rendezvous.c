@@ -20,12 +20,12 @@ static pthread_mutex_t child_lock = PTHREAD_MUTEX_INITIALIZER; /* whoever signal
 static pid_t child;                                            /* 0: none; not reaped before it is 0 again */
 
 /* A second one ends the process in the usual way, unless there is a child to decide. What a terminal sends, it sends to
- * the child by itself. */
+ * the child by itself; but that it is gone, it tells the first process of its session only. */
 static void on_signal(void *unused, int number, bool by_terminal) {
   (void)unused;
   pthread_mutex_lock(&child_lock);
   const bool has_child = child > 0, again = atomic_exchange(&caught, number);
-  if (has_child && !by_terminal) kill(child, number);
+  if (has_child && (!by_terminal || number == SIGHUP)) kill(child, number);
   pthread_mutex_unlock(&child_lock);
   if (again && !has_child) signals_default(number);
   if (write(signal_pipe[1], "x", 1) < 0) { /* it is full, which is as good */
@@ -68,6 +68,8 @@ static void write_event(void *user, const rdzv_event *event) {
 }
 
 /* ---- opening -------------------------------------------------------------------------------------------------- */
+
+const char *const NNODES_TAKES = "it takes MIN or MIN:MAX, where 1 <= MIN <= MAX";
 
 bool parse_nnodes(const char *text, int64_t *min, int64_t *max) {
   char *end;
@@ -139,7 +141,7 @@ int rendezvous_open(struct rendezvous *rendezvous, const char *command, const st
     return EXIT_USAGE;
   }
   if (!parse_nnodes(flags->nnodes, &params.min_nodes, &params.max_nodes)) {
-    complain(command, "--nnodes: invalid value '%s': it takes MIN or MIN:MAX", flags->nnodes);
+    complain(command, "--nnodes: invalid value '%s': %s", flags->nnodes, NNODES_TAKES);
     return EXIT_USAGE;
   }
   if (as_guest && flags->backend && strcmp(flags->backend, "static") == 0) {

@@ -38,6 +38,7 @@ struct rendezvous_flags {
 
 /* "2" or "1:4". */
 bool parse_nnodes(const char *text, int64_t *min, int64_t *max);
+extern const char *const NNODES_TAKES; /* what else is wrong with it */
 
 /* An open rendezvous, and what the command needs around it. */
 struct rendezvous {

@@ -76,5 +76,7 @@ int cmd_reset(int argc, char **argv) {
     complain(me, "%s", error.message);
     return result == RDZV_E_TIMEOUT ? EXIT_CONNECT : exit_code_of(result);
   }
-  return exists && removed > 0 ? EXIT_YES : EXIT_NO; /* what was only asked for leaves a key, too */
+  if (exists && removed > 0) return EXIT_YES; /* what was only asked for leaves a key, too */
+  complain(me, "nobody has joined rendezvous '%s': nothing to remove", settings.flags.run_id);
+  return EXIT_NO;
 }

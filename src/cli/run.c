@@ -98,7 +98,7 @@ static int parse(int argc, char **argv, struct settings *to) {
           "Every option of torchrun's is also taken from the environment, as PET_NNODES, PET_MAX_RESTARTS and so on.\n"
           "\n"
           "PROGRAM is run by Python (PYTHON_EXEC, or python3) if its name ends in .py or it is a text file without\n"
-          "its run bit. \"${local_rank}\" in its arguments is replaced.\n"
+          "its run bit that is not a shell script. \"${local_rank}\" in its arguments is replaced.\n"
           "\n"
           "If no backend is named, it is static, as for torchrun, or c10d for a range of nodes.\n"
           "\n"
@@ -142,7 +142,7 @@ static bool fill_static(const struct settings *settings, rdzv_params *params, ch
 static int fill_params(const struct settings *settings, rdzv_params *params, char **conf, char **endpoint) {
   const char *nnodes = settings->nnodes ? settings->nnodes : "1";
   if (!parse_nnodes(nnodes, &params->min_nodes, &params->max_nodes)) {
-    complain(me, "--nnodes: invalid value '%s': it takes MIN or MIN:MAX%s", nnodes, settings->variables);
+    complain(me, "--nnodes: invalid value '%s': %s%s", nnodes, NNODES_TAKES, settings->variables);
     return EXIT_USAGE;
   }
   params->backend = settings->standalone ? "c10d" : backend_of(settings, params);

@@ -52,6 +52,7 @@ bool signals_begin(const char *command, void (*act)(void *user, int number, bool
   sigemptyset(&set);
   sigaddset(&set, SIGTERM);
   sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGHUP);
   return signals_begin_set(command, &set, act, user);
 }
 

@@ -6,9 +6,9 @@
 #include <signal.h>
 #include <stdbool.h>
 
-/* From here on SIGTERM and SIGINT are blocked in all threads, and `act` is called with each that comes; by_terminal:
- * the processes of the same group got it, too. Before other threads are started. Gives false when it has said what is
- * wrong. */
+/* From here on SIGTERM, SIGINT and SIGHUP are blocked in all threads, and `act` is called with each that comes;
+ * by_terminal: the processes of the same group got it, too. Before other threads are started. Gives false when it has
+ * said what is wrong. */
 bool signals_begin(const char *command, void (*act)(void *user, int number, bool by_terminal), void *user);
 
 /* The same for any signals; those that this process was started to ignore, it ignores. */

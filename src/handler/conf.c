@@ -161,7 +161,7 @@ static const char *meant_by(const char *name, unsigned handlers) {
 static int ignore(const char *name, unsigned handlers, const rdzv_log *lenient, rdzv_error *error) {
   const char *meant = meant_by(name, handlers);
   char text[128] = "";
-  if (meant) snprintf(text, sizeof text, "; '%s' is meant?", meant);
+  if (meant) snprintf(text, sizeof text, "; did you mean '%s'?", meant);
   if (!lenient) return error_set(error, RDZV_E_INVALID, "option '%s' does not apply to this backend%s", name, text);
   log_line(lenient, RDZV_LOG_WARNING, "option '%s' does not apply to this backend and has no effect%s", name, text);
   return 0;

@@ -464,12 +464,25 @@ static int dynamic_num_waiting(rdzv_handler *base, int64_t *count, rdzv_error *e
 
 /* ---- saying farewell ------------------------------------------------------------------------------------------ */
 
+/* The first reason stays: what closes it once more, as a job that is done, does not know better. */
+static bool has_reason(struct dynamic *handler) {
+  int64_t waiting;
+  pthread_mutex_lock(&handler->lock);
+  const bool known = handler->engine.known; /* a member is told; one that only looks has to ask */
+  bool closed = known && handler->engine.state.closed;
+  pthread_mutex_unlock(&handler->lock);
+  if (!known && dynamic_facts(handler, &closed, &waiting, NULL) < 0) return false;
+  if (!closed) return false;
+  char *reason = find_reason(handler);
+  free(reason);
+  return reason != NULL;
+}
+
 /* Without the reason it is closed all the same. */
 static void leave_reason(struct dynamic *handler, const char *reason) {
   char *key = reason_key(handler);
   rdzv_store *store = NULL;
   rdzv_error error = {0};
-  if (handler->base.farewell_ms > 0) store_limit_requests(handler->store, handler->base.farewell_ms / 2);
   int result = key ? rdzv_store_clone(handler->store, &store, &error) : error_no_memory(&error);
   if (result == 0 && key) result = rdzv_store_set(store, rdzv_str(key), rdzv_str(reason), &error);
   if (result < 0) log_line(&handler->base.log, RDZV_LOG_WARNING, "the reason for closing is lost: %s", error.message);
@@ -478,7 +491,11 @@ static void leave_reason(struct dynamic *handler, const char *reason) {
 }
 
 static int dynamic_set_closed(rdzv_handler *base, const char *reason, rdzv_error *error) {
-  if (reason && *reason && self(base)->store) leave_reason(self(base), reason);
+  struct dynamic *handler = self(base);
+  if (reason && *reason && handler->store) {
+    if (base->farewell_ms > 0) store_limit_requests(handler->store, base->farewell_ms / 2);
+    if (!has_reason(handler)) leave_reason(handler, reason);
+  }
   return ask(self(base), DYNAMIC_CLOSE, "close the rendezvous", error);
 }
 

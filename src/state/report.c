@@ -95,8 +95,8 @@ struct report report_waiting(const struct rendezvous_state *state, const struct 
   const struct state_member *own = state_find(state, node);
   const unsigned kinds = own ? own->kinds : 0;
   if (kinds & STATE_REDUNDANT) {
-    add(&report, &len, "this node is a spare, waiting for a place: round %" PRId64 " is full with %zu nodes",
-        state->round, state->num_participants);
+    add(&report, &len, "this node is a spare, waiting for a place: round %" PRId64 " is full with %zu node%s",
+        state->round, state->num_participants, state->num_participants == 1 ? "" : "s");
   } else if (state->complete && !(kinds & STATE_PARTICIPANT)) {
     add(&report, &len, "waiting for the next round: round %" PRId64 " goes on with %zu of at most %" PRId64 " nodes",
         state->round, state->num_participants, settings->max_nodes);

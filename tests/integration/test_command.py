@@ -24,6 +24,14 @@ class Usage(rdzvtest.Case):
         self.check(["serve", "--help"], YES, "--max-memory BYTES")
         self.check(["store", "--help"], YES, "exit codes:")
 
+    def test_a_help_that_cannot_be_printed_is_not_success(self):
+        for words in (["--help"], ["--version"], ["run", "--help"]):
+            with self.subTest(words), open("/dev/full", "w", encoding="ascii") as full:
+                done = subprocess.run([rdzvtest.RDZV, *words], stdout=full, stderr=subprocess.PIPE, text=True,
+                                      timeout=rdzvtest.DEADLINE, check=False)
+                self.assertEqual(done.returncode, IO)
+                self.assertEqual(done.stderr, "rdzv: cannot write to stdout: No space left on device\n")
+
     def test_version_is_that_of_the_header(self):
         with open(os.path.join(rdzvtest.SOURCE, "include/rdzv/version.h"), encoding="ascii") as header:
             numbers = [line.split()[2] for line in header if re.match(r"#define RDZV_VERSION_\w+ \d", line)]

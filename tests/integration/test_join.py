@@ -201,6 +201,9 @@ class Rounds(Rendezvous):
     def test_sigint_leaves_as_sigterm_does(self):
         self.check_leaving(signal.SIGINT)
 
+    def test_sighup_leaves_as_sigterm_does(self):
+        self.check_leaving(signal.SIGHUP)
+
     def test_a_signal_before_the_round_takes_the_node_out_again(self):
         node = self.node("a", "2", NEVER)
         self.wait_participants(1)
@@ -286,9 +289,9 @@ class Command(Rendezvous):
         return node
 
     def test_signals_are_forwarded(self):
-        waits = ("both = {signal.SIGTERM, signal.SIGINT}\nsignal.pthread_sigmask(signal.SIG_BLOCK, both)\n"
-                 "print('ready', flush=True)\nsys.exit(100 + signal.sigtimedwait(both, 60).si_signo)\n")
-        for number in (signal.SIGTERM, signal.SIGINT):
+        waits = ("all = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}\nsignal.pthread_sigmask(signal.SIG_BLOCK, all)\n"
+                 "print('ready', flush=True)\nsys.exit(100 + signal.sigtimedwait(all, 60).si_signo)\n")
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             self.gone(self.run_until_signal(waits, number), 100 + number)
         dies = "print('ready', flush=True)\nsignal.sigtimedwait({signal.SIGUSR1}, 60)\n"
         self.gone(self.run_until_signal(dies, signal.SIGTERM), 128 + signal.SIGTERM)
@@ -417,8 +420,10 @@ class Close(Rendezvous):
         self.assertIn("the rendezvous is closed", self.gone(node, CLOSED))
 
     def test_it_can_be_closed_before_anybody_came_and_twice(self):
-        for _ in range(2):
-            self.assertEqual(self.rdzv("close", *self.flags()).returncode, YES)
+        """The reason that was said first stays."""
+        for reason in ("", "the first", "the second"):
+            self.assertEqual(self.rdzv("close", *self.flags(), "--reason", reason).returncode, YES)
+        self.assertEqual(self.status()["reason"], "the first")
         found = self.status()
         self.assertEqual((found["exists"], found["phase"], found["closed"]), (True, "closed", True))
 

@@ -238,6 +238,10 @@ class Program(Case):
         self.cannot("'./no-such': No such file or directory", "./no-such")
         self.cannot("'no-such.py': No such file or directory", "no-such.py")
         self.cannot("'./': it is a directory", "--no-python", "./")
+        os.mkdir(self.path("empty"))
+        self.cannot("'./empty': a folder without a __main__.py", "./empty")
+        self.file("shell.sh", "echo it has no first line for an interpreter\n")
+        self.cannot("'./shell.sh': it is not executable (chmod +x './shell.sh'?); --run-path has Python run it", "./shell.sh")
         run_path = "; --run-path has Python run it"
         self.cannot(f"'./plain': it is not executable (chmod +x './plain'?){run_path}", "./plain")
         self.cannot(f"'./binary': it is not executable (chmod +x './binary'?){run_path}", "./binary")
@@ -317,7 +321,8 @@ class Refused(Case):
 
     def test_numbers(self):
         for value in ("0", "-1", "2:1", "1:", ":2", "1:2:3", "x", "1.5", "", "99999999999999999999", "1 "):
-            self.refuse("--nnodes", value, "true", says=f"--nnodes: invalid value '{value}'")
+            self.refuse("--nnodes", value, "true",
+                        says=f"--nnodes: invalid value '{value}': it takes MIN or MIN:MAX, where 1 <= MIN <= MAX")
         for value in ("x", "", "1.5", "99999999999999999999"):
             self.refuse("--max-restarts", value, "true", says=f"--max-restarts: invalid value '{value}'")
         self.refuse("--standalone", "--max-restarts", "-1", "true", says="max_restarts")
@@ -419,7 +424,7 @@ class Sentences(Case):
     def test_options_of_the_rendezvous_that_torchrun_ignores(self):
         done = self.run_words("--standalone", "--rdzv-conf", "timeout=900,frobnicate=1", "true")
         self.assertEqual(done.stderr.count("warning: option 'timeout' does not apply to this backend and has no effect; "
-                                           "'join_timeout' is meant?"), 1, done.stderr)
+                                           "did you mean 'join_timeout'?"), 1, done.stderr)
         self.assertEqual(done.stderr.count("warning: option 'frobnicate' is unknown and has no effect"), 1, done.stderr)
 
     def test_nothing_is_said_without_them(self):

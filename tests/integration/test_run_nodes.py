@@ -336,11 +336,22 @@ class Endings(Case):
         flags = ["--rdzv-backend", "c10d", "--rdzv-endpoint", self.server.endpoint, "--rdzv-id", self.RUN_ID, "--rdzv-conf", self.CONF]
         nodes = [self.node(name, "2", self.script(SITTER)) for name in "ab"]
         self.wait_world(*nodes)
-        self.assertEqual(self.rdzv("close", *flags).returncode, 0)
-        self.wait_for(lambda: all("closed" in node.err() for node in nodes), "they hear of it")
+        self.assertEqual(self.rdzv("close", *flags, "--reason", "the disk\tis full").returncode, 0)
+        said = r"the rendezvous was closed: the disk\x09is full: the workers go on, but cannot be restarted"
+        self.wait_for(lambda: all(said in node.err() for node in nodes), "they hear of it, and why")
         self.touch("end")
         for node in nodes:
             self.gone(node)
+        self.assertEqual(self.status(self.CONF)["reason"], "the disk\tis full")
+
+    def test_closed_while_running_without_a_reason(self):
+        flags = ["--rdzv-backend", "c10d", "--rdzv-endpoint", self.server.endpoint, "--rdzv-id", self.RUN_ID, "--rdzv-conf", self.CONF]
+        node = self.node("a", "1", self.script(SITTER))
+        self.wait_world(node)
+        self.assertEqual(self.rdzv("close", *flags).returncode, 0)
+        self.wait_for(lambda: "the rendezvous was closed, and nobody has said why: " in node.err(), "it hears of it")
+        self.touch("end")
+        self.gone(node)
 
     def test_a_join_that_takes_too_long_names_who_was_there(self):
         conf = self.CONF + ",join_timeout=1"

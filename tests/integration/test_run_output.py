@@ -291,6 +291,12 @@ class Said(Case):
         self.assertEqual([event["time"] for event in node.events("AGENT")],
                          sorted(event["time"] for event in node.events("AGENT")))
 
+    def test_an_event_log_on_a_full_disk_is_named_once(self):
+        done = self.rdzv("run", "--standalone", "--log-level", "off", "--event-log", "/dev/full", "--no-python", "true")
+        self.assertEqual(done.returncode, 0)
+        self.assertEqual(done.stderr, "rdzv run: cannot write to the event log '/dev/full': No space left on device: "
+                                      "events are lost\n")
+
     def test_the_event_log_is_appended_to(self):
         path = self.path("events")
         for _ in range(2):

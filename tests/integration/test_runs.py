@@ -40,7 +40,9 @@ class Runs:
         return done.stderr
 
     def test_runs_are_listed_and_removed(self):
-        self.assertEqual(self.rdzv("list", *self.where()).returncode, NO)
+        done = self.rdzv("list", *self.where())
+        self.assertEqual((done.returncode, done.stdout), (NO, ""))
+        self.assertEqual(done.stderr, "rdzv list: there are no runs in this store\n")
         names = ["a", "b", "c.reason", "c.0/x"] if self.DOTS else ["a", "b", "c.reason"]
         for name in names:
             self.joined(name)
@@ -57,7 +59,7 @@ class Runs:
         self.assertIn("rendezvous 'a' is not closed", said)
         self.assertIn("--force removes it all the same", said)
         self.reset("b")
-        self.reset("b", code=NO)
+        self.assertEqual(self.reset("b", code=NO), "rdzv reset: nobody has joined rendezvous 'b': nothing to remove\n")
         self.reset("a", "--force")
         self.assertEqual(set(self.ids()), {self.run_id(name) for name in names[2:]})
         self.joined("b")  # from the beginning

@@ -301,15 +301,15 @@ static void test_an_option_of_another_backend_is_told_apart(void **state) {
   (void)state;
   assert_refused("rank=1", CONF_DYNAMIC | CONF_C10D, "option 'rank' does not apply to this backend");
   assert_refused("timeout=1", CONF_DYNAMIC | CONF_C10D,
-                 "option 'timeout' does not apply to this backend; 'join_timeout' is meant?");
+                 "option 'timeout' does not apply to this backend; did you mean 'join_timeout'?");
   assert_refused("join_timeout=1", CONF_STATIC,
-                 "option 'join_timeout' does not apply to this backend; 'timeout' is meant?");
+                 "option 'join_timeout' does not apply to this backend; did you mean 'timeout'?");
   assert_refused("is_host=1", CONF_STATIC, "option 'is_host' does not apply to this backend");
   assert_refused("is_host=1", CONF_DYNAMIC, "option 'is_host' does not apply to this backend");
   assert_refused("protocol=https", ALL, "option 'protocol' does not apply to this backend");
   assert_refused("is_host=1", CONF_ETCD | CONF_ETCD_V1, "option 'is_host' does not apply to this backend");
   assert_refused("join_timeout=1", CONF_ETCD | CONF_ETCD_V1,
-                 "option 'join_timeout' does not apply to this backend; 'timeout' is meant?");
+                 "option 'join_timeout' does not apply to this backend; did you mean 'timeout'?");
   assert_refused("min_workers=1", CONF_DYNAMIC | CONF_ETCD, "option 'min_workers' does not apply to this backend");
 }
 
@@ -325,11 +325,11 @@ static void test_leniently_what_does_not_apply_is_ignored_and_named(void **state
   const rdzv_log log = {.write = keep_line, .user = line, .level = RDZV_LOG_WARNING};
   static const struct {
     const char *text, *line;
-  } cases[] = {
-      {"timeout=900", "option 'timeout' does not apply to this backend and has no effect; 'join_timeout' is meant?"},
-      {"protocol=ftp", "option 'protocol' does not apply to this backend and has no effect"},
-      {"frobnicate=3", "option 'frobnicate' is unknown and has no effect"},
-      {"frobnicate", "option 'frobnicate' is unknown and has no effect"}};
+  } cases[] = {{"timeout=900",
+                "option 'timeout' does not apply to this backend and has no effect; did you mean 'join_timeout'?"},
+               {"protocol=ftp", "option 'protocol' does not apply to this backend and has no effect"},
+               {"frobnicate=3", "option 'frobnicate' is unknown and has no effect"},
+               {"frobnicate", "option 'frobnicate' is unknown and has no effect"}};
   struct conf conf;
   rdzv_error error;
   for (size_t i = 0; i < COUNT_OF(cases); i++) {

@@ -21,6 +21,7 @@ static void test_a_node_waits_for_what_its_place_is(void **unused) {
                  "waiting for the end of the last call: 2 of at most 3 nodes have joined: 'a_1_0', 'm_1_0'");
   assert_waiting("p:ab w:m", true,
                  "waiting for the next round: round 0 goes on with 2 of at most 3 nodes: 'a_1_0', 'b_1_0'");
+  assert_waiting("p:a r:m", true, "this node is a spare, waiting for a place: round 0 is full with 1 node: 'a_1_0'");
   assert_waiting("p:abc r:m", true,
                  "this node is a spare, waiting for a place: round 0 is full with 3 nodes: 'a_1_0', 'b_1_0', 'c_1_0'");
 }
