@@ -81,8 +81,12 @@ class Server:
         self.port = self.process.port
 
     def kill(self):
+        """It must not have ended by itself."""
+        code = self.process.poll()
         self.process.kill()
         self.process.wait()
+        if code is not None:
+            raise AssertionError(f"rdzv serve ended with {code}: {lines_of(self.case.path('serve.err'))[-20:]}")
 
     def restart(self):
         self.kill()

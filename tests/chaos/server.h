@@ -60,8 +60,14 @@ static inline bool server_start(struct server *server) {
   return false;
 }
 
+/* It must not have ended by itself. */
 static inline void server_kill(struct server *server) {
   if (server->pid <= 0) return;
+  if (waitpid(server->pid, NULL, WNOHANG) != 0) {
+    fprintf(stderr, "chaos: '%s serve' has ended by itself\n", server->rdzv);
+    unlink(server->port_file);
+    exit(1);
+  }
   kill(server->pid, SIGKILL);
   while (waitpid(server->pid, NULL, 0) < 0 && errno == EINTR) {
   }

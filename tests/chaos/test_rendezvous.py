@@ -201,6 +201,7 @@ class Rounds(chaos.Case):
 class OurServer(Rounds):
     def test_rounds(self):
         self.server, self.state_key = chaos.Server(self), f"torch.rendezvous.{RUN}"
+        self.addCleanup(self.server.kill)
         self.proxies = [self.proxy(self.server.port, i) for i in range(NODES)]
         self.make_nodes("c10d", [proxy.endpoint for proxy in self.proxies], f"{CONF},is_host=false")
         self.story()

@@ -208,31 +208,58 @@ class OurServer(chaos.Case, run_nodes.Run):
         killed = sum(node.process.returncode not in (0, 128 + signal.SIGTERM) for node in self.nodes)
         self.assertLessEqual(len(self.temporary()), killed, self.temporary())
 
-    def test_workers(self):
+    def begin(self):
         self.store_server = chaos.Server(self)
+        self.addCleanup(self.store_server.kill)
         self.proxies = [self.proxy(self.store_server.port, i) for i in range(NODES)]
         self.places = [Place(self, i, self.proxies[i].endpoint) for i in range(NODES)]
         for place in self.places:
             place.start()
-        self.plan().run()
-        self.calm()
-        ended = time.monotonic()
+
+    def wait_one_world(self):
+        """Gives how long it took."""
+        began = time.monotonic()
         try:
             rdzvtest.wait_until(self.one_world, "one world of all agents", ONE_WORLD)
         except TimeoutError as error:
             self.check_agents()
             self.fail(f"{error}; worlds {[place.world() for place in self.places]}\n{self.last_err()}")
+        return time.monotonic() - began
+
+    def finish(self):
+        """The workers are done; gives what the rounds were."""
         self.check_workers()
-        terms = self.check_agents()
-        took = time.monotonic() - ended
         self.touch("end")
         for place in self.places:
             self.gone(place.node)
-        self.check_agents()
         self.check_workers()
+        terms = self.check_agents()
         self.check_nothing_is_left({master for _, _, master in terms.values()})
+        return terms
+
+    def test_workers(self):
+        self.begin()
+        self.plan().run()
+        self.calm()
+        took = self.wait_one_world()
+        terms = self.finish()
         print(f"{len(terms)} rounds, {len({worker.pid for worker in self.workers()})} workers; one world {took:.1f} s "
               "after the faults ...", end=" ", flush=True)
+
+    def test_workers_of_a_stopped_agent_do_not_meet_those_of_the_next_round(self):
+        self.begin()
+        self.wait_one_world()
+        stopped = next(place for place in self.places
+                       if place.node.events("AGENT", "RUNNING")[-1]["group_rank"] == NODES - 1)
+        others = [place for place in self.places if place is not stopped]
+        stopped.signal(signal.SIGSTOP)
+        self.wait_for(lambda: all((place.world() or (0, 0))[1] == NODES - 1 for place in others),
+                      "the others go on without it")
+        count = len(self.notes())
+        self.wait_for(lambda: len(self.notes()) >= count + len(others) * WORKERS, "their workers have looked around")
+        stopped.signal(signal.SIGCONT)
+        self.wait_one_world()
+        self.finish()
 
     def last_err(self):
         return "\n".join(f"--- {place.node.name}:\n{place.node.err()[-3000:]}" for place in self.places)
