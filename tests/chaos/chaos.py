@@ -81,12 +81,14 @@ class Server:
         self.port = self.process.port
 
     def kill(self):
-        """It must not have ended by itself."""
-        code = self.process.poll()
+        self.check()
         self.process.kill()
         self.process.wait()
-        if code is not None:
-            raise AssertionError(f"rdzv serve ended with {code}: {lines_of(self.case.path('serve.err'))[-20:]}")
+
+    def check(self):
+        """It must not have ended by itself."""
+        code = self.process.poll()
+        self.case.assertIsNone(code, f"rdzv serve ended: {lines_of(self.case.path('serve.err'))[-20:]}")
 
     def restart(self):
         self.kill()

@@ -183,6 +183,7 @@ class Rounds(chaos.Case):
         for node in self.nodes:
             self.assertEqual(node.process.wait(rdzvtest.DEADLINE), 0, self.logs())
         self.check_all()
+        self.server.check()
 
     def logs(self):
         texts = []
@@ -201,7 +202,6 @@ class Rounds(chaos.Case):
 class OurServer(Rounds):
     def test_rounds(self):
         self.server, self.state_key = chaos.Server(self), f"torch.rendezvous.{RUN}"
-        self.addCleanup(self.server.kill)
         self.proxies = [self.proxy(self.server.port, i) for i in range(NODES)]
         self.make_nodes("c10d", [proxy.endpoint for proxy in self.proxies], f"{CONF},is_host=false")
         self.story()
@@ -218,6 +218,9 @@ class EtcdServer:
         self.member.kill()
         self.member.wipe()
         self.member.start().await_ready()
+
+    def check(self):
+        """It is not ours."""
 
     def delete(self, key):
         try:

@@ -165,6 +165,11 @@ class OurServer(chaos.Case, run_nodes.Run):
                 rounds[event["pid"]] = event["round"], node.name
         return rounds
 
+    def have_signed(self, rounds):
+        """How many workers of these rounds of these nodes see each other."""
+        own = {pid for pid, (number, name) in self.rounds_of_workers().items() if rounds.get(name) == number}
+        return len({worker.pid for worker in self.workers() if worker.pid in own and own <= set(worker.roll)})
+
     def check_agents(self):
         """Their rounds go up; all of a round agree on its size and master, and their ranks differ."""
         terms, ranks = {}, collections.defaultdict(set)
@@ -210,7 +215,6 @@ class OurServer(chaos.Case, run_nodes.Run):
 
     def begin(self):
         self.store_server = chaos.Server(self)
-        self.addCleanup(self.store_server.kill)
         self.proxies = [self.proxy(self.store_server.port, i) for i in range(NODES)]
         self.places = [Place(self, i, self.proxies[i].endpoint) for i in range(NODES)]
         for place in self.places:
@@ -234,6 +238,7 @@ class OurServer(chaos.Case, run_nodes.Run):
             self.gone(place.node)
         self.check_workers()
         terms = self.check_agents()
+        self.store_server.check()
         self.check_nothing_is_left({master for _, _, master in terms.values()})
         return terms
 
@@ -255,8 +260,8 @@ class OurServer(chaos.Case, run_nodes.Run):
         stopped.signal(signal.SIGSTOP)
         self.wait_for(lambda: all((place.world() or (0, 0))[1] == NODES - 1 for place in others),
                       "the others go on without it")
-        count = len(self.notes())
-        self.wait_for(lambda: len(self.notes()) >= count + len(others) * WORKERS, "their workers have looked around")
+        rounds = {place.node.name: place.world()[0] for place in others}
+        self.wait_for(lambda: self.have_signed(rounds) == len(others) * WORKERS, "their workers have signed")
         stopped.signal(signal.SIGCONT)
         self.wait_one_world()
         self.finish()
