@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the chaos tests share. What they do is decided by a seed: CHAOS_SEED, which is printed by all that fails, replays it.
+"""What the chaos tests share. A seed decides what they do: CHAOS_SEED replays a failure, which prints its seed.
 
-`make test` runs each once, short and with the same seed always; `make chaos` (scripts/chaos) runs them over and over with
-new ones, longer (CHAOS_LONG).
+`make test` runs each once, short and with the same seed always; `make chaos` (scripts/chaos) runs them over and over
+with new ones, longer (CHAOS_LONG). CHAOS_LENGTH is the time of the faults in seconds.
 """
 import os
 import random

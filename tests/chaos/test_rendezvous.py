@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Nodes of a rendezvous that are killed, stopped and cut off, over a store that is restarted and loses its state.
 
-Whatever happens: a round has one list of members, who all know it and its master; ranks are 0 … n-1; a node's rounds only
-go up. And when the faults end, all nodes are in one world within seconds.
+Whatever happens: a round has one list of members, who all know it and its master; ranks are 0 … n-1; a node's rounds
+only go up. And when the faults end, all nodes are in one world within seconds.
 """
 import json
 import os
@@ -18,7 +18,8 @@ NODES, LEAST = 4, 2
 SECONDS = float(os.environ.get("CHAOS_LENGTH", 20 if chaos.LONG else 3))  # of faults
 DEAD, LAST_CALL = 1.0, 0.3
 ONE_WORLD = 15  # seconds after the faults, on a machine that is busy; DEAD + LAST_CALL and some tries to connect
-CONF = f"last_call_timeout={LAST_CALL},keep_alive_interval={DEAD / 10},keep_alive_max_attempt=10,read_timeout=2"
+CONF = (f"last_call_timeout={LAST_CALL},keep_alive_interval={DEAD / 10},keep_alive_max_attempt=10,close_timeout=2,"
+        "read_timeout=2")
 LOST = (3, 4)  # exit codes of a node that had no store for too long; whoever started it starts it again
 RUN = "chaos"
 # Members may read where the master of an earlier round of that number was, if only the state is lost: not mended yet.
@@ -33,9 +34,7 @@ class Node:
         self.process, self.leaving, self.runs = None, False, []
 
     def start(self):
-        """Unless there is one; one that leaves is waited for."""
-        if self.process and self.leaving:
-            self.process.wait(rdzvtest.DEADLINE)
+        """Unless there is one, also if it is about to leave."""
         if self.process and self.process.poll() is None:
             return
         self.leaving = False
@@ -177,7 +176,8 @@ class Rounds(chaos.Case):
             self.check_all()
             self.fail(f"{error}; last rounds {[node.last() for node in self.nodes]}\n{self.logs()}")
         lists = self.check_all()
-        print(f"{len(lists)} rounds; one world {time.monotonic() - ended:.1f} s after the faults ...", end=" ", flush=True)
+        print(f"{len(lists)} rounds; one world {time.monotonic() - ended:.1f} s after the faults ...", end=" ",
+              flush=True)
         for node in self.nodes:
             node.leave()
         for node in self.nodes:
