@@ -10,36 +10,12 @@
  * A request over very many keys is looked through, listed and taken off in slices.
  * WATCH_KEY stays and sends a message for each change. A client that goes, or cancels, takes its own off the keyspace.
  */
-#include "server/server.h"
+#include "server/pending.h"
 
 #include <endian.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <utlist.h>
-
-struct pending {
-  struct ks_waiter waiter;
-  struct conn *conn;
-  struct pending *prev, *next;             /* of conn->pending */
-  struct pending *again_prev, *again_next; /* of server->again or server->large */
-  bool is_again;
-  enum wire_op op;
-  size_t keys;         /* that it waits for or watches */
-  uint64_t write;      /* its number, if it is a write of a session */
-  struct large *large; /* NULL: it is not */
-  size_t size;         /* of the request, which is kept for being executed again */
-  uint8_t request[];   /* none for WAIT, BARRIER, WATCH_KEY */
-};
-
-/* A WAIT or GET_WAIT over more keys than a slice has. */
-struct large {
-  struct buf bytes; /* the request */
-  size_t first;     /* where its keys begin */
-  size_t at, left;  /* the next one, and how many are left of them */
-  bool listing;     /* it is being listed; else it is looked whether the keys are there */
-  bool listed;      /* ks_wait_open was called */
-  struct chain values;
-};
 
 /* ---- the blocking operations -------------------------------------------------------------------------------- */
 
@@ -146,7 +122,7 @@ static struct pending **list_of(struct pending *pending) {
   return pending->op == WIRE_WATCH_KEY ? &pending->conn->watches : &pending->conn->pending;
 }
 
-static struct pending *pending_new(struct conn *conn, enum wire_op op, size_t keys, const uint8_t *data, size_t size) {
+struct pending *pending_new(struct conn *conn, enum wire_op op, size_t keys, const uint8_t *data, size_t size) {
   struct budget *budget = &conn->server->budget;
   struct pending *pending = NULL;
   if (budget_take(budget, sizeof *pending + size) && !(pending = calloc(1, sizeof *pending + size)))
@@ -168,42 +144,31 @@ static struct pending **runners(const struct pending *pending) {
   return pending->large ? &server->large : &server->again;
 }
 
-static void run_later(struct pending *pending) {
+void pending_run_later(struct pending *pending) {
   pending->is_again = true;
   DL_APPEND2(*runners(pending), pending, again_prev, again_next);
   turn_want(pending->conn->server);
 }
 
-static void run_not(struct pending *pending) {
+void pending_run_not(struct pending *pending) {
   if (pending->is_again) DL_DELETE2(*runners(pending), pending, again_prev, again_next);
   pending->is_again = false;
 }
 
-static void large_free(struct pending *pending) {
-  struct budget *budget = &pending->conn->server->budget;
-  struct large *large = pending->large;
-  if (!large) return;
-  budget_give(budget, large->bytes.cap);
-  buf_free(&large->bytes);
-  chain_free(&large->values, budget);
-  free(large);
-  pending->large = NULL;
-}
-
-static void pending_free(struct pending *pending) {
+void pending_free(struct pending *pending) {
   struct conn *conn = pending->conn;
   struct rdzv_server *server = conn->server;
   ks_cancel(server->ks, &pending->waiter);
-  run_not(pending);
+  pending_run_not(pending);
   if (conn->holder == pending) conn->holder = NULL;
   conn->waits -= pending->keys;
-  large_free(pending);
+  pending_large_free(pending);
   DL_DELETE(*list_of(pending), pending);
   budget_give(&server->budget, sizeof *pending + pending->size);
   free(pending);
 }
 
-static void give_up(struct conn *conn, struct pending *pending) {
+void pending_give_up(struct conn *conn, struct pending *pending) {
   if (pending) pending_free(pending);
   refuse(conn, RDZV_E_LIMIT, "no memory is left for its wait");
 }
@@ -219,30 +184,15 @@ static bool may_wait(struct conn *conn, size_t keys) {
   return false;
 }
 
-/* Leaves it where it is until its bytes are in front of conn->in, from where they can be taken. False: refused. */
-static bool put_off(struct conn *conn, const struct wire_request *request, const uint8_t *data) {
-  struct walk *walk = malloc(sizeof *walk);
-  if (!walk) {
-    give_up(conn, NULL);
-    return false;
-  }
-  *walk = (struct walk){.op = request->op,
-                        .size = request->size,
-                        .at = (size_t)((const uint8_t *)request->list.data - data),
-                        .left = request->count};
-  conn->walk = walk;
-  return true;
-}
-
 bool pending_begin(struct conn *conn, const struct wire_request *request, const uint8_t *data) {
   struct rdzv_server *server = conn->server;
   const struct blocking *row = &blocking[request->op];
-  if (is_large(request)) return !may_wait(conn, request->count) || !put_off(conn, request, data);
+  if (is_large(request)) return !may_wait(conn, request->count) || !pending_put_off(conn, request, data);
   if (row->answer(conn, request, &server->answers)) return true;
   const size_t keys = request->count ? request->count : 1;
   if (!may_wait(conn, keys)) return true;
   struct pending *pending = pending_new(conn, request->op, keys, data, row->again ? request->size : 0);
-  if (!pending || row->list(server, &pending->waiter, request) < 0) give_up(conn, pending);
+  if (!pending || row->list(server, &pending->waiter, request) < 0) pending_give_up(conn, pending);
   return true;
 }
 
@@ -253,7 +203,7 @@ void pending_keep(struct conn *conn, const struct wire_request *request) {
   int result = RDZV_E_NO_MEMORY;
   if (pending && request->op == WIRE_WATCH_KEY) result = ks_watch(ks, &pending->waiter, request->key);
   if (pending && request->op == WIRE_BARRIER) result = ks_wait_barrier(ks, &pending->waiter, request->key);
-  if (result < 0) give_up(conn, pending);
+  if (result < 0) pending_give_up(conn, pending);
 }
 
 /* Frees pendings of a list, up to so many keys; *most is what is left of them. */
@@ -285,7 +235,7 @@ static void wake(void *user, struct ks_waiter *waiter) {
   struct pending *pending = (struct pending *)waiter; /* its first member */
   struct conn *conn = pending->conn;
   if (blocking[pending->op].again) {
-    run_later(pending);
+    pending_run_later(pending);
     return;
   }
   pending_free(pending);
@@ -317,112 +267,6 @@ static void changed(void *user, struct ks_waiter *waiter, const struct ks_news *
 
 const struct ks_events pending_events = {.wake = wake, .changed = changed};
 
-/* ---- those over very many keys ------------------------------------------------------------------------------ */
-
-void pending_begin_large(struct conn *conn, enum wire_op op, size_t size, size_t first, size_t count) {
-  struct pending *pending = pending_new(conn, op, count, NULL, 0);
-  struct large *large = pending ? calloc(1, sizeof *large) : NULL;
-  if (!large || !conn_take_front(conn, size, &large->bytes)) {
-    free(large);
-    buf_consume(&conn->in, size);
-    give_up(conn, pending);
-    return;
-  }
-  pending->large = large;
-  large->first = large->at = first;
-  large->left = count;
-  large->listing = op == WIRE_WAIT;
-  conn->holder = pending;
-  run_later(pending);
-}
-
-/* Its client's next requests are executed, and whatever came of it is on its way. */
-static void release(struct conn *conn, const struct pending *pending) {
-  if (conn->holder != pending) return;
-  conn->holder = NULL;
-  turn_take(conn);
-}
-
-static void rewind_to(struct pending *pending, bool listing) {
-  pending->large->at = pending->large->first;
-  pending->large->left = pending->keys;
-  pending->large->listing = listing;
-  pending->large->listed = false;
-}
-
-static rdzv_bytes next_key(struct large *large) {
-  rdzv_bytes list = {large->bytes.data + large->at, large->bytes.len - large->at};
-  const rdzv_bytes key = wire_list_next(&list);
-  large->at = large->bytes.len - list.len;
-  large->left--;
-  return key;
-}
-
-/* Negative: it is given up. */
-static int look_or_list_one(struct rdzv_server *server, struct pending *pending) {
-  struct large *large = pending->large;
-  const rdzv_bytes key = next_key(large);
-  rdzv_bytes value;
-  if (large->listing)
-    return ks_wait_add(server->ks, &pending->waiter, pending->op == WIRE_WAIT ? KS_WANT_PRESENT : KS_WANT_VALUE, key);
-  if (ks_get(server->ks, key, &value) == 0) {
-    chain_free(&large->values, &server->budget);
-    rewind_to(pending, true);
-    return 0;
-  }
-  if (value.len + 8 > server->limits.max_message - large->values.len) return RDZV_E_LIMIT;
-  return chain_put_found(&large->values, server, key, value) ? 0 : RDZV_E_NO_MEMORY;
-}
-
-static void answer_large(struct pending *pending) {
-  struct conn *conn = pending->conn;
-  struct chain values = pending->large->values;
-  const uint8_t done = WIRE_DONE_BYTE;
-  pending->large->values = (struct chain){0};
-  release(conn, pending);
-  pending_free(pending);
-  conn_send(conn, &done, sizeof done);
-  conn_send_chain(conn, &values);
-}
-
-static int run_slice(struct rdzv_server *server, struct pending *pending) {
-  struct large *large = pending->large;
-  const size_t began = large->at;
-  int result = 0;
-  if (large->listing && !large->listed) result = ks_wait_open(server->ks, &pending->waiter, pending->keys);
-  if (large->listing && result == 0) large->listed = true;
-  const bool listing = large->listing;
-  for (size_t n = 0; n < SLICE_KEYS && large->left > 0 && large->at - began < SLICE_BYTES && result == 0; n++) {
-    result = look_or_list_one(server, pending);
-    if (large->listing != listing) break;
-  }
-  return result;
-}
-
-static void run_large(struct rdzv_server *server, struct pending *pending) {
-  struct large *large = pending->large;
-  struct conn *conn = pending->conn;
-  if (run_slice(server, pending) < 0) {
-    release(conn, pending);
-    give_up(conn, pending);
-  } else if (large->left > 0) {
-    run_later(pending);
-  } else if (!large->listing) {
-    answer_large(pending);
-  } else if (ks_wait_close(server->ks, &pending->waiter)) {
-    release(conn, pending);
-    if (pending->op == WIRE_WAIT)
-      large_free(pending);
-    else
-      rewind_to(pending, false); /* for when it is woken */
-  } else if (pending->op == WIRE_WAIT) {
-    answer_large(pending);
-  } else {
-    rewind_to(pending, false);
-    run_later(pending);
-  }
-}
-
 /* ---- once more ---------------------------------------------------------------------------------------------- */
 
 static void run_again(struct rdzv_server *server, struct pending *pending) {
@@ -438,7 +282,7 @@ static void run_again(struct rdzv_server *server, struct pending *pending) {
   struct wire_writer out = {0};
   conn->write = pending->write;
   if (!row->answer(conn, &request, &out)) {
-    if (row->list(server, &pending->waiter, &request) < 0) give_up(conn, pending);
+    if (row->list(server, &pending->waiter, &request) < 0) pending_give_up(conn, pending);
     return;
   }
   pending_free(pending);
@@ -453,15 +297,8 @@ size_t pending_run(struct rdzv_server *server, size_t most) {
   size_t done = 0;
   for (; done < most && server->again; done++) {
     struct pending *pending = server->again;
-    run_not(pending);
+    pending_run_not(pending);
     run_again(server, pending);
   }
   return done;
-}
-
-void pending_run_large(struct rdzv_server *server) {
-  struct pending *pending = server->large;
-  if (!pending) return;
-  run_not(pending);
-  if (!pending->conn->is_doomed) run_large(server, pending);
 }

@@ -11,7 +11,7 @@
  *   execute.c   a request, done to the keyspace and answered
  *   many.c      requests over many keys
  *   listing.c   LIST_KEYS
- *   pending.c   requests that are answered later
+ *   pending.c   requests that are answered later; pending_large.c those over very many keys
  *   timeouts.c  clients that take too long
  *
  * The way of a request: conn.c reads into a buffer that all share, decodes in place, and calls execute(); the answers

@@ -2,11 +2,12 @@
 /*
  * Several clients on one keyspace with a small budget, so that refusals happen in the middle of everything. The input
  * is a row of frames: who (1 byte), how many bytes (1 byte), the bytes, which are the next piece of that client's
- * stream. Client 0 speaks V1, the others our own dialect. A client that breaks the protocol goes, with its waits.
+ * stream. Client 0 speaks V1, the others our own dialect. A client that breaks the protocol goes, with its waits. Each
+ * input is taken twice: with wakes and news at once, and with some of them after each request, as the server has them.
  */
 #include "fuzz_execute.h"
 
-enum { CLIENTS = 4, BUDGET = 4096, STREAM = 1024 };
+enum { CLIENTS = 4, BUDGET = 4096, STREAM = 1024, SETTLED = 2 };
 
 struct client {
   struct wire_decoder decoder;
@@ -20,6 +21,7 @@ struct world {
   struct client clients[CLIENTS];
   struct budget budget;
   struct keyspace *ks;
+  bool deferred;
 };
 
 static const struct wire_limits limits = {
@@ -33,7 +35,8 @@ static void wake(void *user, struct ks_waiter *waiter) {
 static void changed(void *user, struct ks_waiter *waiter, const struct ks_news *news) {
   const struct world *world = user;
   rdzv_bytes now;
-  CHECK(waiter->watching && news);
+  CHECK(waiter->watching && (news || world->deferred));
+  if (world->deferred) return; /* the key may have changed since */
   CHECK(ks_get(world->ks, news->key, &now) != 0 || news->change == KS_DELETED);
   CHECK(!news->before || news->change != KS_CREATED);
   CHECK(blob_bytes(news->after).len == (news->change == KS_DELETED ? 0 : now.len));
@@ -61,6 +64,7 @@ static void take_requests(struct world *world, struct client *client) {
          WIRE_DONE) {
     const int code = execute(world->ks, &client->waits, &request);
     CHECK(code == 0 || code == RDZV_E_LIMIT || code == RDZV_E_NOT_A_NUMBER);
+    if (world->deferred) ks_settle(world->ks, SETTLED);
     check_world(world);
     used += request.size;
   }
@@ -69,11 +73,12 @@ static void take_requests(struct world *world, struct client *client) {
   if (result == WIRE_BAD) leave(world, client);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len) {
-  struct world world = {.budget = {.max = BUDGET}};
+static void run(const uint8_t *data, size_t len, bool deferred) {
+  struct world world = {.budget = {.max = BUDGET}, .deferred = deferred};
   const struct ks_events events = {.wake = wake, .changed = changed};
   world.ks = ks_new(&world.budget, &events, &world);
   CHECK(world.ks);
+  if (deferred) ks_defer(world.ks);
   for (int i = 0; i < CLIENTS; i++) world.clients[i].decoder.dialect = i == 0 ? WIRE_V1 : WIRE_RDZV;
   for (size_t at = 0; at + 2 <= len;) {
     struct client *client = &world.clients[data[at] % CLIENTS];
@@ -89,5 +94,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len) {
   for (int i = 0; i < CLIENTS; i++) cancel_waits(world.ks, &world.clients[i].waits);
   ks_free(world.ks);
   CHECK(world.budget.used == 0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len) {
+  run(data, len, false);
+  run(data, len, true);
   return 0;
 }
