@@ -71,14 +71,16 @@ static void on_closed(uv_handle_t *handle) {
   if (!conn->is_leaving) free_closed(conn);
 }
 
-/* A client of our dialect is told why, if its socket takes it; the log is told in any case. */
+/* A client of our dialect is told why, if its socket takes it and no answer was lost before; the log is told in any
+ * case.
+ */
 static void say_why(struct conn *conn) {
   struct rdzv_server *server = conn->server;
   if (!conn->doom_why) return;
   char peer[ENDPOINT_TEXT_SIZE];
   peer_name(conn, peer);
   if (conn->doom_code != RDZV_E_STOPPED) log_refusal(server, peer, conn->doom_why);
-  if (conn->decoder.dialect != WIRE_RDZV || conn->out) return;
+  if (conn->decoder.dialect != WIRE_RDZV || conn->out || conn->doom_code == RDZV_E_CONNECTION) return;
   struct wire_writer *out = &server->aside;
   wire_put_refusal(out, conn->doom_code, conn->doom_why);
   if (!out->failed) outbox_send_now(conn, out->buf.data, out->buf.len);
@@ -140,9 +142,9 @@ static bool charge(struct conn *conn) {
 /* After something was added to its outbox. */
 static void note_kept(struct conn *conn, bool kept) {
   if (!kept)
-    conn_doom(conn, RDZV_E_LIMIT, "no memory is left for its answers");
+    conn_doom(conn, RDZV_E_CONNECTION, "no memory is left for its answers");
   else if (outbox_len(conn) > conn->server->limits.max_message + ANSWER_BYTES)
-    conn_doom(conn, RDZV_E_LIMIT, "it does not read its answers");
+    conn_doom(conn, RDZV_E_CONNECTION, "it does not read its answers");
   else if (conn != conn->server->active)
     turn_take(conn);
 }
@@ -157,7 +159,7 @@ static void flush(struct conn *conn) {
   struct wire_writer *answers = &conn->server->answers;
   const uint8_t *data = answers->buf.data;
   size_t len = answers->buf.len;
-  if (answers->failed) conn_doom(conn, RDZV_E_NO_MEMORY, "no memory is left for its answers");
+  if (answers->failed) conn_doom(conn, RDZV_E_CONNECTION, "no memory is left for its answers");
   if (len > 0 && !conn->out) {
     const size_t sent = (size_t)outbox_send_now(conn, data, len);
     data += sent, len -= sent;

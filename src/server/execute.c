@@ -74,24 +74,29 @@ static int offer_session(struct conn *conn, struct wire_writer *out) {
   return 0;
 }
 
+static const char *reason_for_session(int code) {
+  switch (code) {
+    case RDZV_E_STALE: return NULL; /* late bytes, from nobody who still listens */
+    case RDZV_E_OUTCOME_UNKNOWN: return "its session is forgotten";
+    default: return "its session cannot be had";
+  }
+}
+
 /* What the client sent behind a request that is refused must not be executed in another session: it is closed. */
 static int take_session(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
   struct session *session;
-  const int result = session_find(&conn->server->sessions, request->value, &session);
+  const int result = session_find(&conn->server->sessions, request->value, request->epoch, &session);
   if (result < 0) {
-    conn_doom(conn, result,
-              result == RDZV_E_OUTCOME_UNKNOWN ? "its session is forgotten" : "its session cannot be had");
+    conn_doom(conn, result, reason_for_session(result));
     return 0;
   }
-  if (session != conn->session) {
-    struct conn *before = session_attach(&conn->server->sessions, session, conn);
-    if (before) {
-      before->session = NULL;
-      conn_doom(before, RDZV_E_CONNECTION, NULL); /* nothing that arrives there late is executed */
-    }
-    leave_session(conn);
-    conn->session = session;
+  struct conn *before = session_attach(&conn->server->sessions, session, request->epoch, conn);
+  if (before && before != conn) {
+    before->session = NULL;
+    conn_doom(before, RDZV_E_CONNECTION, NULL); /* nothing that arrives there late is executed */
   }
+  if (session != conn->session) leave_session(conn);
+  conn->session = session;
   conn->writes = request->number - 1;
   answer_ok(conn, out);
   wire_put64(out, session->done);

@@ -287,7 +287,7 @@ static void run_again(struct rdzv_server *server, struct pending *pending) {
   }
   pending_free(pending);
   if (out.failed)
-    conn_doom(conn, RDZV_E_NO_MEMORY, "no memory is left for its answer");
+    conn_doom(conn, RDZV_E_CONNECTION, "no memory is left for its answer");
   else
     conn_send(conn, out.buf.data, out.buf.len);
   buf_free(&out.buf);

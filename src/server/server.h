@@ -201,7 +201,8 @@ void conn_send_chain(struct conn *conn, struct chain *chain);
 void conn_send_blob(struct conn *conn, struct blob *blob);
 
 /* Has the connection closed as soon as the request under way is done. The reason, which is not copied, is logged,
- * and sent to a client of our dialect; NULL: it left by itself. */
+ * and sent to a client of our dialect, but with RDZV_E_CONNECTION: what is not answered may have been done; NULL: it
+ * left by itself. */
 void conn_doom(struct conn *conn, int code, const char *why);
 
 /* Closes those that are doomed, at most so many, and lets go of a part of what they held. True: some are left. */

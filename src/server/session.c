@@ -76,7 +76,7 @@ struct session *session_open(struct sessions *sessions, void *conn) {
   return session;
 }
 
-void *session_attach(struct sessions *sessions, struct session *session, void *conn) {
+void *session_attach(struct sessions *sessions, struct session *session, uint64_t epoch, void *conn) {
   void *before = session->conn;
   if (!before && session->prev) {
     DL_DELETE(sessions->left, session);
@@ -84,12 +84,13 @@ void *session_attach(struct sessions *sessions, struct session *session, void *c
     session->prev = session->next = NULL;
   }
   session->conn = conn;
+  session->epoch = epoch;
   return before;
 }
 
 void session_leave(struct sessions *sessions, struct session *session, int64_t now) {
   session->conn = NULL;
-  if (session->done == 0) {
+  if (session->done == 0 && session->epoch == 0) {
     session_free(sessions, session);
     return;
   }
@@ -117,11 +118,11 @@ static bool is_ours(const struct sessions *sessions, rdzv_bytes token) {
   return memcmp(ours, token.data, sizeof ours) == 0;
 }
 
-int session_find(struct sessions *sessions, rdzv_bytes token, struct session **out) {
-  if (!is_ours(sessions, token)) return RDZV_E_PROTOCOL;
+int session_find(struct sessions *sessions, rdzv_bytes token, uint64_t epoch, struct session **out) {
+  if (!is_ours(sessions, token) || epoch == 0) return RDZV_E_PROTOCOL;
   const uint64_t serial = wire_load64(token.data);
   HASH_FIND(hh, sessions->table, &serial, sizeof serial, *out);
-  if (*out) return 0;
+  if (*out) return epoch > (*out)->epoch ? 0 : RDZV_E_STALE;
   if (serial <= sessions->forgotten) return RDZV_E_OUTCOME_UNKNOWN;
   *out = session_new(sessions, serial);
   return *out ? 0 : RDZV_E_NO_MEMORY;

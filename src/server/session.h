@@ -9,12 +9,15 @@
  * effect (a swap that was refused, a pop from an empty queue, an error) is not remembered: doing it again is as good.
  *
  * A session has one connection. When it is taken to another, the one before is closed by the caller, so that what
- * arrives there late is never executed. A session outlives its connection for a while and is then forgotten.
+ * arrives there late is never executed. The takeovers are numbered by the client, too: the epoch. One that arrives
+ * late, when a later one has been there, is refused, and with it the copy of a write that it brings, of which the
+ * client may have the answer by now. So writes come only from the connection that the client made last, and a write
+ * without effect need not be remembered. A session outlives its connection for a while and is then forgotten.
  *
  * Tokens come from the server: a serial number and its keyed hash. So a token that is not in the table is one of a
- * session that never wrote, and then it may begin again, or of one that is forgotten, and then nobody knows whether its
- * last write was done. `forgotten`, the highest serial among the forgotten ones, tells them apart: a higher one has
- * never written.
+ * session that never wrote nor was taken over, and then it may begin again, or of one that is forgotten, and then
+ * nobody knows whether its last write was done. `forgotten`, the highest serial among the forgotten ones, tells them
+ * apart: a higher one has never been used.
  */
 #ifndef RDZV_SERVER_SESSION_H
 #define RDZV_SERVER_SESSION_H
@@ -32,6 +35,7 @@ struct session {
   void *conn;                  /* NULL: it has none */
   struct session *prev, *next; /* of those without a connection */
   int64_t left_at;             /* when it lost it */
+  uint64_t epoch;              /* of the last takeover; 0: there was none */
 
   /* The last write that took effect; `done` is 0 where there was none. */
   uint64_t done;
@@ -59,14 +63,15 @@ void sessions_free(struct sessions *sessions);
 struct session *session_open(struct sessions *sessions, void *conn);
 void session_token(const struct sessions *sessions, const struct session *session, uint8_t out[WIRE_TOKEN_BYTES]);
 
-/* The session of a token, begun again if it is gone and never wrote. RDZV_E_OUTCOME_UNKNOWN: it is forgotten.
- * RDZV_E_PROTOCOL: the server never gave that token. RDZV_E_NO_MEMORY. */
-int session_find(struct sessions *sessions, rdzv_bytes token, struct session **out);
+/* The session of a token, to be taken over, begun again if it is gone and was never used. RDZV_E_STALE: a takeover of
+ * that epoch or a later one has been there. RDZV_E_OUTCOME_UNKNOWN: it is forgotten. RDZV_E_PROTOCOL: the server never
+ * gave that token, or the epoch is 0. RDZV_E_NO_MEMORY. */
+int session_find(struct sessions *sessions, rdzv_bytes token, uint64_t epoch, struct session **out);
 
 /* Gives it to a connection, and takes it from the one before, which is returned; NULL: there was none. */
-void *session_attach(struct sessions *sessions, struct session *session, void *conn);
+void *session_attach(struct sessions *sessions, struct session *session, uint64_t epoch, void *conn);
 
-/* Its connection is gone. One that never wrote is freed, the others wait for theirs to come back. */
+/* Its connection is gone. One that was never used is freed, the others wait for theirs to come back. */
 void session_leave(struct sessions *sessions, struct session *session, int64_t now);
 
 /* Forgets those that lost their connection before `then`. */

@@ -69,12 +69,13 @@ static int receive_refusal(struct tcp_store *tcp, int code, struct store_call *c
     error_set(call->error, code, "refused by the server: %.*s", (int)(text.len < 200 ? text.len : 200),
               (const char *)text.data);
   tcp_conn_consume(&tcp->conn);
-  tcp->conn.sent = false;
+  tcp->refused = true;
   return code;
 }
 
-/* The answer to a SESSION that was sent before the request: which write was the last one done. All that was sent before
- * is done or never will be. The number of an error is the length of its text, and the connection is of no more use. */
+/* The answer to a SESSION that was sent before the request: which write was the last one done. All that was sent on
+ * other connections is done or never will be. The number of an error is the length of its text, the connection is of no
+ * more use, and what was sent behind is not done. */
 static int receive_session(struct tcp_store *tcp, deadline until, struct store_call *call) {
   struct tcp_session *session = &tcp->conn.session;
   const int result = tcp_conn_receive(&tcp->conn, "bn", 0, until, call->cancel, call->error);
@@ -84,22 +85,23 @@ static int receive_session(struct tcp_store *tcp, deadline until, struct store_c
   tcp_conn_consume(&tcp->conn);
   session->owed = false;
   tcp->forgotten = code == RDZV_E_OUTCOME_UNKNOWN;
+  tcp->refused = code < 0;
   if (tcp->forgotten || code == RDZV_E_TIMEOUT)
     return error_set(call->error, RDZV_E_CONNECTION, "the server has forgotten the session of this client");
   if (code < 0)
     return error_set(call->error, is_refusal(code) ? code : RDZV_E_PROTOCOL, "the server refuses the session: %s",
                      rdzv_error_text(code));
   if (!tcp->write) session->unsettled = false;
+  if (tcp->write && done >= tcp->write && !tcp->in_flight) { /* it would be answered as another one was */
+    tcp->refused = true;
+    return error_set(call->error, RDZV_E_PROTOCOL, "the server has done a write with the number of this one");
+  }
   if (done < tcp->write) tcp->in_flight = false;
   return 0;
 }
 
 /* One byte: done, canceled, or in our dialect an error. */
-static int receive_status(struct tcp_store *tcp, deadline until, struct store_call *call) {
-  if (tcp->conn.session.owed) {
-    const int session = receive_session(tcp, until, call);
-    if (session < 0) return session;
-  }
+static int receive_byte(struct tcp_store *tcp, deadline until, struct store_call *call) {
   const int result = tcp_conn_receive(&tcp->conn, "b", 0, until, call->cancel, call->error);
   if (result < 0) return result;
   const int status = (int)tcp->conn.scan.field[0].number;
@@ -107,6 +109,12 @@ static int receive_status(struct tcp_store *tcp, deadline until, struct store_ca
   if (status <= WIRE_CANCELED_BYTE) return status;
   if (tcp_is_ours(tcp)) return receive_refusal(tcp, -status, call);
   return error_set(call->error, RDZV_E_PROTOCOL, "an answer that no TCPStore gives: %d", status);
+}
+
+/* The same of a request that may have a SESSION before it. */
+static int receive_status(struct tcp_store *tcp, deadline until, struct store_call *call) {
+  const int result = tcp->conn.session.owed ? receive_session(tcp, until, call) : 0;
+  return result < 0 ? result : receive_byte(tcp, until, call);
 }
 
 /* A server of ours that refuses a request before it has come whole says why and closes: the reason is there to be read
@@ -119,10 +127,10 @@ static int reason_of_loss(struct tcp_store *tcp, struct store_call *call) {
   return RDZV_E_CONNECTION;
 }
 
-/* Reads the answer to a CANCEL_WAIT that crossed with the wait's own. */
+/* Reads the answer to a CANCEL_WAIT that crossed with the wait's own, before anything else is sent. */
 static int settle(struct tcp_store *tcp, struct store_call *call) {
   if (!tcp->conn.cancel_owed) return 0;
-  const int status = silence_is_loss(tcp, receive_status(tcp, tcp->until, call), call);
+  const int status = silence_is_loss(tcp, receive_byte(tcp, tcp->until, call), call);
   if (status < 0) return status;
   tcp->conn.cancel_owed = false;
   if (status == WIRE_CANCELED_BYTE) return 0;
@@ -243,32 +251,33 @@ static int open_connection(struct tcp_store *tcp, struct store_call *call) {
   return result;
 }
 
-/* At our own server a write gets its number here, and what must come before the request is put before it. */
+/* At our own server a write gets its number here, and what must come before the request is put before it. A number is
+ * kept only as long as the write may have been done with it: the session may be another one by now. */
 static void enter_session(struct tcp_store *tcp) {
   struct tcp_session *session = &tcp->conn.session;
+  if (!tcp->in_flight) tcp->write = 0;
   if (!session->offered) return;
-  if ((tcp->kind & TCP_ONCE) && !tcp->write) tcp->write = tcp_session_number(session);
+  if ((tcp->kind & TCP_ONCE) && !tcp->in_flight) tcp->write = tcp_session_number(session);
   tcp_session_put(session, tcp->write, &tcp->conn.out);
 }
 
-/* What an attempt at a write leaves behind. One that sent nothing has not been counted by the server; unless an earlier
- * one was, the next attempt gets a number of its own, for it may be in another session. */
+/* What an attempt at a write leaves behind. Whether an earlier write is settled, one that sent nothing does not tell;
+ * nor has the server counted it. */
 static void leave_session(struct tcp_store *tcp, bool in_order) {
   struct tcp_session *session = &tcp->conn.session;
   if (tcp->forgotten) {
     tcp_session_forget(session);
     tcp->write = 0;
-    tcp->conn.sent = false; /* nothing of it was done */
   }
   if (!tcp->write) return;
-  const bool unsent = !tcp->conn.sent && !tcp->in_flight;
-  if (in_order || unsent) session->unsettled = false;
-  if (!tcp->conn.sent) session->attached = false;
-  if (unsent) tcp->write = 0;
+  if (tcp->conn.sent)
+    session->unsettled = !in_order && (tcp->in_flight || !tcp->refused);
+  else
+    session->attached = false;
 }
 
 static int try_on_open(struct tcp_store *tcp, tcp_attempt *attempt, void *args, struct store_call *call) {
-  tcp->conn.sent = tcp->taken_back = tcp->forgotten = false;
+  tcp->conn.sent = tcp->taken_back = tcp->forgotten = tcp->refused = false;
   enter_session(tcp);
   const int result = attempt(tcp, args, call);
   const bool in_order = result == 0 || result == RDZV_E_TIMEOUT || result == RDZV_E_EMPTY ||
@@ -277,7 +286,10 @@ static int try_on_open(struct tcp_store *tcp, tcp_attempt *attempt, void *args, 
   if (!in_order) tcp_conn_drop(&tcp->conn);
   leave_session(tcp, in_order);
   const bool lost = result == RDZV_E_CONNECTION || result == RDZV_E_NO_MEMORY;
-  if (lost && (tcp->kind & TCP_ONCE) && tcp->conn.sent) tcp->in_flight = true;
+  if (in_order)
+    tcp->in_flight = false;
+  else if (lost && (tcp->kind & TCP_ONCE) && tcp->conn.sent && !tcp->refused)
+    tcp->in_flight = true;
   return result;
 }
 
@@ -312,6 +324,7 @@ static int conclude(struct tcp_store *tcp, int result, struct store_call *call) 
 
 static int repeat(struct tcp_store *tcp, tcp_attempt *attempt, void *args, struct store_call *call) {
   tcp->write = 0;
+  tcp->closings = 0;
   tcp->in_flight = false;
   for (int repeats = 0;; repeats++) {
     int result = open_connection(tcp, call);

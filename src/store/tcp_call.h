@@ -19,7 +19,9 @@ struct tcp_store {
   deadline until;    /* for all that it does but wait for a key */
   unsigned kind;     /* of it */
   uint64_t write;    /* its number in the session; 0: it has none */
+  int closings;      /* how often the server closed on an operation that it may not know */
   bool in_flight;    /* a request of it that was lost may be done, now or later */
+  bool refused;      /* the last one was, so it has not been done */
   bool forgotten;    /* its session is */
   bool taken_back;   /* its wait, when it was canceled: the connection is in order */
   char never[16];    /* random bytes that are no key's value */

@@ -9,7 +9,7 @@ void tcp_session_offer(struct tcp_session *session, const uint8_t token[WIRE_TOK
   session->attached = !session->unsettled;
   if (session->unsettled) return;
   memcpy(session->token, token, WIRE_TOKEN_BYTES);
-  session->number = 0;
+  session->number = session->epoch = 0;
   session->next = 1;
 }
 
@@ -25,11 +25,9 @@ void tcp_session_put(struct tcp_session *session, uint64_t write, struct wire_wr
     wire_put_op(out, WIRE_RDZV, WIRE_SESSION);
     wire_put_bytes(out, (rdzv_bytes){session->token, sizeof session->token});
     wire_put64(out, next);
+    wire_put64(out, ++session->epoch);
     session->attached = session->owed = true;
     session->next = next;
   }
-  if (!write) return;
-  if (session->number < write) session->number = write; /* no other write may ever get it */
-  session->next = write + 1;
-  session->unsettled = true;
+  if (write) session->next = write + 1;
 }

@@ -5,9 +5,9 @@
  *
  * Each connection to our server begins in a session of its own, in which the server counts the writes as they come. A
  * handle stays in the session of its first connection as long as a write is unsettled: sent, and not answered. Then a
- * new connection takes that session over before anything else is sent, and this ends the connection before at the
- * server, so that what arrives there late is never done. Where nothing is unsettled the new connection's own session
- * is as good.
+ * new connection takes that session over before anything else is sent, and this ends all that were made before at the
+ * server: what arrives there late is never done, since each takeover has a higher epoch than those before. Where
+ * nothing is unsettled the new connection's own session is as good.
  */
 #ifndef RDZV_STORE_TCP_SESSION_H
 #define RDZV_STORE_TCP_SESSION_H
@@ -19,7 +19,8 @@
 struct tcp_session {
   uint8_t token[WIRE_TOKEN_BYTES];
   uint64_t number; /* of the last write that was begun */
-  bool unsettled;  /* it was sent, and its outcome is not known */
+  uint64_t epoch;  /* of the last takeover that was begun */
+  bool unsettled;  /* a write was sent, and its outcome is not known */
 
   /* Of the connection: */
   bool offered;  /* the server has sessions */

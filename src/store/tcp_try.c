@@ -299,7 +299,9 @@ int tcp_try_queue_pop(struct tcp_store *tcp, void *arg, struct store_call *call)
   } else {
     while ((result = pop_at_once(tcp, args, call)) == RDZV_E_EMPTY) {
       result = wait_foreign(tcp, args, call);
-      if (result < 0) break;
+      if (result == 0) continue;
+      tcp->conn.sent = false; /* no pop that was not answered */
+      break;
     }
   }
   if (result == 0) result = copy_field(tcp, 0, args->out, call);
@@ -397,64 +399,57 @@ int tcp_try_wait_changed(struct tcp_store *tcp, void *arg, struct store_call *ca
   return 0;
 }
 
-/* An operation that came late to PyTorch's 2.x servers. One that does not know it closes the connection. */
-struct newer {
-  tcp_attempt *attempt;
-  void *args;
-  tcp_attempt *probe; /* harmless, and known to the same servers */
-  const char *since;
-};
-
 static int no_v1(struct tcp_store *tcp, const char *since, struct store_call *call) {
   if (tcp->conn.dialect != WIRE_V1) return 0;
   return error_set(call->error, RDZV_E_UNSUPPORTED, "the server is PyTorch's of 1.x; PyTorch's has it %s", since);
 }
 
-/* Was the connection lost because of the operation? Then it happens again on a new one. */
-static int try_newer(struct tcp_store *tcp, void *arg, struct store_call *call) {
-  const struct newer *newer = arg;
+/* Operations that came late to PyTorch's 2.x servers. One that does not know them closes the connection, and so may
+ * anything else: after a write nobody could tell. */
+struct newer {
+  unsigned what;      /* TCP_QUEUES or TCP_LIST_KEYS */
+  tcp_attempt *probe; /* a harmless one of them */
+  void *args;
+  const char *since;
+};
+
+static bool is_known(const struct tcp_store *tcp, const struct newer *newer) {
+  return tcp_is_ours(tcp) || (tcp->conn.newer & newer->what);
+}
+
+/* Does what is harmless. A server that answers something else before, and then closes, every time, does not know it. */
+static int ask_newer(struct tcp_store *tcp, const struct newer *newer, struct store_call *call) {
+  enum { CLOSINGS = 3 };
+  uint64_t unused;
+  struct tcp_args num_keys = {.op = WIRE_NUM_KEYS, .number_out = &unused};
   int result = no_v1(tcp, newer->since, call);
-  if (result == 0) result = newer->attempt(tcp, newer->args, call);
-  if (result != RDZV_E_CONNECTION || tcp_is_ours(tcp) || deadline_left(tcp->until) == 0) return result;
-  rdzv_error lost = *call->error;
-  const bool sent = tcp->conn.sent;
-  tcp_conn_drop(&tcp->conn);
-  result = tcp_conn_open(&tcp->conn, tcp->until, call->cancel, call->error);
-  if (result == 0 && newer->probe(tcp, NULL, call) == RDZV_E_CONNECTION && deadline_left(tcp->until) > 0) {
-    tcp_conn_drop(&tcp->conn);
-    return error_set(call->error, RDZV_E_UNSUPPORTED, "the server closes the connection; PyTorch's has it %s",
-                     newer->since);
-  }
-  *call->error = lost;
-  tcp->conn.sent = sent;
-  return RDZV_E_CONNECTION;
-}
-
-static int probe_queues(struct tcp_store *tcp, void *unused, struct store_call *call) {
-  (void)unused;
-  const rdzv_bytes key = {0};
-  uint64_t len;
-  const struct tcp_args args = {.op = WIRE_QUEUE_LEN, .keys = &key, .count = 1, .number_out = &len};
-  return tcp_try_number(tcp, (void *)&args, call);
-}
-
-static int probe_list_keys(struct tcp_store *tcp, void *unused, struct store_call *call) {
-  (void)unused;
-  struct tcp_key_list list;
-  const int result = list_keys(tcp, &list, call);
-  if (result == 0) rdzv_values_free(list.keys, list.count);
-  return result;
+  if (result == 0 && !is_known(tcp, newer)) result = tcp_try_number(tcp, &num_keys, call);
+  if (result < 0) return result;
+  result = newer->probe(tcp, newer->args, call);
+  if (result == 0) tcp->conn.newer |= newer->what;
+  if (result != RDZV_E_CONNECTION || is_known(tcp, newer) || deadline_left(tcp->until) == 0) return result;
+  if (++tcp->closings < CLOSINGS) return result;
+  return error_set(call->error, RDZV_E_UNSUPPORTED, "the server closes the connection; PyTorch's has it %s",
+                   newer->since);
 }
 
 int tcp_try_queue_op(struct tcp_store *tcp, void *arg, struct store_call *call) {
   const struct tcp_queue_op *op = arg;
-  struct newer newer = {op->attempt, op->args, probe_queues, "from 2.8 on"};
-  return try_newer(tcp, &newer, call);
+  const rdzv_bytes nobody = {0};
+  uint64_t unused;
+  struct tcp_args len = {.op = WIRE_QUEUE_LEN, .keys = &nobody, .count = 1, .number_out = &unused};
+  const struct newer newer = {TCP_QUEUES, tcp_try_number, &len, "from 2.8 on"};
+  if (!is_known(tcp, &newer)) {
+    const int result = ask_newer(tcp, &newer, call);
+    tcp->conn.sent = false; /* nothing of the operation */
+    if (result < 0) return result;
+  }
+  return op->attempt(tcp, op->args, call);
 }
 
 int tcp_try_list_keys(struct tcp_store *tcp, void *arg, struct store_call *call) {
-  struct newer newer = {list_keys, arg, probe_list_keys, "since the end of 2025"};
-  return try_newer(tcp, &newer, call);
+  const struct newer newer = {TCP_LIST_KEYS, list_keys, arg, "since the end of 2025"};
+  return ask_newer(tcp, &newer, call);
 }
 
 int tcp_try_append(struct tcp_store *tcp, void *arg, struct store_call *call) {

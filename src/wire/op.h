@@ -44,7 +44,7 @@ enum wire_dialect { WIRE_UNKNOWN = 0, WIRE_V1, WIRE_V2, WIRE_RDZV };
   X(GET_VERSION, -1, -1, 130, "k", false)          \
   X(COMPARE_SET_VERSION, -1, -1, 131, "knv", true) \
   X(WAIT_CHANGED, -1, -1, 132, "kn", false)        \
-  X(SESSION, -1, -1, 133, "vn", false)
+  X(SESSION, -1, -1, 133, "vnn", false)
 
 enum wire_op {
 #define WIRE_OP_ENUM(name, v1, v2, rdzv, fields, writes) WIRE_##name,

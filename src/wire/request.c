@@ -39,7 +39,7 @@ static void fill(const struct wire_decoder *decoder, const uint8_t *data, struct
   const struct wire_scan *scan = &decoder->scan;
   *out = (struct wire_request){.op = (enum wire_op)decoder->op, .size = scan->pos};
   const char *fields = wire_ops[decoder->op].fields;
-  bool value_seen = false;
+  bool value_seen = false, number_seen = false;
   for (int i = 0; i < scan->count; i++) {
     const rdzv_bytes bytes = wire_field_bytes(scan, i, data);
     if (fields[i] == 'k') {
@@ -51,7 +51,8 @@ static void fill(const struct wire_decoder *decoder, const uint8_t *data, struct
       out->list = bytes;
       out->count = (size_t)scan->field[i].number;
     } else {
-      out->number = scan->field[i].number;
+      *(number_seen ? &out->epoch : &out->number) = scan->field[i].number;
+      number_seen = true;
     }
   }
 }

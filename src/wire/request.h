@@ -14,6 +14,7 @@ struct wire_request {
   rdzv_bytes value; /* of COMPARE_SET: the expected one */
   rdzv_bytes desired;
   uint64_t number; /* of n and w fields */
+  uint64_t epoch;  /* of SESSION */
   rdzv_bytes list; /* for wire_list_next */
   size_t count;    /* of keys or pairs in it */
 };

@@ -15,6 +15,9 @@ enum proxy_cut {
   CUT_REQUEST, /* the next bytes from a client are dropped and its connection closed */
   CUT_ANSWER,  /* the next bytes from the server are */
   CUT_AT_ONCE, /* the next connection is closed when its first bytes have come */
+  CUT_LATE,    /* the next bytes from a client that has greeted are held, and its connection closed; the server has them
+                  when proxy_deliver is called */
+  CUT_ANSWER_THEN_LATE,
 };
 
 enum { PROXY_PAIRS = 32 };
@@ -35,6 +38,9 @@ struct proxy {
     bool is_new, is_first;
     int pieces; /* from the client */
   } pairs[PROXY_PAIRS];
+  char late[1024]; /* what is held, and for whom */
+  size_t late_len;
+  int late_server;
 };
 
 static inline void proxy_drop(struct proxy *proxy, int i) {
@@ -61,12 +67,23 @@ static inline void proxy_accept(struct proxy *proxy) {
   if (connect(server, (const struct sockaddr *)&address, sizeof address) < 0) proxy_drop(proxy, i);
 }
 
+static inline void proxy_hold(struct proxy *proxy, int i, const char *data, size_t len) {
+  SCRIPT_CHECK(len <= sizeof proxy->late);
+  memcpy(proxy->late, data, len);
+  proxy->late_len = len;
+  proxy->late_server = proxy->pairs[i].server;
+  close(proxy->pairs[i].client);
+  proxy->pairs[i].client = proxy->pairs[i].server = -1;
+  atomic_store(&proxy->cut, CUT_NOTHING);
+}
+
 /* Is this the moment to lose the connection? */
 static inline bool proxy_cuts(struct proxy *proxy, int i, bool from_client) {
   const int cut = atomic_load(&proxy->cut);
-  const bool now = (cut == CUT_REQUEST && from_client) || (cut == CUT_ANSWER && !from_client) ||
+  const bool now = (cut == CUT_REQUEST && from_client) ||
+                   ((cut == CUT_ANSWER || cut == CUT_ANSWER_THEN_LATE) && !from_client) ||
                    (cut == CUT_AT_ONCE && from_client && proxy->pairs[i].is_new);
-  if (now) atomic_store(&proxy->cut, CUT_NOTHING);
+  if (now) atomic_store(&proxy->cut, cut == CUT_ANSWER_THEN_LATE ? CUT_LATE : CUT_NOTHING);
   return now;
 }
 
@@ -77,6 +94,10 @@ static inline void proxy_relay(struct proxy *proxy, int i, bool from_client) {
   const ssize_t got = recv(from, data, sizeof data, 0);
   if (got <= 0 || proxy_cuts(proxy, i, from_client)) {
     proxy_drop(proxy, i);
+    return;
+  }
+  if (from_client && !proxy->pairs[i].is_new && atomic_load(&proxy->cut) == CUT_LATE) {
+    proxy_hold(proxy, i, data, (size_t)got);
     return;
   }
   proxy->pairs[i].is_new = false;
@@ -130,6 +151,13 @@ static inline void proxy_await(struct proxy *proxy, int relayed) {
   const struct timespec moment = {0, 1000000};
   for (const int64_t until = live_now_ms() + SOON_MS; atomic_load(&proxy->relayed) < relayed; nanosleep(&moment, NULL))
     assert_true(live_now_ms() < until);
+}
+
+/* Delivers what was held, and waits until the server answers or closes; call it when nothing is held any more. */
+static inline void proxy_deliver(struct proxy *proxy) {
+  SCRIPT_CHECK(send(proxy->late_server, proxy->late, proxy->late_len, MSG_NOSIGNAL) == (ssize_t)proxy->late_len);
+  assert_true(await_readable(proxy->late_server));
+  close(proxy->late_server);
 }
 
 static inline void proxy_end(struct proxy *proxy) {

@@ -41,7 +41,7 @@ SAMPLES = {
     "queue_len": sized(b"/hq"), "list_keys": b"", "barrier": sized(b"/hb") + u64(1000), "get_wait": keys(b"/h"),
     "queue_pop_wait": sized(b"/hq"), "get_version": sized(b"/h"),
     "compare_set_version": sized(b"/h") + u64(0) + sized(b"v"), "wait_changed": sized(b"/h") + u64(0),
-    "session": sized(bytes(16)) + u64(1),
+    "session": sized(bytes(16)) + u64(1) + u64(1),
 }
 
 

@@ -115,11 +115,46 @@ static void test_a_write_of_which_nothing_was_sent_gets_a_new_number(void **stat
   peer_end(&peer);
 }
 
+/* ---- a server that counts otherwise ------------------------------------------------------------------------------ */
+
+enum { SESSION_OP = 133, SESSION_BYTES = 1 + 8 + 16 + 8 + 8 };
+
+/* Says nothing to the first write, and of the second that it was done before it came. */
+static void counts_otherwise(struct peer *peer) {
+  uint8_t request[SESSION_BYTES + ADD_BYTES];
+  int fd = peer_accept(peer);
+  peer_greet_session(fd, 7, 'a');
+  peer_read(fd, request, ADD_BYTES);
+  peer_close_after_client(fd);
+  fd = peer_accept(peer);
+  peer_greet_session(fd, 7, 'b');
+  peer_read(fd, request, sizeof request);
+  SCRIPT_CHECK(request[0] == SESSION_OP && request[9] == 'a' && request[25] == 2 && request[33] == 1);
+  peer_write(fd, (const uint8_t[18]){0, 2, [9] = 0, 9}, 18);
+  peer_close_after_client(fd);
+}
+
+/* What such a server answers is not taken for the answer to this write. */
+static void test_a_write_that_was_done_before_it_was_sent_is_an_error(void **state) {
+  (void)state;
+  struct peer peer;
+  rdzv_error error;
+  int64_t sum = 0;
+  peer_start(&peer, counts_otherwise, NULL);
+  rdzv_store *store = connect_with(peer.endpoint, (rdzv_tcp_options){.timeout_ms = 500});
+  assert_code(rdzv_store_add(store, BYTES("k"), 1, &sum, &error), RDZV_E_OUTCOME_UNKNOWN);
+  rdzv_store_set_timeout(store, SOON_MS, NULL);
+  assert_error(rdzv_store_add(store, BYTES("k"), 1, &sum, &error), RDZV_E_PROTOCOL, &error, "the number of this one");
+  rdzv_store_close(store);
+  peer_end(&peer);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_a_wait_that_is_taken_back_twice_is_canceled_once),
       cmocka_unit_test(test_an_answer_that_crosses_with_it_counts),
       cmocka_unit_test(test_a_write_of_which_nothing_was_sent_gets_a_new_number),
+      cmocka_unit_test(test_a_write_that_was_done_before_it_was_sent_is_an_error),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

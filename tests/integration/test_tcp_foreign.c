@@ -83,6 +83,85 @@ static void test_a_nodes_own_keys_are_set_again(void **state) {
   }
 }
 
+/* ---- queues, which not every server of PyTorch 2.x has ---------------------------------------------------------- */
+
+enum { PUSH_BYTES = 1 + 8 + 2 + 8 + 4 };
+
+static uint8_t take_op(int fd) {
+  uint8_t op;
+  peer_read(fd, &op, 1);
+  return op;
+}
+
+/* A server of PyTorch 2.8: answers what is harmless, takes a push, and closes that connection and the next one. */
+static void closes_after_a_push(struct peer *peer) {
+  uint8_t request[PUSH_BYTES];
+  const int fd = peer_accept(peer);
+  peer_read(fd, request, 5);
+  for (uint8_t op; (op = take_op(fd)) != 14;) { /* QUEUE_PUSH */
+    SCRIPT_CHECK(op == 7 || op == 16);          /* NUM_KEYS, QUEUE_LEN of the key "/" */
+    if (op == 16) peer_read(fd, request, 9);
+    peer_write(fd, (const uint8_t[8]){0}, 8);
+  }
+  peer_read(fd, request, PUSH_BYTES - 1);
+  close(fd);
+  close(peer_accept(peer));
+}
+
+/* It may have been done before. */
+static void test_a_push_whose_connection_is_lost_is_of_unknown_outcome(void **state) {
+  (void)state;
+  struct peer peer;
+  rdzv_error error;
+  peer_start(&peer, closes_after_a_push, NULL);
+  rdzv_store *store = connect_with(peer.endpoint, (rdzv_tcp_options){.dialect = RDZV_DIALECT_V2});
+  assert_code(rdzv_store_queue_push(store, BYTES("q"), BYTES("item"), &error), RDZV_E_OUTCOME_UNKNOWN);
+  rdzv_store_close(store);
+  rdzv_store_close(connect_with(peer.endpoint, (rdzv_tcp_options){.dialect = RDZV_DIALECT_V2}));
+  peer_end(&peer);
+}
+
+/* A server of PyTorch 2.6: it knows operations up to PING. */
+static void knows_no_queues(struct peer *peer) {
+  for (int connections = 0; connections < 3; connections++) {
+    uint8_t request[5];
+    const int fd = peer_accept(peer);
+    peer_read(fd, request, sizeof request);
+    while (take_op(fd) == 7) peer_write(fd, (const uint8_t[8]){0}, 8);
+    close(fd);
+  }
+}
+
+static void test_a_server_that_has_no_queues_is_told(void **state) {
+  (void)state;
+  struct peer peer;
+  rdzv_error error;
+  peer_start(&peer, knows_no_queues, NULL);
+  rdzv_store *store = connect_with(peer.endpoint, (rdzv_tcp_options){.dialect = RDZV_DIALECT_V2});
+  assert_error(rdzv_store_queue_push(store, BYTES("q"), BYTES("item"), &error), RDZV_E_UNSUPPORTED, &error,
+               "from 2.8 on");
+  rdzv_store_close(store);
+  peer_end(&peer);
+}
+
+/* Losses at any moment do not make a server one that has no queues. */
+static void test_lost_connections_do_not_take_queues_away(void **state) {
+  (void)state;
+  for (int cut = CUT_REQUEST; cut <= CUT_ANSWER; cut++) {
+    struct scene scene;
+    rdzv_error error;
+    int64_t len;
+    scene_begin(&scene, RDZV_DIALECT_V2);
+    atomic_store(&scene.proxy.cut, cut);
+    if (rdzv_store_queue_push(scene.store, BYTES("q"), BYTES("item"), &error) < 0) fail_msg("%s", error.message);
+    atomic_store(&scene.proxy.cut, cut);
+    assert_code(rdzv_store_queue_push(scene.store, BYTES("q"), BYTES("item"), &error), RDZV_E_OUTCOME_UNKNOWN);
+    assert_code(rdzv_store_queue_len(scene.store, BYTES("q"), &len, &error), 0);
+    assert_int_equal(len, cut == CUT_REQUEST ? 1 : 2);
+    scene_end(&scene);
+  }
+}
+
 /* ---- values that are deleted while they are read --------------------------------------------------------------- */
 
 enum { VALIDATE_BYTES = 5, KEYS_BYTES = 1 + 8 + 8 + 2, SWAP_BYTES = 1 + 8 + 2 + 2 * (8 + 16) };
@@ -273,6 +352,9 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_a_write_is_once_only),
       cmocka_unit_test(test_a_nodes_own_keys_are_set_again),
+      cmocka_unit_test(test_a_push_whose_connection_is_lost_is_of_unknown_outcome),
+      cmocka_unit_test(test_a_server_that_has_no_queues_is_told),
+      cmocka_unit_test(test_lost_connections_do_not_take_queues_away),
       cmocka_unit_test(test_no_value_is_read_that_nobody_wrote),
       cmocka_unit_test(test_a_key_that_is_deleted_while_it_is_read_is_waited_for_again),
       cmocka_unit_test(test_a_key_that_is_set_and_deleted_all_the_time_is_read_as_it_was_set),

@@ -5,7 +5,17 @@
 /* ---- the wire -------------------------------------------------------------------------------------------------- */
 
 enum { TOKEN_BYTES = 16, STATUS_UNKNOWN = 7, STATUS_PROTOCOL = 8 };
-enum { SET = 1, ADD = 4, QUEUE_POP = 15, QUEUE_POP_WAIT = 129, SESSION = 133 };
+enum {
+  SET = 1,
+  COMPARE_SET = 2,
+  ADD = 4,
+  NUM_KEYS = 7,
+  DELETE_KEY = 8,
+  CANCEL_WAIT = 12,
+  QUEUE_POP = 15,
+  QUEUE_POP_WAIT = 129,
+  SESSION = 133
+};
 
 /* A client that is not ours: bytes out, bytes in. */
 struct raw {
@@ -32,11 +42,17 @@ static void put_text(struct message *message, const char *text) {
   put(message, text, strlen(text));
 }
 
-static void put_session(struct message *message, const uint8_t token[TOKEN_BYTES], uint64_t number) {
+/* With the epoch: the how-manieth takeover of that session it is. */
+static void put_takeover(struct message *message, const uint8_t token[TOKEN_BYTES], uint64_t number, uint64_t epoch) {
   put_op(message, SESSION);
   put_number(message, TOKEN_BYTES);
   put(message, token, TOKEN_BYTES);
   put_number(message, number);
+  put_number(message, epoch);
+}
+
+static void put_session(struct message *message, const uint8_t token[TOKEN_BYTES], uint64_t number) {
+  put_takeover(message, token, number, 1);
 }
 
 static void put_set(struct message *message, const char *key, const char *value) {
@@ -212,15 +228,115 @@ static void test_a_waiting_pop_moves_with_its_session(void **state) {
   close(second.fd);
 }
 
+/* ---- copies that arrive late ----------------------------------------------------------------------------------- */
+
+/* A write that had no effect when it was answered, and would have one by now. */
+struct refused_write {
+  struct message message;
+  rdzv_bytes answer;
+  bool is_canceled; /* it waits, and is taken back */
+};
+
+static void put_refused(struct refused_write *write, uint8_t op, const char *key, rdzv_bytes fields,
+                        rdzv_bytes answer) {
+  *write = (struct refused_write){.answer = answer, .is_canceled = op == QUEUE_POP_WAIT};
+  put_op(&write->message, op);
+  put_text(&write->message, key);
+  put(&write->message, fields.data, fields.len);
+}
+
+static void assert_untouched(rdzv_store *store) {
+  int64_t len;
+  assert_get(store, "k", "0");
+  assert_code(rdzv_store_queue_len(store, BYTES("q"), &len, NULL), 0);
+  assert_int_equal(len, 1);
+}
+
+/* The client sent it on a connection, which it gave up, and again on the next one, where it had the answer. Then it may
+ * be anywhere, and what comes of the first connection must not be done. */
+static void assert_late_copy_is_not_done(const struct scene *scene, const struct refused_write *write,
+                                         rdzv_bytes prepared) {
+  struct message cancel = {0}, first = {0}, again = {0};
+  const struct raw origin = raw_connect(scene->server), lost = raw_connect(scene->server),
+                   second = raw_connect(scene->server);
+  rdzv_value item;
+  if (prepared.len > 0) assert_code(rdzv_store_set(scene->store, BYTES("k"), prepared, NULL), 0);
+  put_takeover(&first, origin.token, 1, 1);
+  put(&first, write->message.data, write->message.len);
+  put_takeover(&again, origin.token, 1, 2);
+  put(&again, write->message.data, write->message.len);
+  send_to(&second, &again);
+  assert_answer(&second, NUMBER("\0"));
+  put_op(&cancel, CANCEL_WAIT);
+  if (write->is_canceled) send_to(&second, &cancel);
+  assert_answer(&second, write->answer);
+  must_set(scene->store, "k", "0");
+  assert_code(rdzv_store_queue_push(scene->store, BYTES("q"), BYTES("item"), NULL), 0);
+  send_to(&lost, &first);
+  assert_closed(&lost);
+  assert_untouched(scene->store);
+  assert_code(rdzv_store_queue_pop(scene->store, BYTES("q"), false, &item, NULL), 0);
+  rdzv_value_free(&item);
+  assert_code(rdzv_store_delete_key(scene->store, BYTES("k"), NULL, NULL), 0);
+  close(origin.fd);
+  close(lost.fd);
+  close(second.fd);
+}
+
+static void test_the_late_copy_of_a_write_that_had_no_effect_is_not_done(void **state) {
+  const struct scene *scene = *state;
+  struct refused_write write;
+  const rdzv_bytes swap = BYTES("\1\0\0\0\0\0\0\0000\3\0\0\0\0\0\0\0new");
+  put_refused(&write, COMPARE_SET, "/k", swap, BYTES("\0\5\0\0\0\0\0\0\0other"));
+  assert_late_copy_is_not_done(scene, &write, BYTES("other"));
+  put_refused(&write, DELETE_KEY, "/k", (rdzv_bytes){0}, NUMBER("\0"));
+  assert_late_copy_is_not_done(scene, &write, (rdzv_bytes){0});
+  put_refused(&write, ADD, "/k", BYTES("\1\0\0\0\0\0\0\0"), BYTES("\12"));
+  assert_late_copy_is_not_done(scene, &write, BYTES("a text"));
+  put_refused(&write, QUEUE_POP, "/q", (rdzv_bytes){0}, NUMBER("\0"));
+  assert_late_copy_is_not_done(scene, &write, (rdzv_bytes){0});
+  put_refused(&write, QUEUE_POP_WAIT, "/q", (rdzv_bytes){0}, BYTES("\1"));
+  assert_late_copy_is_not_done(scene, &write, (rdzv_bytes){0});
+}
+
+/* A client that gave up on a write and has read since knows what holds: it does not change any more. */
+static void test_a_takeover_fences_what_was_sent_before(void **state) {
+  const struct scene *scene = *state;
+  struct message late = {0}, fence = {0}, add = {0};
+  const struct raw origin = raw_connect(scene->server), lost = raw_connect(scene->server),
+                   last = raw_connect(scene->server);
+  put_takeover(&late, origin.token, 1, 1);
+  put_add(&late, "/n", 1);
+  put_takeover(&fence, origin.token, 2, 2);
+  put_op(&fence, NUM_KEYS);
+  send_to(&last, &fence);
+  assert_answer(&last, NUMBER("\0"));
+  assert_answer(&last, NUMBER("\0"));
+  send_to(&lost, &late);
+  assert_closed(&lost);
+  put_add(&add, "/n", 1);
+  send_to(&last, &add); /* which has not lost its session by that */
+  assert_answer(&last, NUMBER("\1"));
+  send_to(&origin, &add);
+  assert_closed(&origin);
+  assert_int_equal(must_add(scene->store, "n", 0), 1);
+  close(origin.fd);
+  close(lost.fd);
+  close(last.fd);
+}
+
+/* ---- sessions that are forgotten ------------------------------------------------------------------------------- */
+
 /* Tries until the server says of the token that it is forgotten. What was sent behind it is not executed. */
 static void await_forgotten(const struct scene *scene, const uint8_t token[TOKEN_BYTES]) {
   const int64_t until = live_now_ms() + SOON_MS;
-  for (uint8_t status = 0; status != STATUS_UNKNOWN;) {
+  uint64_t epoch = 1;
+  for (uint8_t status = 0; status != STATUS_UNKNOWN; epoch++) {
     struct message again = {0};
     uint8_t rest[256];
     assert_true(live_now_ms() < until);
     const struct raw raw = raw_connect(scene->server);
-    put_session(&again, token, 1);
+    put_takeover(&again, token, 1, epoch);
     put_add(&again, "/n", 1);
     send_to(&raw, &again);
     assert_int_equal(receive(&raw, &status, 1), 1);
@@ -260,7 +376,7 @@ static void test_what_no_client_sends_is_refused(void **state) {
   assert_answer(&raws[1], NUMBER("\2"));
   assert_int_equal(receive(&raws[1], &status, 1), 1);
   assert_int_equal(status, STATUS_PROTOCOL);
-  put_session(&other, raws[0].token, 2); /* its second one was no add */
+  put_takeover(&other, raws[0].token, 2, 2); /* its second one was no add */
   put_add(&other, "/n", 1);
   const struct raw again = raw_connect(scene->server);
   send_to(&again, &other);
@@ -306,6 +422,36 @@ static void await_accepted(struct proxy *proxy, int connections) {
   for (const int64_t until = live_now_ms() + SOON_MS; atomic_load(&proxy->accepted) < connections;
        nanosleep(&moment, NULL))
     assert_true(live_now_ms() < until);
+}
+
+static void *swap_one(void *arg) {
+  struct caller *caller = arg;
+  caller->result =
+      rdzv_store_compare_set(caller->store, BYTES("k"), BYTES(""), BYTES("late"), &caller->value, &caller->error);
+  return NULL;
+}
+
+/* The second copy of a swap arrives when the third one has been refused and the key it was refused for is gone. */
+static void test_the_late_copy_of_a_refused_swap_is_not_done(void **state) {
+  const struct scene *scene = *state;
+  struct proxy proxy;
+  const rdzv_bytes key = BYTES("k");
+  bool there = true;
+  proxy_start(&proxy, rdzv_server_port(scene->server));
+  struct caller caller = {.store = connect_to(proxy.endpoint)};
+  must_set(scene->store, "k", "theirs");
+  atomic_store(&proxy.cut, CUT_ANSWER_THEN_LATE);
+  swap_one(&caller);
+  if (caller.result < 0) fail_msg("%s", caller.error.message);
+  assert_bytes(rdzv_value_bytes(&caller.value), "theirs");
+  rdzv_value_free(&caller.value);
+  assert_int_equal(atomic_load(&proxy.accepted), 3);
+  assert_code(rdzv_store_delete_key(scene->store, key, NULL, NULL), 0);
+  proxy_deliver(&proxy);
+  assert_code(rdzv_store_check(scene->store, &key, 1, &there, NULL), 0);
+  assert_false(there);
+  rdzv_store_close(caller.store);
+  proxy_end(&proxy);
 }
 
 /* A client that was away for longer than its session lived cannot know; it says so, and goes on in another one. */
@@ -393,8 +539,11 @@ int main(void) {
       IN_A_SCENE(test_late_bytes_are_fenced),
       IN_A_SCENE(test_a_popped_item_is_given_again),
       IN_A_SCENE(test_a_waiting_pop_moves_with_its_session),
+      IN_A_SCENE(test_the_late_copy_of_a_write_that_had_no_effect_is_not_done),
+      IN_A_SCENE(test_a_takeover_fences_what_was_sent_before),
       IN_A_SCENE(test_a_forgotten_session_is_refused),
       IN_A_SCENE(test_what_no_client_sends_is_refused),
+      IN_A_SCENE(test_the_late_copy_of_a_refused_swap_is_not_done),
       IN_A_SCENE(test_a_client_whose_session_is_forgotten_does_not_know),
       cmocka_unit_test(test_a_write_that_outlives_its_server_is_told_so),
       cmocka_unit_test(test_a_pop_whose_item_was_lost_on_the_way_gets_it),

@@ -42,8 +42,8 @@ static struct token token_of(const struct fixture *f, const struct session *sess
   return token;
 }
 
-static int find(struct fixture *f, const struct token *token, struct session **out) {
-  return session_find(&f->sessions, (rdzv_bytes){token->bytes, sizeof token->bytes}, out);
+static int find(struct fixture *f, const struct token *token, uint64_t epoch, struct session **out) {
+  return session_find(&f->sessions, (rdzv_bytes){token->bytes, sizeof token->bytes}, epoch, out);
 }
 
 static void set_once(struct fixture *f, struct session *session, uint64_t number) {
@@ -147,10 +147,35 @@ static void test_a_session_is_taken_from_its_connection(void **state) {
   struct fixture *f = *state;
   struct session *session = open_one(f, 0), *found;
   const struct token token = token_of(f, session);
-  assert_code(find(f, &token, &found), 0);
+  assert_code(find(f, &token, 1, &found), 0);
   assert_ptr_equal(found, session);
-  assert_ptr_equal(session_attach(&f->sessions, session, &f->conns[1]), &f->conns[0]);
-  assert_ptr_equal(session_attach(&f->sessions, session, &f->conns[2]), &f->conns[1]);
+  assert_ptr_equal(session_attach(&f->sessions, session, 1, &f->conns[1]), &f->conns[0]);
+  assert_ptr_equal(session_attach(&f->sessions, session, 2, &f->conns[2]), &f->conns[1]);
+}
+
+/* A takeover that arrives late, after a later one, is none. */
+static void test_an_older_takeover_is_refused(void **state) {
+  struct fixture *f = *state;
+  struct session *session = open_one(f, 0), *found;
+  const struct token token = token_of(f, session);
+  session_attach(&f->sessions, session, 2, &f->conns[1]);
+  assert_code(find(f, &token, 1, &found), RDZV_E_STALE);
+  assert_code(find(f, &token, 2, &found), RDZV_E_STALE);
+  assert_code(find(f, &token, 3, &found), 0);
+  assert_code(find(f, &token, 0, &found), RDZV_E_PROTOCOL);
+}
+
+/* That is known also of a session that has done nothing, as long as anything is known of it. */
+static void test_a_session_that_was_taken_over_does_not_begin_again(void **state) {
+  struct fixture *f = *state;
+  struct session *session = open_one(f, 0), *found;
+  const struct token token = token_of(f, session);
+  session_attach(&f->sessions, session, 2, &f->conns[1]);
+  session_leave(&f->sessions, session, 1000);
+  assert_code(find(f, &token, 1, &found), RDZV_E_STALE);
+  assert_code(find(f, &token, 3, &found), 0);
+  sessions_forget(&f->sessions, 1001);
+  assert_code(find(f, &token, 1, &found), RDZV_E_OUTCOME_UNKNOWN);
 }
 
 static void test_a_session_outlives_its_connection_for_a_while(void **state) {
@@ -158,17 +183,17 @@ static void test_a_session_outlives_its_connection_for_a_while(void **state) {
   struct session *session = open_one(f, 0), *found;
   const struct token token = token_of(f, session);
   set_once(f, session, 1);
-  for (int i = 0; i < 3; i++) { /* it may come and go */
+  for (uint64_t epoch = 1; epoch <= 3; epoch++) { /* it may come and go */
     session_leave(&f->sessions, session, 1000);
     sessions_forget(&f->sessions, 1000);
-    assert_code(find(f, &token, &found), 0);
+    assert_code(find(f, &token, epoch, &found), 0);
     assert_ptr_equal(found, session);
-    assert_null(session_attach(&f->sessions, session, &f->conns[1]));
+    assert_null(session_attach(&f->sessions, session, epoch, &f->conns[1]));
     sessions_forget(&f->sessions, INT64_MAX); /* it has a connection: nothing to forget */
   }
   session_leave(&f->sessions, session, 2000);
   sessions_forget(&f->sessions, 2001);
-  assert_code(find(f, &token, &found), RDZV_E_OUTCOME_UNKNOWN);
+  assert_code(find(f, &token, 1, &found), RDZV_E_OUTCOME_UNKNOWN);
 }
 
 /* Nothing is lost with a session that never wrote, so it may come back at any time, with the first write on its way. */
@@ -178,9 +203,9 @@ static void test_a_session_that_never_wrote_begins_again(void **state) {
   const struct token token = token_of(f, session);
   session_leave(&f->sessions, session, 0);
   assert_int_equal(f->budget.used, 0);
-  assert_code(find(f, &token, &found), 0);
+  assert_code(find(f, &token, 1, &found), 0);
   assert_int_equal(session_judge(found, 1, WIRE_SET), SESSION_NEW);
-  assert_null(session_attach(&f->sessions, found, &f->conns[1]));
+  assert_null(session_attach(&f->sessions, found, 1, &f->conns[1]));
 }
 
 /* But once it, or a later one, has written and is forgotten, nobody can tell. */
@@ -193,9 +218,9 @@ static void test_late_bytes_of_a_forgotten_session_do_not_begin_it_again(void **
   session_leave(&f->sessions, second, 0);
   session_leave(&f->sessions, third, 0);
   sessions_forget(&f->sessions, INT64_MAX);
-  assert_code(find(f, &tokens[0], &found), RDZV_E_OUTCOME_UNKNOWN);
-  assert_code(find(f, &tokens[1], &found), RDZV_E_OUTCOME_UNKNOWN);
-  assert_code(find(f, &tokens[2], &found), 0);
+  assert_code(find(f, &tokens[0], 1, &found), RDZV_E_OUTCOME_UNKNOWN);
+  assert_code(find(f, &tokens[1], 1, &found), RDZV_E_OUTCOME_UNKNOWN);
+  assert_code(find(f, &tokens[2], 1, &found), 0);
 }
 
 static void test_a_token_that_was_not_given_out_is_refused(void **state) {
@@ -205,10 +230,10 @@ static void test_a_token_that_was_not_given_out_is_refused(void **state) {
   for (size_t i = 0; i < sizeof good.bytes; i++) {
     struct token bad = good;
     bad.bytes[i] ^= 1;
-    assert_code(find(f, &bad, &found), RDZV_E_PROTOCOL);
+    assert_code(find(f, &bad, 1, &found), RDZV_E_PROTOCOL);
   }
-  assert_code(session_find(&f->sessions, (rdzv_bytes){good.bytes, 15}, &found), RDZV_E_PROTOCOL);
-  assert_code(session_find(&f->sessions, (rdzv_bytes){0}, &found), RDZV_E_PROTOCOL);
+  assert_code(session_find(&f->sessions, (rdzv_bytes){good.bytes, 15}, 1, &found), RDZV_E_PROTOCOL);
+  assert_code(session_find(&f->sessions, (rdzv_bytes){0}, 1, &found), RDZV_E_PROTOCOL);
 }
 
 /* ---- limits ---------------------------------------------------------------------------------------------------- */
@@ -221,10 +246,10 @@ static void test_the_oldest_without_a_connection_makes_room(void **state) {
   session_leave(&f->sessions, oldest, 0);
   f->budget.max = f->budget.used;
   struct session *next = open_one(f, 1);
-  assert_code(find(f, &token, &found), RDZV_E_OUTCOME_UNKNOWN);
+  assert_code(find(f, &token, 1, &found), RDZV_E_OUTCOME_UNKNOWN);
   assert_null(session_open(&f->sessions, &f->conns[2])); /* one that is connected does not */
   const struct token of_next = token_of(f, next);
-  assert_code(find(f, &of_next, &found), 0);
+  assert_code(find(f, &of_next, 1, &found), 0);
 }
 
 static void test_their_number_is_bounded(void **state) {
@@ -250,6 +275,8 @@ int main(void) {
       WITH_FIXTURE(test_each_write_is_answered_as_it_was),
       WITH_FIXTURE(test_a_popped_value_is_kept_until_the_next_write),
       WITH_FIXTURE(test_a_session_is_taken_from_its_connection),
+      WITH_FIXTURE(test_an_older_takeover_is_refused),
+      WITH_FIXTURE(test_a_session_that_was_taken_over_does_not_begin_again),
       WITH_FIXTURE(test_a_session_outlives_its_connection_for_a_while),
       WITH_FIXTURE(test_a_session_that_never_wrote_begins_again),
       WITH_FIXTURE(test_late_bytes_of_a_forgotten_session_do_not_begin_it_again),
