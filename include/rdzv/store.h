@@ -78,7 +78,7 @@ RDZV_API int rdzv_store_open_file(const char *path, const rdzv_file_options *opt
                                   rdzv_error *error);
 
 typedef enum rdzv_dialect {
-  RDZV_DIALECT_AUTO = 0, /* find out */
+  RDZV_DIALECT_AUTO = 0, /* find out, and keep to it when the connection is lost */
   RDZV_DIALECT_V1,       /* PyTorch 1.9 to 2.0 */
   RDZV_DIALECT_V2,       /* PyTorch 2.2 and later */
   RDZV_DIALECT_RDZV,     /* our own server's */

@@ -281,6 +281,13 @@ static int compare_set_version(struct conn *conn, const struct wire_request *req
   return 0;
 }
 
+/* Asks a client of ours whether this is PyTorch 1.x (wire/op.h, WIRE_NOT_V1_BYTE)? */
+static bool is_v1_question(const struct conn *conn, const struct wire_request *request) {
+  const bool first = conn->decoder.dialect == WIRE_V1 && conn->decoder.requests == 1;
+  rdzv_bytes list = request->list;
+  return first && request->op == WIRE_CHECK && request->count == 1 && wire_list_next(&list).len == 0;
+}
+
 /* NULL: one that may wait (pending.c) or may take long (many.c, listing.c). */
 static handler *const handlers[WIRE_OP_COUNT] = {
     [WIRE_VALIDATE] = validate,
@@ -319,6 +326,10 @@ bool execute(struct conn *conn, const struct wire_request *request, const uint8_
   if (run) {
     const int result = run(conn, request, &conn->server->answers);
     if (result < 0) refuse_code(conn, result);
+    return true;
+  }
+  if (is_v1_question(conn, request)) {
+    wire_put8(&conn->server->answers, WIRE_NOT_V1_BYTE);
     return true;
   }
   switch (request->op) {

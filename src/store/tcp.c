@@ -243,8 +243,8 @@ static int try_nothing(struct tcp_store *tcp, void *arg, struct store_call *call
   return 0;
 }
 
-static int open_handle(const struct endpoint *endpoint, const rdzv_tcp_options *options, const struct cancel *cancel,
-                       struct waiting *waiting, rdzv_store **out, rdzv_error *error);
+static int open_handle(const struct endpoint *endpoint, enum wire_dialect known, const rdzv_tcp_options *options,
+                       const struct cancel *cancel, struct waiting *waiting, rdzv_store **out, rdzv_error *error);
 
 static int tcp_clone(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_error *error) {
   rdzv_tcp_options options = self(store)->options;
@@ -252,7 +252,7 @@ static int tcp_clone(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_er
   options.timeout_ms = store_request_time(store, options.timeout_ms);
   options.cancel_fd = cancel_fd;
   const struct cancel *cancel = cancel_fd == store->cancel_fd ? &store->cancel : NULL;
-  return open_handle(&self(store)->conn.endpoint, &options, cancel, NULL, out, error);
+  return open_handle(&self(store)->conn.endpoint, dialect_of(self(store)), &options, cancel, NULL, out, error);
 }
 
 static const struct store_ops tcp_ops = {
@@ -294,9 +294,10 @@ static void draw_never(struct tcp_store *tcp) {
   if (getrandom(tcp->never, sizeof tcp->never, GRND_NONBLOCK) < 0) memcpy(tcp->never, &now, sizeof now);
 }
 
-/* `cancel` is whose flag can stop the opening; NULL: the new handle's own, for its descriptor. */
-static int open_handle(const struct endpoint *endpoint, const rdzv_tcp_options *options, const struct cancel *cancel,
-                       struct waiting *waiting, rdzv_store **out, rdzv_error *error) {
+/* `known` is the dialect that the server was found to speak. `cancel` is whose flag can stop the opening; NULL: the new
+ * handle's own, for its descriptor. */
+static int open_handle(const struct endpoint *endpoint, enum wire_dialect known, const rdzv_tcp_options *options,
+                       const struct cancel *cancel, struct waiting *waiting, rdzv_store **out, rdzv_error *error) {
   struct tcp_store *tcp = calloc(1, sizeof *tcp);
   if (!tcp) return error_no_memory(error);
   int result = store_init(&tcp->base, &tcp_ops, options->timeout_ms, options->cancel_fd, &options->log, error);
@@ -308,6 +309,7 @@ static int open_handle(const struct endpoint *endpoint, const rdzv_tcp_options *
   tcp->options.timeout_ms = rdzv_store_get_timeout(&tcp->base);
   tcp_conn_init(&tcp->conn, endpoint, options->dialect, &options->log);
   tcp->options.run_id = tcp->conn.run_id = options->run_id ? strdup(options->run_id) : NULL;
+  tcp->conn.dialect = known;
   init_turn(tcp);
   draw_never(tcp);
   const struct cancel telling = cancel_with(cancel ? cancel : &tcp->base.cancel, waiting);
@@ -334,7 +336,7 @@ int store_open_tcp(const char *endpoint, const rdzv_tcp_options *options, struct
   if (result == 0) result = endpoint_parse(endpoint, RDZV_DEFAULT_PORT, &parsed, error);
   if (result == 0 && (own.dialect < RDZV_DIALECT_AUTO || own.dialect > RDZV_DIALECT_RDZV))
     result = error_set(error, RDZV_E_INVALID, "invalid dialect %d", (int)own.dialect);
-  return result < 0 ? result : open_handle(&parsed, &own, NULL, waiting, out, error);
+  return result < 0 ? result : open_handle(&parsed, WIRE_UNKNOWN, &own, NULL, waiting, out, error);
 }
 
 int rdzv_store_open_tcp(const char *endpoint, const rdzv_tcp_options *options, rdzv_store **out, rdzv_error *error) {

@@ -4,10 +4,12 @@
  * - connect and send VALIDATE and two PINGs whose numbers no client of PyTorch sends;
  * - our server answers with its own greeting and a session, PyTorch's from 2.5 on echoes the numbers;
  * - PyTorch 1.x takes it for an impossible request and resets the connection: if that happens twice, connect anew and
- *   ask V1's NUM_KEYS.
- * Failure modes: refused, unreachable, unresolved, closed, silent: tried again after a pause that grows and varies,
- * until the deadline; the last cause is reported. A server of another kind than the one asked for: final. One that
- * closes or is silent is asked whether it is a server of another protocol, which is final, too.
+ *   ask V1's CHECK of the empty key, which our own server answers as no server of PyTorch does.
+ * A handle keeps to the dialect that it has found until a server answers in another one: what has answered this
+ * greeting before and resets it now is a connection lost. Failure modes: refused, unreachable, unresolved, closed,
+ * silent: tried again after a pause that grows and varies, until the deadline; the last cause is reported. A server of
+ * another kind than the one asked for: final. One that closes or is silent is asked whether it is a server of another
+ * protocol, which is final, too.
  */
 #include "store/tcp_conn.h"
 
@@ -149,7 +151,7 @@ static int receive_greeting(struct tcp_conn *conn, const char *fields, const str
   return result < 0 ? result : tcp_conn_receive(conn, fields, 0, at->until, at->cancel, at->error);
 }
 
-/* Sends what was put into `out` and receives a number of 4 or 8 bytes, to be consumed. */
+/* Sends what was put into `out` and receives a number of 1, 4 or 8 bytes, to be consumed. */
 static int ask(struct tcp_conn *conn, const char *fields, uint64_t *number, const struct attempt *at) {
   int result = conn->out.buf.len ? tcp_conn_send(conn, at->until, at->cancel, at->error) : 0;
   if (result == 0) result = receive_greeting(conn, fields, at);
@@ -233,24 +235,36 @@ static int greet_v2(struct tcp_conn *conn, const struct attempt *at) {
   return result < 0 ? result : receive_run(conn, at);
 }
 
-/* A server that closed on our greeting twice and answers this is PyTorch's of 1.x, or ours, which speaks V1 too: full
- * for a moment, say. So it is greeted once more; who closes on that as well is 1.x's. */
+/* A server that closed on our greeting is PyTorch's of 1.x if it answers this. If it is ours, the network or a full
+ * server has closed, and the greeting is to be tried again. */
 static int greet_v1(struct tcp_conn *conn, const struct attempt *at) {
   int result = dial(conn, at);
   if (result < 0) return result;
-  wire_put_op(&conn->out, WIRE_V1, WIRE_NUM_KEYS);
-  uint64_t unused;
-  result = ask(conn, "n", &unused, at);
+  wire_put_op(&conn->out, WIRE_V1, WIRE_CHECK);
+  wire_put64(&conn->out, 1);
+  wire_put_bytes(&conn->out, (rdzv_bytes){0});
+  uint64_t answer;
+  result = ask(conn, "b", &answer, at);
   if (result == RDZV_E_CONNECTION)
     error_prefix(at->error, result,
                  "%s closes every connection: it is full, or stopping, or PyTorch 2.2 to 2.4 (then choose dialect v2)",
                  conn->peer);
   if (result < 0) return result;
-  result = dial(conn, at);
-  if (result == 0) result = greet_v2(conn, at);
-  if (result != RDZV_E_CONNECTION) return result;
+  if (answer == WIRE_NOT_V1_BYTE)
+    return error_set(
+        at->error, RDZV_E_CONNECTION,
+        "the rdzv server at %s was reached, but the connection is lost in the greeting (is a proxy between?)",
+        conn->peer);
+  if (answer > 1 || conn->in.len > conn->scan.pos) return no_greeting(conn, at);
+  tcp_conn_consume(conn);
   conn->dialect = WIRE_V1;
-  return dial(conn, at);
+  return 0;
+}
+
+/* It was a store a moment ago, so it is not asked for a while whether it is one. */
+static int lost_greeting(struct tcp_conn *conn, const struct attempt *at) {
+  if (!conn->foreign_asked) conn->foreign_asked = clock_now_ms();
+  return error_prefix(at->error, RDZV_E_CONNECTION, "the connection to %s is lost in the greeting", conn->peer);
 }
 
 static int greet(struct tcp_conn *conn, const struct attempt *at) {
@@ -271,11 +285,12 @@ static int greet(struct tcp_conn *conn, const struct attempt *at) {
       result = error_set(at->error, RDZV_E_UNSUPPORTED, "the server at %s is not an rdzv server", conn->peer);
     return result;
   }
+  if (result == RDZV_E_CONNECTION && conn->dialect == WIRE_UNKNOWN) { /* once may be an accident */
+    result = dial(conn, at);
+    if (result == 0) result = greet_v2(conn, at);
+  }
   if (result != RDZV_E_CONNECTION) return result;
-  /* Once may be an accident; and our own server would answer V1 too. */
-  result = dial(conn, at);
-  if (result == 0) result = greet_v2(conn, at);
-  return result == RDZV_E_CONNECTION ? greet_v1(conn, at) : result;
+  return conn->dialect == WIRE_V2 || conn->dialect == WIRE_RDZV ? lost_greeting(conn, at) : greet_v1(conn, at);
 }
 
 /* ---- connecting -------------------------------------------------------------------------------------------- */

@@ -27,7 +27,7 @@ struct tcp_conn {
   rdzv_log log;
 
   int fd;                    /* -1: not connected */
-  enum wire_dialect dialect; /* of the server, as last seen */
+  enum wire_dialect dialect; /* of the server, as last seen; kept until another one is */
   uint64_t instance;         /* of our server, as the last greeting told; 0: another's server */
   uint64_t known_instance;   /* the one whose keys our caller knows of */
   struct tcp_session session;

@@ -80,6 +80,11 @@ enum {
 /* Our server answers that PING with these four bytes and the 8-byte id of its instance. */
 #define WIRE_HELLO_ANSWER 0x017A6472u /* "rdz", 1 */
 
+/* A client whose greeting is reset finds PyTorch 1.x by a CHECK of one empty key in V1, the first request of its
+ * connection. PyTorch's clients put a slash before each key, so none asks this, and its servers answer 0 or 1; our
+ * server answers this byte. Where V2 is spoken the same bytes are an ADD that is not complete. */
+#define WIRE_NOT_V1_BYTE 'r'
+
 /* A client that wants a session sends a second PING, of this number, behind the first one. Servers that have none echo
  * it; one that has answers these four bytes and a token instead. */
 #define WIRE_SESSION_NONCE 0xFFFFFFFEu

@@ -26,7 +26,8 @@ struct proxy {
   int listener, port;
   char endpoint[32];
   atomic_int server_port;
-  atomic_int cut; /* enum proxy_cut; CUT_NOTHING again when it was done */
+  atomic_int cut;       /* enum proxy_cut; CUT_NOTHING again when it was done */
+  atomic_int greetings; /* that are still to be cut: the next connections which begin with a V2 greeting are closed */
   atomic_int accepted;
   atomic_int relayed;      /* pieces from clients that have reached the server */
   atomic_int swallow_from; /* of every connection but the first, that piece and later ones never do; 0: all do */
@@ -87,12 +88,20 @@ static inline bool proxy_cuts(struct proxy *proxy, int i, bool from_client) {
   return now;
 }
 
+/* Is this a greeting that is to be cut? Other connections pass, as that of a client which then tries V1. */
+static inline bool proxy_cuts_greeting(struct proxy *proxy, int i, bool from_client, const char *data) {
+  const bool greeting = from_client && proxy->pairs[i].is_new && data[0] == 0;
+  if (!greeting || atomic_load(&proxy->greetings) == 0) return false;
+  atomic_fetch_sub(&proxy->greetings, 1);
+  return true;
+}
+
 static inline void proxy_relay(struct proxy *proxy, int i, bool from_client) {
   char data[65536];
   const int from = from_client ? proxy->pairs[i].client : proxy->pairs[i].server;
   const int to = from_client ? proxy->pairs[i].server : proxy->pairs[i].client;
   const ssize_t got = recv(from, data, sizeof data, 0);
-  if (got <= 0 || proxy_cuts(proxy, i, from_client)) {
+  if (got <= 0 || proxy_cuts(proxy, i, from_client) || proxy_cuts_greeting(proxy, i, from_client, data)) {
     proxy_drop(proxy, i);
     return;
   }

@@ -267,6 +267,17 @@ V2 = [
 V1_SETTLE = ("04 #1 '/~'", "01")  # CHECK of a key that is never there
 
 V1 = [
+    Scene("the question by which our client finds 1.x: a CHECK of the empty key", [
+        ("a", "04 #1 ''", "01"),
+        ("a", "03 '/n' #1", "#1"),
+    ], peers=("1.13",)),
+    Scene("our server answers it as no server of PyTorch does, where it is the first request, and goes on", [
+        ("a", "04 #1 ''", "72"),
+        ("a", "04 #1 ''", "01"),
+        ("b", "00 '' '' 04 #1 ''", "00"),
+        ("c", "04 #2 '' ''", "00"),
+        ("d", "04 #1 '/'", "01"),
+    ], peers=("ours",)),
     Scene("SET and GET", [
         ("a", "00 '/k' 'value'", ""),
         ("a", "02 '/k'", "'value'"),
