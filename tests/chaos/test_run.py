@@ -22,7 +22,6 @@ ONE_WORLD = 20  # seconds after the faults, on a machine that is busy
 CONF = (f"last_call_timeout={LAST_CALL},keep_alive_interval={DEAD / 10},keep_alive_max_attempt=10,close_timeout=2,"
         "read_timeout=2,is_host=false")
 LOST = (3, 4)  # exit codes of an agent that had no store for too long; whoever started it starts it again
-LOSSES = chaos.LONG  # an agent that agrees with others on ranks ends when the store loses them: not mended yet
 STARTED = re.compile(r"round (\d+): node (\d+) of (\d+), .*, attempt (\d+), master (\S+)")
 
 Worker = collections.namedtuple("Worker", "pid rank world attempt master roll")
@@ -116,7 +115,7 @@ class OurServer(chaos.Case, run_nodes.Run):
                            lambda: proxy.tell(f"{what} off"))
 
     def harm_the_server(self, schedule, moment):
-        if LOSSES and self.random.random() < 0.5:
+        if self.random.random() < 0.5:
             schedule.at(moment, "restart the server", self.store_server.restart)
         else:
             schedule.pair(moment, 1.5, "stop the server", lambda: self.store_server.signal(signal.SIGSTOP),

@@ -11,8 +11,8 @@ import etcd
 import rdzvtest
 
 SEEDS = 8 if chaos.LONG else 2
-# What is known to be wrong, and left out until it is mended: sets in etcd are repeated, a refused swap by version may give
-# the expected version, and an answer that is cut off in order is taken for one of something that is not etcd (--resets).
+# What is known to be wrong, and left out until it is mended: sets in etcd are repeated, a refused swap by version may
+# give the expected version, an answer that is cut off in order is taken for that of a server that is not etcd.
 NO_SET = ("--without", "set")
 QUIET = {**os.environ, "TORCH_CPP_LOG_LEVEL": "ERROR", "RDZV_BUILD": rdzvtest.BUILD}
 
