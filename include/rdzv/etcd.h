@@ -39,7 +39,8 @@ RDZV_BEGIN
 /*
  * A store in etcd, below the path `prefix`: PyTorch's EtcdStore, with the same keys and values (base64 of both), so
  * that both can use it at the same time. It has versions, and no queues. Keys of more than one level,
- * which base64 with '/' in it makes, are found as well. Errors as for a tcp store; also
+ * which base64 with '/' in it makes, are found as well. A write is never done twice: where its answer is lost it is
+ * looked for, and where that does not tell, it is RDZV_E_OUTCOME_UNKNOWN. Errors as for a tcp store; also
  * RDZV_E_PROTOCOL where no endpoint is that of an etcd, RDZV_E_UNSUPPORTED where etcd has no v2 API, RDZV_E_INVALID for
  * certificates that cannot be used: none of these is waited for to get better.
  */

@@ -142,12 +142,16 @@ static int ask_question(void *argument, const char *path, struct http_response *
   return ask_member(question->client, question->member, path, http, response, &reach, &unused);
 }
 
-/* Is it etcd who answered? If not, what is it; then *response is empty. */
+/* Is it etcd who answered? If not, what is it; then *response is empty. One that has answered as etcd before has heard
+ * only a part of the request, or something between us answered. */
 static int check_answer(struct etcd_client *client, const struct etcd_member *member, const struct etcd_call *call,
                         struct http_response *response, rdzv_error *error) {
   struct question question = {client, member, call};
   if (!etcd_is_foreign(response)) return 0;
-  const int result = etcd_explain_answer(member->text, response, ask_question, &question, error);
+  const int result = member->heard
+                         ? error_set(error, RDZV_E_CONNECTION, "%s answers with status %ld, and not as etcd does",
+                                     member->text, response->status)
+                         : etcd_explain_answer(member->text, response, ask_question, &question, error);
   buf_free(&response->body);
   *response = (struct http_response){0};
   return result;
@@ -196,6 +200,13 @@ static bool has_no_leader(const struct http_response *response) {
   for (size_t i = 0; i < sizeof signs / sizeof signs[0]; i++)
     if (memmem(response->body.data, response->body.len, signs[i], strlen(signs[i]))) return true;
   return false;
+}
+
+/* A member that has not got the whole form, which was cut off on its way: it has done nothing. */
+static bool is_cut_form(const struct http_response *response) {
+  static const char sign[] = "\"errorCode\":210";
+  return response->status == 400 && response->body.data &&
+         memmem(response->body.data, response->body.len, sign, sizeof sign - 1);
 }
 
 /* ---- a call --------------------------------------------------------------------------------------------------- */
@@ -305,8 +316,8 @@ static int rest(struct course *course) {
                    course->client->text);
 }
 
-static void note_no_leader(struct attempt *attempt, struct http_response *response) {
-  error_set(&attempt->error, RDZV_E_CONNECTION, "%s has no leader (status %ld): %.*s", attempt->member.text,
+static void note_passing(struct attempt *attempt, struct http_response *response) {
+  error_set(&attempt->error, RDZV_E_CONNECTION, "%s cannot do it now (status %ld): %.*s", attempt->member.text,
             response->status, (int)(response->body.len < 200 ? response->body.len : 200),
             response->body.data ? (const char *)response->body.data : "");
   buf_free(&response->body);
@@ -319,12 +330,13 @@ static int go_on(struct course *course, struct http_response *response, rdzv_err
   struct attempt attempt = {.member = members_choose(&client->members)};
   int result = try_member(client, &attempt.member, request, course->tries, &course->call, response, &attempt.reach,
                           &attempt.error);
-  const bool leaderless = result == 0 && has_no_leader(response);
+  const bool cut = result == 0 && is_cut_form(response), leaderless = cut || (result == 0 && has_no_leader(response));
+  if (cut) attempt.reach = HTTP_CONNECTED;
   if (result == 0 && !leaderless) {
     members_prefer(&client->members, attempt.member.text);
     return 1;
   }
-  if (leaderless) note_no_leader(&attempt, response);
+  if (leaderless) note_passing(&attempt, response);
   const bool ended = request->blocks && attempt.reach == HTTP_SENT && result == RDZV_E_TIMEOUT;
   if (!ended && result != RDZV_E_CANCELED && deadline_left(course->call.until) > 0) report(course, &attempt.error);
   result = explain(course, &attempt, result);

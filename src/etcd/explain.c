@@ -89,6 +89,8 @@ int etcd_explain_answer(const char *endpoint, const struct http_response *respon
   struct http_response about = {0};
   if (response->status == 400 && has(&response->body, "HTTPS"))
     return error_set(error, RDZV_E_PROTOCOL, WANTS_TLS, endpoint);
+  if (response->status == 400) /* of a server that has heard only a part of the request */
+    return error_set(error, RDZV_E_CONNECTION, "%s answers with status 400, and not as etcd does", endpoint);
   const bool asked = ask(argument, "/version", &about) == 0;
   int result = 0;
   if (asked && has(&about.body, "\"etcdserver\"")) result = explain_etcd(endpoint, &about.body, ask, argument, error);

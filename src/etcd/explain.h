@@ -16,7 +16,8 @@ bool etcd_is_foreign(const struct http_response *response);
 /* Asks the same server for another path. After 0 the response is to be freed. */
 typedef int etcd_ask(void *argument, const char *path, struct http_response *response);
 
-/* After such an answer of the server at `endpoint` ("host:port"); never 0. */
+/* After such an answer of the server at `endpoint` ("host:port"). RDZV_E_CONNECTION: a server of HTTP that did not
+ * understand the request; never 0. */
 int etcd_explain_answer(const char *endpoint, const struct http_response *response, etcd_ask *ask, void *argument,
                         rdzv_error *error);
 

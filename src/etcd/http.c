@@ -71,8 +71,9 @@ struct exchange {
   struct http_line *line;
   struct http_response *response;
   bool once;
-  int begun; /* how often the request was about to be sent */
-  int fd;    /* the socket that was opened last; -1: none */
+  int begun;  /* how often the request was about to be sent */
+  int fd;     /* the socket that was opened last; -1: none */
+  bool ended; /* the headers were followed by their empty line: curl takes it for an answer, too, if they break off */
 };
 
 static size_t on_body(char *data, size_t one, size_t count, void *user) {
@@ -94,6 +95,9 @@ static void take_number(const char *line, size_t len, const char *name, int base
 
 static size_t on_header(char *data, size_t one, size_t count, void *user) {
   struct exchange *exchange = user;
+  const size_t len = one * count;
+  if (len >= 5 && memcmp(data, "HTTP/", 5) == 0) exchange->ended = false;
+  if (len <= 2 && (data[0] == '\r' || data[0] == '\n')) exchange->ended = true;
   take_number(data, one * count, "x-etcd-index:", 10, &exchange->response->etcd_index);
   take_number(data, one * count, "x-etcd-cluster-id:", 16, &exchange->response->cluster);
   return one * count;
@@ -323,13 +327,14 @@ static enum http_reach reach_of(const struct exchange *exchange, int code) {
 
 int http_exchange(struct http_line *line, const struct http_request *request, struct http_response *response,
                   enum http_reach *reach, rdzv_error *error) {
-  struct exchange exchange = {line, response, request->once, 0, -1};
+  struct exchange exchange = {.line = line, .response = response, .once = request->once, .fd = -1};
   *response = (struct http_response){0};
   *reach = HTTP_NOT_REACHED;
   const int ready = set_up(line, request, &exchange, error);
   if (ready < 0) return ready;
   if (curl.multi_add_handle(line->multi, line->easy) != CURLM_OK) return error_no_memory(error);
-  const int code = transfer(line, request);
+  int code = transfer(line, request);
+  if (code == CURLE_OK && !exchange.ended) code = CURLE_PARTIAL_FILE;
   *reach = reach_of(&exchange, code);
   curl.easy_getinfo(line->easy, CURLINFO_RESPONSE_CODE, &response->status);
   curl.multi_remove_handle(line->multi, line->easy);

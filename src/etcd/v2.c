@@ -8,7 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CUT_OFF_MS = 20 }; /* before the next try, where one was cut off */
+enum {
+  CUT_OFF_MS = 20, /* before the next try, where one was cut off */
+  LOOK_BACK_MS = 3000,
+};
 
 bool etcd_v2_is_lost_race(int code) {
   return code == ETCD_COMPARE_FAILED || code == ETCD_EXISTS || code == ETCD_NOT_FOUND;
@@ -135,6 +138,11 @@ static bool is_conditional(const struct etcd_put *put) {
   return put->prev_value || put->prev_index > 0 || put->exist == ETCD_ABSENT;
 }
 
+/* The index of a key is never the same again, so a write on that condition is done once, however often it is asked
+ * for. */
+static bool is_fenced(const struct etcd_put *put) { return put->prev_index > 0 && put->value && !put->unique; }
+static bool is_repeatable(const struct etcd_put *put) { return put->unique || is_fenced(put); }
+
 static int put_once(struct etcd_client *client, const char *key, const struct etcd_put *put, unsigned tried,
                     rdzv_error *cause, const struct etcd_call *call, struct etcd_result *result) {
   struct form query = {0}, form = {0};
@@ -148,7 +156,7 @@ static int put_once(struct etcd_client *client, const char *key, const struct et
                                              .path = path,
                                              .form = (const char *)form.text.data,
                                              .once = is_conditional(put),
-                                             .resolvable = put->unique,
+                                             .resolvable = is_repeatable(put) || put->resolved,
                                              .tried = tried,
                                              .cause = cause},
                       key, call, result);
@@ -167,11 +175,35 @@ static int look_after(struct etcd_client *client, const char *key, const struct 
   return ETCD_COMPARE_FAILED;
 }
 
+/* The same of a fenced write: the first change of the key after that index is ours, or our write was never done. It may
+ * be overwritten by now. */
+static int look_back(struct etcd_client *client, const char *key, const struct etcd_put *put,
+                     const struct etcd_call *call, struct etcd_result *result) {
+  const deadline cap = deadline_after(LOOK_BACK_MS);
+  const struct etcd_call own = {call->until < cap ? call->until : cap, call->cancel, call->error};
+  const int outcome = etcd_v2_watch(client, key, false, put->prev_index + 1, &own, result);
+  if (outcome == RDZV_E_CANCELED) return outcome;
+  if (outcome != 0)
+    return error_set(call->error, RDZV_E_OUTCOME_UNKNOWN,
+                     "it may or may not have taken effect: the answer was lost, and etcd's history has not got it");
+  const bool same = strcmp(result->action, "compareAndSwap") == 0 && strcmp(result->node.value, put->value) == 0;
+  if (same && put->by_anybody) return 0;
+  etcd_result_free(result);
+  if (!same) return ETCD_COMPARE_FAILED;
+  return error_set(call->error, RDZV_E_OUTCOME_UNKNOWN,
+                   "it may or may not have taken effect: the answer was lost, and another may have written the same");
+}
+
 /* A write that may have been done is not undone by what comes of the next try. */
 static int still_unsure(int outcome, const struct etcd_call *call) {
-  if (outcome != RDZV_E_CONNECTION && outcome != RDZV_E_CANCELED) return outcome;
-  if (outcome == RDZV_E_CONNECTION && call->error) call->error->code = RDZV_E_OUTCOME_UNKNOWN;
-  return outcome == RDZV_E_CONNECTION ? RDZV_E_OUTCOME_UNKNOWN : outcome;
+  if (outcome >= 0 || outcome == RDZV_E_CANCELED) return outcome;
+  if (call->error) call->error->code = RDZV_E_OUTCOME_UNKNOWN;
+  return RDZV_E_OUTCOME_UNKNOWN;
+}
+
+static int find_out(struct etcd_client *client, const char *key, const struct etcd_put *put,
+                    const struct etcd_call *call, struct etcd_result *result) {
+  return is_fenced(put) ? look_back(client, key, put, call, result) : look_after(client, key, put, call, result);
 }
 
 int etcd_v2_put(struct etcd_client *client, const char *key, const struct etcd_put *put, const struct etcd_call *call,
@@ -179,11 +211,11 @@ int etcd_v2_put(struct etcd_client *client, const char *key, const struct etcd_p
   rdzv_error cause = {0};
   for (unsigned unsure = 0;; unsure++) {
     const int outcome = put_once(client, key, put, unsure, &cause, call, result);
-    const bool again = outcome == RDZV_E_OUTCOME_UNKNOWN && put->unique && deadline_left(call->until) > 0;
+    const bool again = outcome == RDZV_E_OUTCOME_UNKNOWN && is_repeatable(put) && deadline_left(call->until) > 0;
     if (again && cancel_pause(call->cancel, deadline_after(jitter(CUT_OFF_MS))) == 0)
       continue; /* done once more it can only fail, if the first was done */
     if (unsure == 0) return outcome;
-    return still_unsure(etcd_v2_is_lost_race(outcome) ? look_after(client, key, put, call, result) : outcome, call);
+    return still_unsure(etcd_v2_is_lost_race(outcome) ? find_out(client, key, put, call, result) : outcome, call);
   }
 }
 

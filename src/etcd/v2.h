@@ -42,11 +42,14 @@ struct etcd_put {
   enum etcd_exist exist;  /* what there must be */
   const char *prev_value; /* NULL: any */
   uint64_t prev_index;    /* 0: any */
-  bool unique;            /* nobody else writes that value, or it does not matter who: it is done when it is there */
+  bool unique;            /* nobody else writes that value: it is done when it is there */
+  bool by_anybody;        /* the same value, written by another on the same condition, will do */
+  bool resolved;          /* the caller finds out what became of it, so that no member is waited for for long */
 };
 
-/* A write on a condition whose answer got lost is looked after where the value is unique; RDZV_E_OUTCOME_UNKNOWN where
- * it is not. */
+/* A write on a condition whose answer got lost is repeated and looked after where the value is unique; where it has a
+ * prev_index, it is repeated and found in etcd's history. RDZV_E_OUTCOME_UNKNOWN where neither is so, or the history of
+ * the last 1000 changes does not go back that far. */
 int etcd_v2_put(struct etcd_client *client, const char *key, const struct etcd_put *put, const struct etcd_call *call,
                 struct etcd_result *result);
 

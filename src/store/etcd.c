@@ -146,7 +146,7 @@ static int put(rdzv_store *store, const char *what, rdzv_bytes key, rdzv_bytes v
   return outcome == 0 || etcd_v2_is_lost_race(outcome) ? outcome : fail(store, outcome, what, key, call);
 }
 
-/* The version of a key that was there a moment ago, as the same member knows it; 0: it is gone. */
+/* The version of a key, as the member that is asked knows it; 0: it is not there. */
 static int version_of(rdzv_store *store, rdzv_bytes key, uint64_t *version, const struct store_call *call) {
   const struct etcd_call own = quick(store, call);
   struct etcd_result result;
@@ -184,22 +184,43 @@ static int contention_pause(struct contention *contention, const char *what, rdz
   return 0;
 }
 
+static int etcd_get_version(rdzv_store *store, rdzv_bytes key, rdzv_value *out, uint64_t *version,
+                            struct store_call *call);
+
+/* Our write of a new key was not answered: done where it is there. Where it is not, it may be deleted again, or be done
+ * yet, so that it must not be repeated. */
+static int find_created(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, const struct store_call *call) {
+  rdzv_error own;
+  struct store_call reading = *call;
+  rdzv_value now;
+  uint64_t version;
+  reading.error = &own;
+  if (etcd_get_version(store, key, &now, &version, &reading) < 0) return RDZV_E_OUTCOME_UNKNOWN;
+  const bool done = version != 0 && bytes_equal(rdzv_value_bytes(&now), value);
+  rdzv_value_free(&now);
+  return done ? 0 : RDZV_E_OUTCOME_UNKNOWN;
+}
+
+static int create(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, const struct store_call *call) {
+  const struct etcd_put how = {.exist = ETCD_ABSENT, .resolved = true};
+  const int outcome = put(store, "set", key, value, &how, call, NULL);
+  return outcome == RDZV_E_OUTCOME_UNKNOWN ? find_created(store, key, value, call) : outcome;
+}
+
 /*
  * A set is no mere PUT: one that is stuck in a member that does not answer, and is done at another then, would be done
  * again when that member comes to itself, over what was written since. So it has a condition that does not hold twice:
- * there is no such key (most are new), or it is as it was read. Whoever finds the value there need not ask whose it is.
+ * it is as it was read, by its index, or there is no such key. A key that is deleted meanwhile is new again, so what
+ * was not answered for a new key is not repeated.
  */
 static int etcd_set(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, struct store_call *call) {
   struct contention contention = contention_begin(store);
   for (;;) {
     uint64_t version;
-    int outcome = put(store, "set", key, value, &(struct etcd_put){.exist = ETCD_ABSENT, .unique = true}, call, NULL);
-    if (outcome <= 0) return outcome;
-    outcome = version_of(store, key, &version, call);
+    int outcome = version_of(store, key, &version, call);
     if (outcome < 0) return outcome;
-    outcome = ETCD_NOT_FOUND;
-    if (version != 0)
-      outcome = put(store, "set", key, value, &(struct etcd_put){.prev_index = version, .unique = true}, call, NULL);
+    const struct etcd_put how = {.prev_index = version, .by_anybody = true};
+    outcome = version == 0 ? create(store, key, value, call) : put(store, "set", key, value, &how, call, NULL);
     if (outcome <= 0) return outcome;
     outcome = contention_pause(&contention, "set", key, call);
     if (outcome < 0) return outcome;
@@ -240,18 +261,40 @@ static int etcd_get_version(rdzv_store *store, rdzv_bytes key, rdzv_value *out, 
   return outcome;
 }
 
-static int etcd_compare_set_version(rdzv_store *store, rdzv_bytes key, uint64_t expected, rdzv_bytes value,
-                                    bool *swapped, rdzv_value *out, uint64_t *version, struct store_call *call) {
+/* The version is `expected`: writes, and gives the new one. 1: somebody was faster. */
+static int swap_version(rdzv_store *store, rdzv_bytes key, uint64_t expected, rdzv_bytes value, rdzv_value *out,
+                        uint64_t *version, struct store_call *call) {
   const struct etcd_put how = {.prev_index = expected, .exist = expected == 0 ? ETCD_ABSENT : ETCD_ANY};
   uint64_t held = 0;
   int outcome = put(store, "compare_set", key, value, &how, call, &held);
-  if (outcome < 0) return outcome;
-  const bool done = outcome == 0;
-  outcome = done ? give_absent(out, version, call) : etcd_get_version(store, key, out, version, call);
-  if (outcome < 0) return outcome;
-  if (done) *version = held;
-  *swapped = done;
-  return 0;
+  if (outcome != 0) return outcome < 0 ? outcome : 1;
+  outcome = give_absent(out, version, call);
+  if (outcome == 0) *version = held;
+  return outcome;
+}
+
+/* A refusal and what is there then are two looks: a key that is as expected at the second is tried again. */
+static int etcd_compare_set_version(rdzv_store *store, rdzv_bytes key, uint64_t expected, rdzv_bytes value,
+                                    bool *swapped, rdzv_value *out, uint64_t *version, struct store_call *call) {
+  struct contention contention = contention_begin(store);
+  for (;;) {
+    rdzv_value now;
+    uint64_t found;
+    int outcome = swap_version(store, key, expected, value, out, version, call);
+    if (outcome == 0) *swapped = true;
+    if (outcome <= 0) return outcome;
+    outcome = etcd_get_version(store, key, &now, &found, call);
+    if (outcome < 0) return outcome;
+    if (found != expected) {
+      *swapped = false;
+      *version = found;
+      *out = now;
+      return 0;
+    }
+    rdzv_value_free(&now);
+    outcome = contention_pause(&contention, "compare_set", key, call);
+    if (outcome < 0) return outcome;
+  }
 }
 
 static int etcd_wait_changed(rdzv_store *store, rdzv_bytes key, uint64_t known, rdzv_value *out, uint64_t *version,

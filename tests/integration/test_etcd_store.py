@@ -204,11 +204,11 @@ class Lost(Case):
         proxy = self.lose(lambda method, path, body: method == "DELETE")
         self.assert_exit(self.ours("delete", "k", server=proxy), 5, "may or may not")
 
-    def test_a_set_is_repeated(self):
+    def test_a_set_is_looked_for(self):
         proxy = self.lose(lambda method, path, body: method == "PUT")
         self.assert_done(self.ours("set", "k", "v", server=proxy))
         self.assert_done(self.ours("get", "k"), "v\n")
-        self.assertEqual(sum(request[0] == "PUT" for request in proxy.requests), 2)
+        self.assertEqual(sum(request[0] == "PUT" for request in proxy.requests), 1)
 
     def test_a_get_is_repeated(self):
         self.assert_done(self.ours("set", "k", "v"))
@@ -222,6 +222,64 @@ class Lost(Case):
         rdzvtest.wait_until(lambda: len(proxy.requests) >= 4, "it watches again")
         self.etcd.put(f"{self.prefix}/{name('k')}", name("v"))
         self.assert_done(self.finish(ours), "v\n")
+
+
+class Interrupted(etcd_wire.Proxy):
+    """A way to etcd that loses the answer to the first write of that kind, and has something else done right after."""
+
+    def __init__(self, port, condition, then):
+        self.condition, self.then, self.lost = condition, then, False
+        super().__init__(port, self.lose)
+
+    def lose(self, method, path, body):
+        loses = method == "PUT" and self.condition in body and not self.lost
+        return etcd_wire.CLOSE_AFTER if loses else None
+
+    def answer(self, connection, method, path, headers, body):
+        loses = self.lose(method, path, body)
+        stays = super().answer(connection, method, path, headers, body)
+        if loses:
+            self.lost = True
+            self.then()
+        return stays
+
+
+class Once(Case):
+    """A set whose answer is lost is not done again over what others have done since."""
+
+    NEW, OLD = b"prevExist=false", b"prevIndex="
+
+    def setUp(self):
+        super().setUp()
+        self.key = f"{self.prefix}/{name('k')}"
+
+    def set_by(self, condition, then=lambda: None):
+        way = Interrupted(self.etcd.port, condition, then)
+        self.addCleanup(way.close)
+        finished = self.ours("--timeout", "5", "set", "k", "v", server=way)
+        self.assertTrue(way.lost)
+        return finished
+
+    def test_a_new_key_that_is_deleted_again(self):
+        finished = self.set_by(self.NEW, lambda: self.etcd.open("DELETE", f"/v2/keys{self.key}"))
+        self.assert_exit(finished, 5, "may or may not have taken effect")
+        self.assertIsNone(self.etcd.node(self.key))
+
+    def test_a_new_key_that_is_overwritten(self):
+        finished = self.set_by(self.NEW, lambda: self.etcd.put(self.key, name("another")))
+        self.assert_exit(finished, 5, "may or may not have taken effect")
+        self.assertEqual(self.etcd.node(self.key)["value"], name("another"))
+
+    def test_an_old_key_that_is_overwritten(self):
+        """That it was done is known from etcd's history."""
+        self.assert_done(self.ours("set", "k", "old"))
+        self.assert_done(self.set_by(self.OLD, lambda: self.etcd.put(self.key, name("another"))), "")
+        self.assertEqual(self.etcd.node(self.key)["value"], name("another"))
+
+    def test_nobody_comes_between(self):
+        for condition in self.NEW, self.OLD:
+            self.assert_done(self.set_by(condition), "")
+            self.assertEqual(self.etcd.node(self.key)["value"], name("v"))
 
 
 class Restarted(Case):

@@ -160,8 +160,8 @@ class Tls(rdzvtest.Case):
             if path == "/v2/machines":
                 connection.sendall(etcd_wire.message("200 OK", other.url.encode()))
                 return True
-            if path == "/v2/members":
-                connection.sendall(etcd_wire.message("200 OK", b'{"members":[]}'))
+            if server.requests[-1][0] == "GET":
+                connection.sendall(etcd_wire.message("200 OK", b'{"action":"get","node":{"key":"/p","modifiedIndex":4}}'))
                 return True
             if next(answers):
                 connection.sendall(etcd_wire.message("200 OK", b'{"action":"set","node":{"key":"/p","value":""}}'))
