@@ -25,8 +25,10 @@ enum { MOST_GROUPS = 4096, MOST_DESCRIPTORS = 65536, KILL_MS = 5000 };
 /* Where the descriptors are in the guard, behind the three that everybody has. */
 enum { CGROUP_PARENT_FD = 3, CGROUP_FD, FREE_FD };
 
+enum message_kind { ADD, REMOVE, MARK, QUIT };
+
 struct message {
-  enum { ADD, REMOVE, MARK, QUIT } kind;
+  enum message_kind kind;
   pid_t group;
   char mark[PATH_MAX]; /* as long as the message is */
 };
@@ -138,7 +140,7 @@ static void tell(const struct guard *guard, const struct message *message, size_
     poll(&room, 1, -1);
 }
 
-static void tell_group(const struct guard *guard, int kind, pid_t group) {
+static void tell_group(const struct guard *guard, enum message_kind kind, pid_t group) {
   const struct message message = {.kind = kind, .group = group};
   tell(guard, &message, offsetof(struct message, mark));
 }
@@ -153,8 +155,9 @@ void guard_add(const struct guard *guard, pid_t group) { tell_group(guard, ADD, 
 void guard_remove(const struct guard *guard, pid_t group) { tell_group(guard, REMOVE, group); }
 
 void guard_set_mark(struct guard *guard, const char *mark) {
-  if (strlen(mark) >= sizeof guard->mark || strcmp(guard->mark, mark) == 0) return;
-  strcpy(guard->mark, mark);
+  const size_t len = strlen(mark);
+  if (len >= sizeof guard->mark || strcmp(guard->mark, mark) == 0) return;
+  memcpy(guard->mark, mark, len + 1);
   tell_mark(guard);
 }
 
@@ -164,8 +167,8 @@ static void reap(const struct guard *guard) {
 }
 
 int guard_renew(struct guard *guard, rdzv_error *error) {
-  int fd;
-  pid_t pid;
+  int fd = -1;
+  pid_t pid = -1;
   reap(guard);
   guard->pid = -1;
   const int result = start(guard, &fd, &pid, error);

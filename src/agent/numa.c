@@ -49,8 +49,10 @@ static size_t list_gpus(const char *root, char out[MOST_GPUS][ADDRESS_SIZE]) {
   size_t count = 0;
   snprintf(folder, sizeof folder, "%s/proc/driver/nvidia/gpus", root);
   DIR *dir = opendir(folder);
-  for (const struct dirent *entry; dir && count < MOST_GPUS && (entry = readdir(dir));)
-    if (entry->d_name[0] != '.' && strlen(entry->d_name) < ADDRESS_SIZE) strcpy(out[count++], entry->d_name);
+  for (const struct dirent *entry; dir && count < MOST_GPUS && (entry = readdir(dir));) {
+    const size_t len = strlen(entry->d_name);
+    if (entry->d_name[0] != '.' && len < ADDRESS_SIZE) memcpy(out[count++], entry->d_name, len + 1);
+  }
   if (dir) closedir(dir);
   qsort(out, count, ADDRESS_SIZE, by_address);
   return count;

@@ -21,8 +21,7 @@ static json_t *message_object(const char *text, int64_t time_us) {
 }
 
 /* Takes over the object. */
-static void write_file(const char *command, json_t *object) {
-  const char *path = getenv("TORCHELASTIC_ERROR_FILE");
+static void write_file(const char *command, const char *path, json_t *object) {
   const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   const bool written = fd >= 0 && object && write_object(fd, object);
   const int errnum = errno;
@@ -31,21 +30,24 @@ static void write_file(const char *command, json_t *object) {
   if (!written) complain(command, "cannot write the error file '%s': %s", path, strerror(errnum));
 }
 
-static bool is_wanted(void) {
+/* NULL: no file is wanted. */
+static const char *wanted(void) {
   const char *path = getenv("TORCHELASTIC_ERROR_FILE");
-  return path && *path;
+  return path && *path ? path : NULL;
 }
 
 void error_file_failure(const char *command, const rdzv_worker_failure *failure) {
-  if (!is_wanted()) return;
+  const char *path = wanted();
+  if (!path) return;
   json_t *object = *failure->error_file ? json_load_file(failure->error_file, 0, NULL) : NULL;
   if (!object) object = message_object(failure->message, failure->time_us);
   json_t *message = json_object_get(object, "message"); /* a text in a format that PyTorch leaves alone, too */
   const int code = failure->signal ? -failure->signal : failure->exit_code;
   if (json_is_object(message)) json_object_set_new(message, "errorCode", json_integer(code));
-  write_file(command, object);
+  write_file(command, path, object);
 }
 
 void error_file_error(const char *command, const rdzv_error *error) {
-  if (is_wanted()) write_file(command, message_object(error->message, now_us()));
+  const char *path = wanted();
+  if (path) write_file(command, path, message_object(error->message, now_us()));
 }

@@ -50,7 +50,7 @@ static void write_line(void *command, rdzv_log_level level, const char *line) {
 }
 
 rdzv_log stderr_log(const char *command, int level) {
-  return (rdzv_log){.write = write_line, .user = (void *)(uintptr_t)command, .level = (rdzv_log_level)level};
+  return (rdzv_log){.write = write_line, .user = (void *)command, .level = (rdzv_log_level)level};
 }
 
 int exit_code_of(int error_code) {

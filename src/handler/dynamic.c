@@ -424,7 +424,7 @@ static int read_status(struct dynamic *handler, int64_t wait_ms, const struct ca
 
 static int dynamic_status_read(rdzv_handler *base, int64_t wait_ms, rdzv_status **out, rdzv_error *error) {
   const int result = read_status(self(base), wait_ms, &base->cancel, out, error);
-  if (result == 0 && (*out)->closed) status_set_reason(*out, find_reason(self(base)));
+  if (result == 0 && *out && (*out)->closed) status_set_reason(*out, find_reason(self(base)));
   return result;
 }
 

@@ -154,7 +154,7 @@ static int look_for_news(struct etcd_v1 *handler, int64_t wait_ms, struct look *
 
 int etcd_v1_status_read(rdzv_handler *base, int64_t wait_ms, rdzv_status **out, rdzv_error *error) {
   struct etcd_v1 *handler = self(base);
-  struct look look;
+  struct look look = {0};
   rdzv_error own = {0};
   int result = cancel_raised(&base->cancel) ? error_set(&own, RDZV_E_CANCELED, "canceled")
                                             : look_for_news(handler, wait_ms, &look, &own);

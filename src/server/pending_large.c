@@ -125,15 +125,13 @@ static void run_large(struct rdzv_server *server, struct pending *pending) {
     pending_give_up(conn, pending);
   } else if (large->left > 0) {
     pending_run_later(pending);
-  } else if (!large->listing) {
-    answer_large(pending);
-  } else if (ks_wait_close(server->ks, &pending->waiter)) {
+  } else if (large->listing && ks_wait_close(server->ks, &pending->waiter)) {
     release(conn, pending);
     if (pending->op == WIRE_WAIT)
       pending_large_free(pending);
     else
       rewind_to(pending, false); /* for when it is woken */
-  } else if (pending->op == WIRE_WAIT) {
+  } else if (!large->listing || pending->op == WIRE_WAIT) {
     answer_large(pending);
   } else {
     rewind_to(pending, false);

@@ -24,7 +24,7 @@ static void drop_value(struct sessions *sessions, struct session *session) {
 
 static void session_free(struct sessions *sessions, struct session *session) {
   drop_value(sessions, session);
-  HASH_DEL(sessions->table, session);
+  HASH_DEL(sessions->table, session); /* NOLINT: it is in the table, so there is one */
   budget_give(sessions->budget, sizeof *session);
   free(session);
 }
