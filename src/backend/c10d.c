@@ -413,7 +413,7 @@ static const rdzv_backend_ops c10d_ops = {
 };
 
 /* Puts the sentinel there, as PyTorch does, so that nobody's read blocks; whoever does so gives the first turn. */
-static int put_sentinel(struct c10d *cell, rdzv_error *error) {
+static int try_sentinel(struct c10d *cell, rdzv_error *error) {
   rdzv_value text;
   bool first = false;
   uint64_t version = 0;
@@ -426,6 +426,16 @@ static int put_sentinel(struct c10d *cell, rdzv_error *error) {
   rdzv_value_free(&text);
   if (first) c10d_end_turn(&cell->base);
   return 0;
+}
+
+/* A server that is restarted meanwhile takes nothing from a node that has seen nothing. */
+static int put_sentinel(struct c10d *cell, rdzv_error *error) {
+  const deadline until = deadline_after(rdzv_store_get_timeout(cell->store));
+  int result;
+  do {
+    result = try_sentinel(cell, error);
+  } while (store_try_again(cell->store, result, until));
+  return result;
 }
 
 int c10d_open(rdzv_store *store, rdzv_server *server, const char *run_id, const rdzv_log *log, rdzv_backend **out,

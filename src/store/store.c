@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { AGAIN_MS = 50 };
+
 /* ---- for the implementations ------------------------------------------------------------------------------- */
 
 int store_init(rdzv_store *store, const struct store_ops *ops, int64_t timeout_ms, int cancel_fd, const rdzv_log *log,
@@ -165,6 +167,12 @@ int store_clone_with(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_er
 int rdzv_store_clone(rdzv_store *store, rdzv_store **out, rdzv_error *error) {
   NOT_NULL(clone, out);
   return store_clone_with(store, store->cancel_fd, out, error);
+}
+
+bool store_try_again(rdzv_store *store, int result, deadline until) {
+  if (result != RDZV_E_OUTCOME_UNKNOWN && result != RDZV_E_DATA_LOST) return false;
+  const deadline next = deadline_after(jitter(AGAIN_MS));
+  return next < until && cancel_pause(&store->cancel, next) == 0;
 }
 
 void store_limit_requests(rdzv_store *store, int64_t request_ms) { atomic_store(&store->request_ms, request_ms); }

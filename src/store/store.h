@@ -69,6 +69,10 @@ struct rdzv_store {
  * given stays as it is when another asks. */
 const char *store_text(rdzv_store *store, const char *text);
 
+/* For a call that may as well be done twice, by a handle that has not read anything yet: is it to be tried again? True,
+ * after a pause, where the call is of unknown outcome or the server was restarted, and there is time left. */
+bool store_try_again(rdzv_store *store, int result, deadline until);
+
 /* From here on a request that does not wait for others takes no longer than that, where the store was opened with more
  * patience. */
 void store_limit_requests(rdzv_store *store, int64_t request_ms);
