@@ -57,6 +57,14 @@ static int end_etcd(void **state) {
   return system(command);
 }
 
+/* When it returns, no thread of it runs any more. */
+static void stop_etcd(void) {
+  int status;
+  assert_int_equal(kill(member.pid, SIGSTOP), 0);
+  assert_int_equal(waitpid(member.pid, &status, WUNTRACED), member.pid);
+  assert_true(WIFSTOPPED(status));
+}
+
 static rdzv_store *open_store(const char *prefix, int64_t timeout_ms, int cancel_fd) {
   rdzv_store *store;
   rdzv_error error;
@@ -193,7 +201,7 @@ static void test_cancel_while_etcd_is_silent(void **state) {
   (void)state;
   rdzv_store *store = open_store("/silent", 60000, 0);
   must_set(store, "k", "v");
-  kill(member.pid, SIGSTOP);
+  stop_etcd();
   struct waiter waiter;
   begin_get(&waiter, store, "k");
   poll(NULL, 0, 200);
@@ -210,7 +218,7 @@ static void test_a_get_ends_by_its_deadline_while_etcd_is_silent(void **state) {
   rdzv_store *store = open_store("/deadline", 60000, 0);
   must_set(store, "k", "v");
   assert_code(rdzv_store_set_timeout(store, 300, NULL), 0);
-  kill(member.pid, SIGSTOP);
+  stop_etcd();
   rdzv_value value;
   rdzv_error error;
   const int64_t began = live_now_ms();
@@ -316,7 +324,7 @@ static void test_a_swap_at_a_silent_etcd(void **state) {
   assert_int_equal(etcd_v2_put(client, "/swap", &(struct etcd_put){.value = "1"}, &call, &result), 0);
   const uint64_t index = result.node.modified;
   etcd_result_free(&result);
-  kill(member.pid, SIGSTOP);
+  stop_etcd();
   const int64_t began = live_now_ms();
   call = call_for(700, &error);
   const struct etcd_put put = {.value = "2", .prev_index = index, .unique = true};
