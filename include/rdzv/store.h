@@ -152,7 +152,8 @@ enum {
  * and RDZV_E_UNSUPPORTED is the answer of one that closes the connection. */
 RDZV_API unsigned rdzv_store_features(rdzv_store *store);
 
-/* One line for people: "tcp localhost:29400 (127.0.0.1:29400, rdzv)". Valid until the handle is closed. */
+/* One line for people: "tcp localhost:29400 (127.0.0.1:29400, rdzv)", or "tcp 127.0.0.1:29400 (rdzv)". Valid until the
+ * handle is closed. */
 RDZV_API const char *rdzv_store_describe(rdzv_store *store);
 
 /* ---- keys and values -------------------------------------------------------------------------------------- */

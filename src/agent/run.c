@@ -422,7 +422,8 @@ static void carry_barrier(rdzv_agent *agent) {
   size_t left;
   end_group(agent, &left);
   group_free(&agent->group);
-  agent_note(agent, RDZV_AGENT_BARRIER, NULL, "the workers of this node are done, waiting for the others'");
+  const char *others = agent->round->world_size > 1 ? ", waiting for those of the others" : "";
+  agent_note(agent, RDZV_AGENT_BARRIER, NULL, "the workers of this node are done%s", others);
   because(agent, "all workers are done");
   if (agent->round->world_size > 1 && await_others(agent) != 0) return;
   done(agent, SUPERVISOR_DONE);

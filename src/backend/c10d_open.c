@@ -155,8 +155,7 @@ static int open_tcp(const char *text, const struct c10d_options *options, rdzv_s
   struct cancel cancel;
   struct waiting waiting;
   rdzv_error own;
-  if (endpoint_parse_to_serve(text, RDZV_DEFAULT_PORT, &endpoint, error) < 0)
-    return error_prefix(error, RDZV_E_INVALID, "invalid rendezvous endpoint");
+  if (endpoint_parse_to_serve(text, RDZV_DEFAULT_PORT, &endpoint, error) < 0) return RDZV_E_INVALID;
   int result = cancel_open_with(&cancel, options->cancel_fd, error);
   if (result < 0) return result;
   waiting_begin(&waiting, &options->log, deadline_after(options->read_timeout_ms));

@@ -62,6 +62,7 @@ static const char *parse_port(const char *text, bool zero_too, int *port) {
 
 static int parse(const char *text, int default_port, bool zero_too, struct endpoint *out, rdzv_error *error) {
   const char *host = text, *end, *rest;
+  if (strstr(text, "://")) return refuse(error, text, "it is a URL, where HOST:PORT is wanted");
   if (text[0] == '[') {
     host = text + 1;
     end = strchr(host, ']');

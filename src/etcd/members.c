@@ -55,7 +55,7 @@ int members_give(struct etcd_members *members, const char *list, rdzv_error *err
     if (result == 0) add_member(members, &endpoint, true);
   }
   free(copy);
-  if (result < 0) return error_prefix(error, result, "invalid endpoint of etcd");
+  if (result < 0) return result;
   return members->count > 0 ? 0 : error_set(error, RDZV_E_INVALID, "no endpoint of etcd is given");
 }
 

@@ -174,10 +174,12 @@ static int check(const rdzv_params *params, const struct conf *conf, struct endp
     return error_set(error, RDZV_E_INVALID, "the endpoint is missing: where does rank 0 serve the store?");
   if (conf->rank >= params->max_nodes)
     return error_set(error, RDZV_E_INVALID,
-                     "option 'rank' is '%" PRId64 "': a world of %" PRId64 " has ranks up to %" PRId64, conf->rank,
-                     params->max_nodes, params->max_nodes - 1);
-  if (endpoint_parse_to_serve(params->endpoint, RDZV_DEFAULT_PORT, endpoint, error) < 0)
-    return error_prefix(error, RDZV_E_INVALID, "invalid rendezvous endpoint");
+                     "option 'rank' is '%" PRId64 "': there %s %" PRId64
+                     " node%s, and ranks begin with 0 (are --nnodes and "
+                     "--node-rank right?)",
+                     conf->rank, params->max_nodes == 1 ? "is" : "are", params->max_nodes,
+                     params->max_nodes == 1 ? "" : "s");
+  if (endpoint_parse_to_serve(params->endpoint, RDZV_DEFAULT_PORT, endpoint, error) < 0) return RDZV_E_INVALID;
   if (endpoint->port == 0 && conf->rank > 0)
     return error_set(error, RDZV_E_INVALID,
                      "invalid rendezvous endpoint '%s': port 0 is for rank 0, which chooses a free port and says which",

@@ -222,7 +222,9 @@ static const char *tcp_describe(rdzv_store *store) {
   struct tcp_store *tcp = self(store);
   char text[3 * ENDPOINT_TEXT_SIZE];
   pthread_mutex_lock(&tcp->lock);
-  snprintf(text, sizeof text, "tcp %s (%s, %s)", tcp->conn.name, tcp->facts.peer, names[tcp->facts.dialect]);
+  const char *peer = tcp->facts.peer, *dialect = names[tcp->facts.dialect];
+  if (strcmp(peer, tcp->conn.name) == 0) peer = "";
+  snprintf(text, sizeof text, "tcp %s (%s%s%s)", tcp->conn.name, peer, *peer ? ", " : "", dialect);
   pthread_mutex_unlock(&tcp->lock);
   return store_text(store, text);
 }

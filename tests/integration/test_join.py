@@ -347,10 +347,11 @@ class Failures(Rendezvous):
             ([*job, "--rdzv-conf", "torch_version=new"], "it takes a version of PyTorch, such as 1.13 or 2.6"),
             ([*job, "--rdzv-conf", "store_type=file"], "needs the path of a file as endpoint"),
             ([*job, "--rdzv-conf", "rank=1"], "option 'rank' does not apply to this backend"),
-            ([*job, "--rdzv-endpoint", "host:99999"], "invalid rendezvous endpoint"),
+            ([*job, "--rdzv-endpoint", "http://host:1"], "'http://host:1': it is a URL, where HOST:PORT is wanted"),
+            ([*job, "--rdzv-endpoint", "host:99999"], "'job': invalid endpoint 'host:99999': the port is above 65535"),
             ([*job, "--rdzv-backend", "static"], "option 'rank' is missing: which rank is this node?"),
             ([*job, "--rdzv-backend", "static", "--rdzv-endpoint", "localhost:1", "--nnodes", "2", "--rdzv-conf",
-              "rank=2"], "option 'rank' is '2': a world of 2 has ranks up to 1"),
+              "rank=2"], "option 'rank' is '2': there are 2 nodes, and ranks begin with 0"),
         ):
             with self.subTest(arguments=arguments):
                 self.check(arguments, USAGE, text)

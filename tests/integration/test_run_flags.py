@@ -104,6 +104,11 @@ class Backend(Case):
         said, _ = self.first_line("--nnodes=1:2", "--rdzv-endpoint", "127.0.0.1:0", "--rdzv-conf=last_call_timeout=0.1")
         self.assertRegex(said, r"rendezvous 'none' at c10d tcp 127\.0\.0\.1:[1-9]\d+ ")
 
+    def test_a_job_of_one_node_waits_for_no_others_and_names_its_store_once(self):
+        done = self.run_words("--standalone", "true")
+        self.assertRegex(done.stderr, r" at c10d tcp 127\.0\.0\.1:\d+ \(rdzv\); this node is ")
+        self.assertIn("info: the workers of this node are done\n", done.stderr)
+
     def test_port_0_as_pytorchs_documentation_has_it(self):
         """Several jobs on one machine, at the same time."""
         worker = self.script("note $1 $RANK/$WORLD_SIZE; await end")

@@ -37,7 +37,7 @@ enum { MOST_LOST = 5 }; /* greetings in a row */
 
 static void assert_is_ours(struct scene *scene, rdzv_store *store) {
   assert_int_equal(atomic_load(&scene->proxy.greetings), 0);
-  assert_speaks(store, ", rdzv)");
+  assert_speaks(store, "(rdzv)");
   assert_int_equal(rdzv_store_features(store), ALL);
 }
 
