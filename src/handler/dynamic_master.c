@@ -7,8 +7,9 @@
  * nodes, a node of ours keeps one port for its life, and where this round says nothing, takes what the node that is
  * rank 0 has said before. Else the port is another in each round, which workers of before do not know.
  *
- * A rank 0 of ours, which is known by a mark in the state, says so in each round. If it goes before, the round is over,
- * and the others join the next one; a round without an address is given out only where rank 0 is a PyTorch.
+ * A rank 0 of ours, which is known by a mark in the state, says so in each round, with its name, so that what an
+ * earlier round of that number left in the store is not taken for it. If it goes before, the round is over, and the
+ * others join the next one; a round without an address is given out only where rank 0 is a PyTorch.
  */
 #include "base/error.h"
 #include "base/log.h"
@@ -84,15 +85,22 @@ static int own_master(struct dynamic *handler, struct result *result, rdzv_error
 
 static int publish(struct dynamic *handler, struct result *result, rdzv_error *error) {
   const int outcome = own_master(handler, result, error);
-  return outcome < 0 ? outcome : master_publish(result, handler->master.addr, handler->master.port, error);
+  if (outcome < 0) return outcome;
+  return master_publish(result, result->members[0].node, handler->master.addr, handler->master.port, error);
 }
 
 /* ---- as another ----------------------------------------------------------------------------------------------- */
 
-/* Waits for it, unless the round ends before: rank 0 may be the one that is gone. */
-static int await(struct dynamic *handler, rdzv_store *store, int64_t timeout_ms, struct waiting *waiting,
-                 rdzv_error *error) {
+typedef int wait_in_store(struct result *result, struct store_call *call);
+
+static int await_torch(struct result *result, struct store_call *call) {
   const rdzv_bytes keys[] = {MASTER_ADDR, MASTER_PORT};
+  return result->base.store->ops->wait(result->base.store, keys, 2, call);
+}
+
+/* Waits for it, unless the round ends before: rank 0 may be the one that is gone. */
+static int await(struct dynamic *handler, struct result *result, wait_in_store *wait, int64_t timeout_ms,
+                 struct waiting *waiting, rdzv_error *error) {
   struct cancel stop;
   int outcome = cancel_open_with(&stop, handler->ended.fd, error);
   if (outcome < 0) return outcome;
@@ -104,15 +112,18 @@ static int await(struct dynamic *handler, rdzv_store *store, int64_t timeout_ms,
   else if (cancel_raised(&stop))
     outcome = RDZV_E_CANCELED;
   else
-    outcome = store->ops->wait(store, keys, 2, &call);
+    outcome = wait(result, &call);
   cancel_close(&stop);
   return outcome;
 }
 
+static int remember_taken(struct dynamic *handler, const struct result *result, int outcome, rdzv_error *error) {
+  return outcome < 0 || remember(handler, result) ? outcome : error_no_memory(error);
+}
+
 static int take_from(struct dynamic *handler, struct result *result, rdzv_store *store, const char *addr,
                      rdzv_error *error) {
-  const int outcome = master_take(result, store, addr, error);
-  return outcome < 0 || remember(handler, result) ? outcome : error_no_memory(error);
+  return remember_taken(handler, result, master_take(result, store, addr, error), error);
 }
 
 /* A round before this one. RDZV_E_TIMEOUT: it says nothing of that rank 0. */
@@ -141,32 +152,36 @@ static int look_back(struct dynamic *handler, struct result *result, rdzv_error 
 
 /* A PyTorch says so late, or not at all. */
 static int find_torch(struct dynamic *handler, struct result *result, struct waiting *waiting, rdzv_error *error) {
-  rdzv_store *store = result->base.store;
   const bool once = is_said_once(handler, result);
-  int outcome = await(handler, store, OWN_MS, waiting, error);
+  int outcome = await(handler, result, await_torch, OWN_MS, waiting, error);
   if (outcome == RDZV_E_TIMEOUT && once && is_remembered(handler, result))
     return result_set_master(result, handler->master.addr, handler->master.port) ? 0 : error_no_memory(error);
   if (outcome == RDZV_E_TIMEOUT && once) {
     outcome = look_back(handler, result, error);
     if (outcome != RDZV_E_TIMEOUT) return outcome;
-    outcome = await(handler, store, TORCH_MS, waiting, error);
+    outcome = await(handler, result, await_torch, TORCH_MS, waiting, error);
   }
-  return outcome == 0 ? take_from(handler, result, store, NULL, error) : outcome;
+  return outcome == 0 ? take_from(handler, result, result->base.store, NULL, error) : outcome;
 }
 
 /* A node of ours says so in each round before it goes on, or leaves the round, or dies, and is found dead. */
 static int find_ours(struct dynamic *handler, struct result *result, struct waiting *waiting, rdzv_error *error) {
-  rdzv_store *store = result->base.store;
   const int64_t dead_time = rendezvous_dead_time(&handler->engine.config.settings);
-  const int64_t longest = rdzv_store_get_timeout(store) + dead_time;
-  const int outcome = await(handler, store, longest < INT32_MAX ? longest : INT32_MAX, waiting, error);
-  return outcome == 0 ? take_from(handler, result, store, NULL, error) : outcome;
+  const int64_t longest = rdzv_store_get_timeout(result->base.store) + dead_time;
+  const int64_t timeout_ms = longest < INT32_MAX ? longest : INT32_MAX;
+  const int outcome = await(handler, result, master_await_named, timeout_ms, waiting, error);
+  return remember_taken(handler, result, outcome, error);
 }
 
 /* The round is over, perhaps without somebody else: what rank 0 has said before is there. */
 static int find_what_is_there(struct dynamic *handler, struct result *result, rdzv_error *error) {
   const rdzv_bytes keys[] = {MASTER_ADDR, MASTER_PORT};
+  struct store_call look = {0, deadline_after(0), &handler->base.cancel, error};
   bool there = false;
+  if (result->master_is_ours) {
+    const int outcome = master_await_named(result, &look);
+    return outcome == RDZV_E_TIMEOUT ? RDZV_E_CANCELED : remember_taken(handler, result, outcome, error);
+  }
   const int outcome = rdzv_store_check(result->base.store, keys, 2, &there, error);
   if (outcome < 0) return outcome;
   return there ? take_from(handler, result, result->base.store, NULL, error) : RDZV_E_CANCELED;

@@ -25,7 +25,7 @@ static int publish_master(struct etcd_v1 *handler, struct result *result, rdzv_e
   const int outcome = host_renew_port(&handler->port_fd, &handler->port, error); /* workers of before do not know it */
   if (outcome < 0) return outcome;
   master_own_address(&handler->base, RDZV_ETCD_PORT, addr);
-  return master_publish(result, addr, handler->port, error);
+  return master_publish(result, NULL, addr, handler->port, error);
 }
 
 /* PyTorch before 2.4 says it above the rendezvous, if at all. Through a handle that ends with the user's patience. */

@@ -78,7 +78,7 @@ static int make_result(struct fixed *handler, rdzv_result **out, rdzv_error *err
   if (outcome == 0)
     outcome = result_open_store(result, handler->store, handler->base.run_id, &handler->base.cancel, error);
   if (outcome == 0 && handler->rank == 0) /* for PyTorch before 2.4, whose agents ask the store */
-    outcome = master_publish(result, handler->endpoint.host, handler->endpoint.port, error);
+    outcome = master_publish(result, NULL, handler->endpoint.host, handler->endpoint.port, error);
   if (outcome < 0) {
     rdzv_result_free(&result->base);
     return outcome;

@@ -107,6 +107,13 @@ static void begin_without_an_address(struct scene *scene, struct proxy *proxy) {
     assert_true(live_now_ms() < end);
 }
 
+/* An earlier round of that number, of a run before, has left its keys in the store. */
+static void leave_keys(struct scene *scene) {
+  must_set(scene->raw, "torch.rendezvous.job.0/MASTER_ADDR", "192.0.2.9");
+  must_set(scene->raw, "torch.rendezvous.job.0/MASTER_PORT", "9");
+  must_set(scene->raw, "torch.rendezvous.job.0/rdzv/master", "a_1_0 192.0.2.9 9");
+}
+
 /* The others are in the next round, and know where its rank 0 is. */
 static void check_the_others(struct scene *scene, int64_t began) {
   for (int i = 1; i < 3; i++) {
@@ -143,6 +150,59 @@ static void test_a_rank_0_that_gives_up_begins_the_next_round(void **state) {
   proxy_end(&proxy);
 }
 
+/* ---- keys of an earlier round --------------------------------------------------------------------------------- */
+
+static void test_keys_of_an_earlier_round_are_not_taken_for_those_of_rank_0(void **state) {
+  struct scene *scene = *state;
+  struct proxy proxy;
+  leave_keys(scene);
+  begin_without_an_address(scene, &proxy);
+  const int64_t began = live_now_ms();
+  proxy_end(&proxy);
+  check_the_others(scene, began);
+  assert_true(join_end(&scene->nodes[0]) < 0);
+}
+
+/* A node of ours that is first in the order of nodes, and has joined. */
+static void add_rank_0(struct rendezvous_state *state, const void *argument) {
+  const struct node_desc node = {argument, 4711, 0};
+  struct state_member *member;
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  assert_code(state_insert(state, &node, &member, NULL), 0);
+  state_set_kinds(state, member, STATE_PARTICIPANT);
+  member->last_heartbeat = (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+  member->ours = true;
+}
+
+/* Whatever the store can do, the node waits on behind the keys that are of another, and hears of those of rank 0. */
+static void check_waits_on(struct scene *scene, const char *conf) {
+  struct node *node = &scene->nodes[0];
+  leave_keys(scene);
+  rewrite_state(scene->endpoint, "job", TORCH_NEWEST, add_rank_0, "0 first");
+  node_open(node, scene->endpoint, "a", (struct node_options){.min = 2, .max = 2, .conf = conf});
+  join_start(node);
+  await_counts(scene->watcher.handler, 2, 0, 0);
+  const struct timespec some = {0, 200000000}; /* in which the wrong keys would be taken */
+  nanosleep(&some, NULL);
+  const bool ended = pthread_tryjoin_np(node->thread, NULL) == 0;
+  if (ended && node->result) fail_msg("it took %s:%d", node->result->master_addr, node->result->master_port);
+  if (ended) fail_msg("%s", node->error.message);
+  must_set(scene->raw, "torch.rendezvous.job.0/rdzv/master", "0 first_4711_0 192.0.2.7 29500");
+  if (join_end(node) < 0) fail_msg("%s", node->error.message);
+  assert_int_equal(node->result->rank, 1);
+  assert_string_equal(node->result->master_addr, "192.0.2.7");
+  assert_int_equal(node->result->master_port, 29500);
+}
+
+static void test_the_keys_of_rank_0_are_waited_for(void **state) { check_waits_on(*state, "is_host=0"); }
+static void test_the_keys_of_rank_0_are_waited_for_in_v1(void **state) {
+  check_waits_on(*state, "is_host=0,dialect=v1");
+}
+static void test_the_keys_of_rank_0_are_waited_for_in_v2(void **state) {
+  check_waits_on(*state, "is_host=0,dialect=v2");
+}
+
 /* Where all are nodes of ours, each round has a port of its own. */
 static void test_each_round_has_a_port_of_its_own(void **state) {
   struct scene *scene = *state;
@@ -160,6 +220,10 @@ int main(void) {
       IN_A_SCENE(test_the_store_of_a_round_outlives_a_cancel),
       IN_A_SCENE(test_a_rank_0_that_falls_silent_begins_the_next_round),
       IN_A_SCENE(test_a_rank_0_that_gives_up_begins_the_next_round),
+      IN_A_SCENE(test_keys_of_an_earlier_round_are_not_taken_for_those_of_rank_0),
+      IN_A_SCENE(test_the_keys_of_rank_0_are_waited_for),
+      IN_A_SCENE(test_the_keys_of_rank_0_are_waited_for_in_v1),
+      IN_A_SCENE(test_the_keys_of_rank_0_are_waited_for_in_v2),
       IN_A_SCENE(test_each_round_has_a_port_of_its_own),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
