@@ -468,10 +468,11 @@ static int dynamic_num_waiting(rdzv_handler *base, int64_t *count, rdzv_error *e
 static bool has_reason(struct dynamic *handler) {
   int64_t waiting;
   pthread_mutex_lock(&handler->lock);
-  const bool known = handler->engine.known; /* a member is told; one that only looks has to ask */
-  bool closed = known && handler->engine.state.closed;
+  const bool is_told =
+      handler->member || handler->base.farewell_ms > 0; /* and does not wait for a store that is gone */
+  bool closed = handler->engine.state.closed;
   pthread_mutex_unlock(&handler->lock);
-  if (!known && dynamic_facts(handler, &closed, &waiting, NULL) < 0) return false;
+  if (!is_told && dynamic_facts(handler, &closed, &waiting, NULL) < 0) return false;
   if (!closed) return false;
   char *reason = find_reason(handler);
   free(reason);

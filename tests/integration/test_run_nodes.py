@@ -344,6 +344,15 @@ class Endings(Case):
             self.gone(node)
         self.assertEqual(self.status(self.CONF)["reason"], "the disk\tis full")
 
+    def test_a_store_that_is_gone_does_not_hold_up_a_job_that_is_done(self):
+        """Nothing is asked of it but what has the farewell's time, 6 s."""
+        node = self.node("a", "1", self.script(SITTER), conf=NEVER)
+        self.wait_world(node)
+        self.server.terminate()
+        self.wait_for(lambda: "the store of the rendezvous fails" in node.err(), "it misses the store")
+        self.touch("end")
+        self.gone(node, seconds=25)
+
     def test_closed_while_running_without_a_reason(self):
         flags = ["--rdzv-backend", "c10d", "--rdzv-endpoint", self.server.endpoint, "--rdzv-id", self.RUN_ID, "--rdzv-conf", self.CONF]
         node = self.node("a", "1", self.script(SITTER))
