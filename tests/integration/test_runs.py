@@ -128,16 +128,24 @@ class File(Runs, rdzvtest.Case):
     def where(self):
         return ["--rdzv-endpoint", self.path("store"), "--rdzv-conf", "store_type=file"]
 
+    def left(self):
+        return self.rdzv("store", "--file", self.path("store"), "keys").stdout.splitlines()
+
 
 class Etcd(Runs, rdzvtest.Case):
-    BACKEND, DOTS = "etcd-v2", True
+    BACKEND, DOTS, ROUNDS = "etcd-v2", True, "/torch/elastic/store"
 
     def where(self):
         return ["--rdzv-backend", self.BACKEND, "--rdzv-endpoint", etcd.shared().endpoint]
 
+    def left(self):
+        """Of the rounds: a later run of that id would find the keys of this one's."""
+        folder = etcd.shared().get(f"/v2/keys{self.ROUNDS}")["node"]
+        return [node["key"] for node in folder.get("nodes", [])]
+
 
 class EtcdV1(Etcd):
-    BACKEND, DOTS = "etcd", False
+    BACKEND, DOTS, ROUNDS = "etcd", False, "/torchelastic/p2p"
 
     def joined(self, name):
         """A member that leaves would close it."""
