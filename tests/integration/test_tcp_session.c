@@ -30,7 +30,7 @@ struct message {
 
 static void put(struct message *message, const void *data, size_t len) {
   assert_true(len <= sizeof message->data - message->len);
-  memcpy(message->data + message->len, data, len);
+  if (len > 0) memcpy(message->data + message->len, data, len);
   message->len += len;
 }
 
