@@ -155,9 +155,23 @@ void pending_run_not(struct pending *pending) {
   pending->is_again = false;
 }
 
+/* The request that was kept for being executed again. It was whole before. */
+static struct wire_request request_of(const struct pending *pending) {
+  struct wire_decoder decoder = {.dialect = WIRE_RDZV};
+  struct wire_request request;
+  wire_decode(&decoder, &pending->conn->server->limits, pending->request, pending->size, &request);
+  return request;
+}
+
+/* The item that a pop was woken for, and does not take, is for the next. */
+static void pass_on(const struct pending *pending) {
+  if (pending->op == WIRE_QUEUE_POP_WAIT) ks_queue_pass_on(pending->conn->server->ks, request_of(pending).key);
+}
+
 void pending_free(struct pending *pending) {
   struct conn *conn = pending->conn;
   struct rdzv_server *server = conn->server;
+  if (pending->is_again) pass_on(pending);
   ks_cancel(server->ks, &pending->waiter);
   pending_run_not(pending);
   if (conn->holder == pending) conn->holder = NULL;
@@ -271,13 +285,11 @@ const struct ks_events pending_events = {.wake = wake, .changed = changed};
 
 static void run_again(struct rdzv_server *server, struct pending *pending) {
   struct conn *conn = pending->conn;
-  struct wire_decoder decoder = {.dialect = WIRE_RDZV};
-  struct wire_request request;
-  wire_decode(&decoder, &server->limits, pending->request, pending->size, &request); /* it was whole before */
-  if (conn->is_doomed) { /* what it was woken for is for the next */
-    if (pending->op == WIRE_QUEUE_POP_WAIT) ks_queue_pass_on(server->ks, request.key);
+  if (conn->is_doomed) {
+    pass_on(pending);
     return;
   }
+  const struct wire_request request = request_of(pending);
   const struct blocking *row = &blocking[pending->op];
   struct wire_writer out = {0};
   conn->write = pending->write;

@@ -247,6 +247,25 @@ class Waits(Attack):
             peer.end_wait()
 
 
+    def test_an_item_for_one_who_takes_its_wait_back_goes_to_the_next(self):
+        """Who waited first is woken, but behind many others that are, and takes its wait back meanwhile."""
+        many, pushes = 40000, 400
+        crowd, first, second = (self.peer("rdzv") for _ in range(3))
+        crowd.send(request("rdzv", "get_wait", keys(b"/last")) * many)
+        crowd.send(b"".join(request("rdzv", "queue_pop_wait", sized(b"/q%d" % i)) for i in range(pushes)))
+        for client in first, second:
+            client.ask("queue_pop_wait", sized(b"/q"))
+        for client in crowd, first, second:
+            client.ask("ping")
+            self.assertEqual(client.receive(5)[0], 0)  # so it waits
+        first.send(request("rdzv", "set", sized(b"/last") + sized(b"")) +
+                   b"".join(request("rdzv", "queue_push", sized(b"/q%d" % i) + sized(b"")) for i in range(pushes)) +
+                   request("rdzv", "queue_push", sized(b"/q") + sized(b"item")) + request("rdzv", "cancel_wait"))
+        self.assertEqual(first.receive(pushes + 3), bytes(pushes + 2) + b"\1")
+        self.assertEqual(second.receive_status(), 0)
+        self.assertEqual(second.receive_value(), b"item")
+
+
 class ManyKeys(Attack):
     def test_many_keys_are_set_and_got(self):
         """More than a slice has; with long and short values, in order."""
