@@ -11,6 +11,9 @@
 
 #include <pthread.h>
 
+/* What not all servers of PyTorch 2.x have. */
+enum { TCP_QUEUES = 1 << 0, TCP_LIST_KEYS = 1 << 1 };
+
 struct tcp_store {
   rdzv_store base;
   struct tcp_conn conn; /* of the call whose turn it is, and so is what follows */
@@ -26,6 +29,7 @@ struct tcp_store {
   bool taken_back;   /* its wait, when it was canceled: the connection is in order */
   char never[16];    /* random bytes that are no key's value */
   bool gets_by_swap; /* see tcp_try.c, read_v2 */
+  unsigned newer;    /* TCP_QUEUES, TCP_LIST_KEYS: the server has shown that it has them */
 
   /* Held for moments only. It guards whose turn it is, and what is known of the server for those who ask meanwhile. */
   pthread_mutex_t lock;

@@ -51,7 +51,6 @@ void tcp_conn_drop(struct tcp_conn *conn) {
   conn->fd = -1;
   tcp_session_drop(&conn->session);
   conn->cancel_owed = false;
-  conn->newer = 0;
   conn->in.len = 0;
   conn->out.buf.len = 0;
   conn->out.failed = false;

@@ -15,9 +15,6 @@
 
 #include <rdzv/store.h>
 
-/* What not all servers of PyTorch 2.x have. */
-enum { TCP_QUEUES = 1 << 0, TCP_LIST_KEYS = 1 << 1 };
-
 struct tcp_conn {
   struct endpoint endpoint;
   char name[ENDPOINT_TEXT_SIZE]; /* the endpoint, for messages */
@@ -34,7 +31,6 @@ struct tcp_conn {
   bool has_offer;                  /* the greeting brought a session */
   uint8_t offer[WIRE_TOKEN_BYTES]; /* its token */
   bool cancel_owed;                /* the server will still answer a CANCEL_WAIT */
-  unsigned newer;                  /* TCP_QUEUES, TCP_LIST_KEYS: it has shown that it has them */
   int64_t foreign_asked;           /* when it was last asked whether it is a server of another protocol; 0: never */
   bool sent;                       /* a byte of what was put into `out` since sent was cleared has left */
 

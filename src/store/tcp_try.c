@@ -414,19 +414,19 @@ struct newer {
 };
 
 static bool is_known(const struct tcp_store *tcp, const struct newer *newer) {
-  return tcp_is_ours(tcp) || (tcp->conn.newer & newer->what);
+  return tcp_is_ours(tcp) || (tcp->conn.dialect == WIRE_V2 && (tcp->newer & newer->what));
 }
 
 /* Does what is harmless. A server that answers something else before, and then closes, every time, does not know it. */
 static int ask_newer(struct tcp_store *tcp, const struct newer *newer, struct store_call *call) {
-  enum { CLOSINGS = 3 };
+  enum { CLOSINGS = 4 }; /* as often as a call is tried */
   uint64_t unused;
   struct tcp_args num_keys = {.op = WIRE_NUM_KEYS, .number_out = &unused};
   int result = no_v1(tcp, newer->since, call);
   if (result == 0 && !is_known(tcp, newer)) result = tcp_try_number(tcp, &num_keys, call);
   if (result < 0) return result;
   result = newer->probe(tcp, newer->args, call);
-  if (result == 0) tcp->conn.newer |= newer->what;
+  if (result == 0) tcp->newer |= newer->what;
   if (result != RDZV_E_CONNECTION || is_known(tcp, newer) || deadline_left(tcp->until) == 0) return result;
   if (++tcp->closings < CLOSINGS) return result;
   return error_set(call->error, RDZV_E_UNSUPPORTED, "the server closes the connection; PyTorch's has it %s",

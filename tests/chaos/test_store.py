@@ -57,7 +57,7 @@ class Store(chaos.Case):
         self.judge("--dialect", "v1", "serve")
 
     def test_our_server_in_dialect_v2(self):
-        self.judge("--dialect", "v2", "serve")
+        self.judge("--dialect", "v2", "--can", "queues", "serve")
 
     def test_torch_113(self):
         if not rdzvtest.has_torch113():

@@ -123,7 +123,7 @@ static void test_a_push_whose_connection_is_lost_is_of_unknown_outcome(void **st
 
 /* A server of PyTorch 2.6: it knows operations up to PING. */
 static void knows_no_queues(struct peer *peer) {
-  for (int connections = 0; connections < 3; connections++) {
+  for (int connections = 0; connections < 4; connections++) {
     uint8_t request[5];
     const int fd = peer_accept(peer);
     peer_read(fd, request, sizeof request);
