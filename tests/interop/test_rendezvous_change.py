@@ -57,7 +57,9 @@ class Changes(Case):
             self.assert_agree([theirs, ours])
             theirs.lose(place.run_id)
             self.assertEqual(self.assert_agree([theirs.join(), ours])["round"], 1)
-            self.assertIn("the round goes on without this node", ours.events())
+            heard = ours.events()  # one that polls may see no more than the new state, which has no member but the other
+            self.assertTrue(any(text in heard for text in ("the round goes on without this node", "a member left the round")),
+                            heard)
 
         self.tell(story, (2, 2), ("torch", "serve", "file"))
 
