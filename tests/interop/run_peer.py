@@ -11,6 +11,7 @@ import ctypes
 import dataclasses
 import functools
 import os
+import random
 import runpy
 import select
 import signal
@@ -24,9 +25,11 @@ import fork_server
 import torch
 import torch.distributed as dist
 import torch.distributed.run as torchrun
+from torch.distributed.elastic.agent.server import api as agent_api
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous import c10d_rendezvous_backend, dynamic_rendezvous, static_tcp_rendezvous
+from torch.distributed.elastic.utils import distributed as elastic_utils
 
 IS_2 = not torch.__version__.startswith("1.")
 
@@ -41,6 +44,22 @@ def do_without_libuv():
     c10d_rendezvous_backend.TCPStore = static_tcp_rendezvous.TCPStore = store
     sys.modules["torch.distributed.rendezvous"].TCPStore = store
     dynamic_rendezvous.DynamicRendezvousHandler._create_tcp_store_server = serve_workers
+
+
+def choose_ports():
+    """PyTorch lets go of the port for its workers before they take it. In this range nobody is given one by chance."""
+    def reserve():
+        while True:
+            taken = socket.socket()
+            try:
+                taken.bind(("localhost", random.SystemRandom().randrange(10000, 32000)))
+                taken.listen(0)
+                return taken
+            except OSError:
+                taken.close()
+
+    agent_api._get_socket_with_port = reserve  # 1.13's
+    elastic_utils.get_socket_with_port = reserve  # 2.6's
 
 
 def set_keep_alive(interval, attempts):
@@ -99,6 +118,7 @@ def run_script(words):
 
 class Peer:
     def __init__(self):
+        choose_ports()
         if IS_2:
             do_without_libuv()
 

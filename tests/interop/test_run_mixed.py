@@ -38,8 +38,9 @@ class EveryVersion:
         self.assertEqual(attempts[fails], 1)
         self.assertEqual([ranks_of(agents[leader]), ranks_of(agents[other(leader)])], [[0, 1], [2, 3]])
         for agent in agents.values():
-            self.assertEqual([each[1:] for each in agent.workers(BEGAN)[:2]], [(4, 0, 0)] * 2)
-            self.assertEqual([each[3] for each in agent.workers(BEGAN)[2:]], [2] * 2)
+            self.assertEqual([each[1:] for each in agent.workers(BEGAN)[:2]], [(4, 0, 0)] * 2, agent.said())
+            again = [each[3] for each in agent.workers(BEGAN)[2:]]
+            self.assertIn(again, ([1] * 2, [2] * 2), agent.said())  # rank 0 may be stopped before it has saved step 2
             self.assertEqual([each[3] for each in agent.workers(DONE)], [6] * 2)
         self.assertIn("as it was told to", agents[fails].said())
 
