@@ -248,7 +248,8 @@ class Waits(Attack):
 
 
     def test_an_item_for_one_who_takes_its_wait_back_goes_to_the_next(self):
-        """Who waited first is woken, but behind many others that are, and takes its wait back meanwhile."""
+        """Who waited first is woken, but behind many others that are, and takes its wait back meanwhile; where the server is
+        slow, it may have the item before."""
         many, pushes = 40000, 400
         crowd, first, second = (self.peer("rdzv") for _ in range(3))
         crowd.send(request("rdzv", "get_wait", keys(b"/last")) * many)
@@ -261,9 +262,11 @@ class Waits(Attack):
         first.send(request("rdzv", "set", sized(b"/last") + sized(b"")) +
                    b"".join(request("rdzv", "queue_push", sized(b"/q%d" % i) + sized(b"")) for i in range(pushes)) +
                    request("rdzv", "queue_push", sized(b"/q") + sized(b"item")) + request("rdzv", "cancel_wait"))
-        self.assertEqual(first.receive(pushes + 3), bytes(pushes + 2) + b"\1")
-        self.assertEqual(second.receive_status(), 0)
-        self.assertEqual(second.receive_value(), b"item")
+        self.assertEqual(first.receive(pushes + 2), bytes(pushes + 2))
+        taker = first if first.receive(1) == b"\0" else second
+        if taker is second:
+            self.assertEqual(second.receive_status(), 0)
+        self.assertEqual(taker.receive_value(), b"item")
 
 
 class ManyKeys(Attack):

@@ -39,7 +39,7 @@ class Case(rdzvtest.Case):
         """It succeeded, after a time in which it may have said what it waited for."""
         self.assertEqual((finished.returncode, finished.stdout), (0, output), finished.stderr)
         for line in finished.stderr.splitlines():
-            self.assertRegex(line, "no answer from etcd yet: .*; trying for|answers again")
+            self.assertRegex(line, "no answer from etcd yet: .*; trying for|answers again|waiting for the key")
 
     def assert_exit(self, finished, code, sentence):
         self.assertEqual(finished.returncode, code, finished.stderr)
