@@ -193,7 +193,7 @@ static int find_created(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, con
   rdzv_error own;
   struct store_call reading = *call;
   rdzv_value now;
-  uint64_t version;
+  uint64_t version = 0;
   reading.error = &own;
   if (etcd_get_version(store, key, &now, &version, &reading) < 0) return RDZV_E_OUTCOME_UNKNOWN;
   const bool done = version != 0 && bytes_equal(rdzv_value_bytes(&now), value);
@@ -279,7 +279,7 @@ static int etcd_compare_set_version(rdzv_store *store, rdzv_bytes key, uint64_t 
   struct contention contention = contention_begin(store);
   for (;;) {
     rdzv_value now;
-    uint64_t found;
+    uint64_t found = 0;
     int outcome = swap_version(store, key, expected, value, out, version, call);
     if (outcome == 0) *swapped = true;
     if (outcome <= 0) return outcome;

@@ -180,6 +180,7 @@ int ks_append(struct keyspace *ks, rdzv_bytes key, rdzv_bytes value) {
 int ks_parse_number(rdzv_bytes text, int64_t *number) {
   const char *start = text.data;
   char *end;
+  if (!start) return RDZV_E_NOT_A_NUMBER;
   errno = 0;
   const long long parsed = strtoll(start, &end, 10);
   if (end == start || errno == ERANGE) return RDZV_E_NOT_A_NUMBER;

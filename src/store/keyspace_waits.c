@@ -65,7 +65,7 @@ static void group_free(struct keyspace *ks, struct group *group) {
 
 static void unlist(struct keyspace *ks, struct ks_link *link) {
   struct group *group = link->group;
-  DL_DELETE(group->links, link);
+  DL_DELETE(group->links, link); /* NOLINT: a link that is listed has a group */
   link->group = NULL;
   group->count--;
   if (group->changes && link->told < group->changes->number) group->untold--;

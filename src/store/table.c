@@ -26,7 +26,7 @@ struct table_node *table_first(const struct table *table, uint64_t hash) {
 }
 
 static bool make_first(struct table *table) {
-  table->segments[0] = calloc((size_t)1 << FIRST_BITS, sizeof *table->segments[0]);
+  table->segments[0] = calloc((size_t)1 << FIRST_BITS, sizeof *table->segments[0]); /* NOLINT: of pointers */
   if (!table->segments[0]) return false;
   table->places = (size_t)1 << FIRST_BITS;
   return true;
@@ -38,7 +38,7 @@ static void grow(struct table *table) {
   const unsigned top = top_bit(added), segment = top - FIRST_BITS + 1;
   if (segment >= TABLE_SEGMENTS) return;
   if (!table->segments[segment]) {
-    table->segments[segment] = calloc((size_t)1 << top, sizeof *table->segments[segment]);
+    table->segments[segment] = calloc((size_t)1 << top, sizeof *table->segments[segment]); /* NOLINT: of pointers */
     if (!table->segments[segment]) return;
   }
   struct table_node **from = place_at(table, added - ((size_t)1 << top)), **to = place_at(table, added);
