@@ -2,8 +2,9 @@
 #include "etcd/explain.h"
 
 #include "base/error.h"
+#include "base/foreign.h"
 #include "base/net.h"
-#include "wire/foreign.h"
+#include "wire/probe.h"
 
 #include <jansson.h>
 #include <rdzv/etcd.h>
@@ -11,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 2048 /* of an answer */, SILENCE_MS = 4000 };
+enum { SILENCE_MS = 4000 };
 
 #define WANTS_TLS "%s wants TLS (does it want protocol=https? in a URL https://)"
 #define IS_THE_PORT_RIGHT "(is the port right?)"
@@ -105,26 +106,16 @@ int etcd_explain_answer(const char *endpoint, const struct http_response *respon
 
 static bool is_store(const struct endpoint *endpoint, deadline until, const struct cancel *cancel) {
   bool found = false;
-  for (int i = 0; i < FOREIGN_STORE_QUESTIONS && !found && deadline_left(until) > 0; i++) {
+  for (int i = 0; i < PROBE_QUESTIONS && !found && deadline_left(until) > 0; i++) {
     char answer[16];
-    const size_t len = net_ask(endpoint, foreign_store_question(i), answer, sizeof answer, until, cancel);
-    found = foreign_is_store(i, (rdzv_bytes){answer, len});
-  }
-  return found;
-}
-
-static enum wire_foreign recognize(const struct endpoint *endpoint, deadline until, const struct cancel *cancel) {
-  enum wire_foreign found = FOREIGN_UNKNOWN;
-  for (int i = 0; i < FOREIGN_QUESTIONS && found == FOREIGN_UNKNOWN && deadline_left(until) > 0; i++) {
-    char answer[MOST];
-    const size_t len = net_ask(endpoint, foreign_question(i), answer, sizeof answer, until, cancel);
-    found = foreign_recognize((rdzv_bytes){answer, len});
+    const size_t len = net_ask(endpoint, probe_question(i), answer, sizeof answer, until, cancel);
+    found = probe_is_store(i, (rdzv_bytes){answer, len});
   }
   return found;
 }
 
 /* What was recognized, to a client that speaks HTTP, or HTTPS. 0: it is what we expect, so it is in trouble. */
-static int explain_found(enum wire_foreign found, const char *endpoint, bool https, rdzv_error *error) {
+static int explain_found(enum foreign found, const char *endpoint, bool https, rdzv_error *error) {
   switch (found) {
     case FOREIGN_SSH:
       return error_set(error, RDZV_E_PROTOCOL, "an SSH server answers at %s, not etcd " IS_THE_PORT_RIGHT, endpoint);
@@ -144,7 +135,7 @@ int etcd_explain_silence(const char *endpoint, bool https, deadline until, const
   struct endpoint at;
   const deadline own = deadline_after(SILENCE_MS), by = own < until ? own : until;
   if (endpoint_parse(endpoint, RDZV_ETCD_PORT, &at, NULL) < 0) return 0;
-  const enum wire_foreign found = recognize(&at, by, cancel);
+  const enum foreign found = foreign_ask(&at, by, cancel);
   if (found != FOREIGN_UNKNOWN) return explain_found(found, endpoint, https, error);
   if (!is_store(&at, by, cancel)) return 0;
   return error_set(error, RDZV_E_PROTOCOL,

@@ -135,7 +135,7 @@ static int dial(struct tcp_conn *conn, const struct attempt *at) {
 /* Is it a server of another protocol? 0: not that we know. */
 static int look_for_foreign(struct tcp_conn *conn, const struct attempt *at) {
   conn->foreign_asked = clock_now_ms();
-  const char *text = foreign_text(tcp_foreign_ask(&conn->endpoint, at->until, at->cancel));
+  const char *text = tcp_foreign_text(foreign_ask(&conn->endpoint, at->until, at->cancel));
   return text ? error_set(at->error, RDZV_E_PROTOCOL, "%s", text) : 0;
 }
 
@@ -161,10 +161,10 @@ static int ask(struct tcp_conn *conn, const char *fields, uint64_t *number, cons
 
 /* What came is not a greeting. What a server of another protocol says by itself may tell enough of it. */
 static int no_greeting(struct tcp_conn *conn, const struct attempt *at) {
-  const enum wire_foreign found = foreign_recognize((rdzv_bytes){conn->in.data, conn->in.len});
+  const enum foreign found = foreign_recognize((rdzv_bytes){conn->in.data, conn->in.len});
   const bool known = found != FOREIGN_UNKNOWN && found != FOREIGN_HTTP; /* which may still be etcd */
   if (known) conn->foreign_asked = clock_now_ms();
-  return error_set(at->error, RDZV_E_PROTOCOL, "%s", known ? foreign_text(found) : "no TCPStore answers like this");
+  return error_set(at->error, RDZV_E_PROTOCOL, "%s", known ? tcp_foreign_text(found) : "no TCPStore answers like this");
 }
 
 static void put_validate(struct tcp_conn *conn) {

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "store/tcp_foreign.h"
 
-#include "base/net.h"
+#include <stddef.h>
 
-enum { MOST = 2048 /* of an answer */ };
-
-enum wire_foreign tcp_foreign_ask(const struct endpoint *endpoint, deadline until, const struct cancel *cancel) {
-  enum wire_foreign found = FOREIGN_UNKNOWN;
-  for (int i = 0; i < FOREIGN_QUESTIONS && found == FOREIGN_UNKNOWN && deadline_left(until) > 0; i++) {
-    char answer[MOST];
-    const size_t len = net_ask(endpoint, foreign_question(i), answer, sizeof answer, until, cancel);
-    found = foreign_recognize((rdzv_bytes){answer, len});
+const char *tcp_foreign_text(enum foreign foreign) {
+  switch (foreign) {
+    case FOREIGN_ETCD: return "etcd answers there (is it meant? --rdzv-backend etcd-v2, or rdzv store --etcd)";
+    case FOREIGN_HTTP: return "a web server answers there, not a store (is the port right?)";
+    case FOREIGN_TLS:
+      return "a server that wants TLS answers there, not a store (is the port right? for etcd with TLS: "
+             "--rdzv-backend etcd-v2 --rdzv-conf protocol=https)";
+    case FOREIGN_SSH: return "an SSH server answers there, not a store (is the port right?)";
+    case FOREIGN_UNKNOWN: break;
   }
-  return found;
+  return NULL;
 }

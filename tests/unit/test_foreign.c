@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Servers of other protocols, by what they answer. */
+#include "base/foreign.h"
+#include "store/tcp_foreign.h"
 #include "unit.h"
-#include "wire/foreign.h"
+#include "wire/probe.h"
 
 static const struct {
   const char *name;
   rdzv_bytes answer;
-  enum wire_foreign who;
+  enum foreign who;
 } answers[] = {
     {"etcd 3.4", BYTES("HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n{\"etcdserver\":\"3.4.23\"}"),
      FOREIGN_ETCD},
@@ -36,9 +38,9 @@ static void test_each_is_recognized_by_its_answer(void **state) {
 static void test_each_has_a_sentence_with_a_cure(void **state) {
   (void)state;
   for (int who = FOREIGN_ETCD; who <= FOREIGN_SSH; who++)
-    assert_non_null(strchr(foreign_text((enum wire_foreign)who), '?'));
-  assert_non_null(strstr(foreign_text(FOREIGN_ETCD), "--rdzv-backend etcd-v2"));
-  assert_null(foreign_text(FOREIGN_UNKNOWN));
+    assert_non_null(strchr(tcp_foreign_text((enum foreign)who), '?'));
+  assert_non_null(strstr(tcp_foreign_text(FOREIGN_ETCD), "--rdzv-backend etcd-v2"));
+  assert_null(tcp_foreign_text(FOREIGN_UNKNOWN));
 }
 
 /* The lengths inside a TLS record and its hello are those of what follows: else a server would wait for more. */
@@ -52,16 +54,16 @@ static void test_the_question_in_tls_is_whole(void **state) {
 
 static void test_a_store_is_recognized_by_its_answer(void **state) {
   (void)state;
-  const rdzv_bytes ping = foreign_store_question(0), count = foreign_store_question(1);
+  const rdzv_bytes ping = probe_question(0), count = probe_question(1);
   assert_int_equal(ping.len, 10);
   assert_int_equal(count.len, 1);
-  assert_true(foreign_is_store(0, (rdzv_bytes){(const char *)ping.data + 6, 4})); /* the number comes back */
-  assert_true(foreign_is_store(1, BYTES("\x07\0\0\0\0\0\0\0")));
-  assert_false(foreign_is_store(0, BYTES("")));
-  assert_false(foreign_is_store(0, BYTES("HTTP/1.1 400 Bad Request")));
-  assert_false(foreign_is_store(1, BYTES("\x07\0\0\0")));
-  assert_false(foreign_is_store(1, BYTES("-ERR no\n")));
-  assert_false(foreign_is_store(1, BYTES("\xff\xff\xff\xff\xff\xff\xff\xff")));
+  assert_true(probe_is_store(0, (rdzv_bytes){(const char *)ping.data + 6, 4})); /* the number comes back */
+  assert_true(probe_is_store(1, BYTES("\x07\0\0\0\0\0\0\0")));
+  assert_false(probe_is_store(0, BYTES("")));
+  assert_false(probe_is_store(0, BYTES("HTTP/1.1 400 Bad Request")));
+  assert_false(probe_is_store(1, BYTES("\x07\0\0\0")));
+  assert_false(probe_is_store(1, BYTES("-ERR no\n")));
+  assert_false(probe_is_store(1, BYTES("\xff\xff\xff\xff\xff\xff\xff\xff")));
 }
 
 int main(void) {
