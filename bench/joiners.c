@@ -8,7 +8,7 @@
  * What the nodes say to a TCPStore is counted where it is said (etcd counts for itself). The linker puts the functions
  * below in the place of three of the library's (--wrap, see bench/CMakeLists.txt), so that the figures are exact: the
  * requests that were written, by operation, and the bytes that went either way. */
-#include "base/net.h"
+#include "base/net/net.h"
 #include "wire/writer.h"
 
 #include <errno.h>

@@ -5,6 +5,7 @@
 #include <rdzv/api.h>
 #include <rdzv/error.h>
 #include <rdzv/log.h>
+#include <rdzv/store.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,8 +18,6 @@
  * RDZV_E_INVALID, stop and drain do nothing, and close gives up the child's copy and leaves the parent's at work.
  */
 typedef struct rdzv_server rdzv_server;
-
-#define RDZV_DEFAULT_PORT 29400
 
 /* Zero means the default in every field; `size` is always sizeof the struct. */
 typedef struct rdzv_server_options {

@@ -33,6 +33,7 @@
  */
 typedef struct rdzv_store rdzv_store;
 
+#define RDZV_DEFAULT_PORT 29400      /* PyTorch's default for a store */
 #define RDZV_STORE_TIMEOUT_MS 300000 /* PyTorch's default */
 #define RDZV_TIMEOUT_STORE (-1)      /* for a timeout argument: the timeout of the handle */
 

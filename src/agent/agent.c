@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "agent/agent.h"
 
-#include "agent/devices.h"
-#include "agent/orphans.h"
+#include "agent/guard/orphans.h"
 #include "agent/place.h"
+#include "agent/worker/devices.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/options.h"
+#include "base/text/options.h"
 #include "handler/handler.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Inside the agent. One thread, the one that calls rdzv_agent_run: state/supervisor.h decides, it carries out.
+ * Inside the agent. One thread, the one that calls rdzv_agent_run: agent/supervisor.h decides, it carries out.
  *
  *   agent.c      open, close, results
  *   run.c        carries out what the supervisor wants; the loop while workers run
@@ -16,10 +16,10 @@
 
 #include "agent/exchange.h"
 #include "agent/failure.h"
-#include "agent/group.h"
-#include "base/cancel.h"
-#include "base/fork.h"
-#include "state/supervisor.h"
+#include "agent/supervisor.h"
+#include "agent/worker/group.h"
+#include "base/wait/cancel.h"
+#include "base/wait/fork.h"
 
 #include <rdzv/agent.h>
 #include <rdzv/server.h>

@@ -2,7 +2,7 @@
 #include "agent/exchange.h"
 
 #include "base/error.h"
-#include "base/waiting.h"
+#include "base/wait/waiting.h"
 #include "handler/own_keys.h"
 
 #include <inttypes.h>

@@ -17,8 +17,8 @@
 #ifndef RDZV_AGENT_EXCHANGE_H
 #define RDZV_AGENT_EXCHANGE_H
 
-#include "base/clock.h"
-#include "state/roles.h"
+#include "agent/roles.h"
+#include "base/wait/clock.h"
 
 #include <rdzv/handler.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "agent/failure.h"
 
-#include "base/host.h"
+#include "base/net/host.h"
 
 #include <fcntl.h>
 #include <jansson.h>

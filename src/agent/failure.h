@@ -3,7 +3,7 @@
 #ifndef RDZV_AGENT_FAILURE_H
 #define RDZV_AGENT_FAILURE_H
 
-#include "agent/group.h"
+#include "agent/worker/group.h"
 
 #include <rdzv/agent.h>
 

@@ -2,8 +2,8 @@
 #include "agent/place.h"
 
 #include "base/error.h"
-#include "base/host.h"
 #include "base/log.h"
+#include "base/net/host.h"
 
 #include <rdzv/server.h>
 #include <stdlib.h>

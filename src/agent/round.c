@@ -2,8 +2,8 @@
 #include "agent/agent.h"
 #include "backend/c10d.h"
 #include "base/error.h"
-#include "base/host.h"
 #include "base/log.h"
+#include "base/net/host.h"
 #include "handler/handler.h"
 #include "handler/result.h"
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "backend/c10d.h"
 
-#include "base/base64.h"
 #include "base/error.h"
-#include "base/fork.h"
 #include "base/log.h"
+#include "base/text/base64.h"
+#include "base/wait/fork.h"
 #include "store/store.h"
 
 #include <inttypes.h>

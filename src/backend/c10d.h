@@ -17,7 +17,7 @@
 #ifndef RDZV_BACKEND_C10D_H
 #define RDZV_BACKEND_C10D_H
 
-#include "base/endpoint.h"
+#include "base/net/endpoint.h"
 
 #include <rdzv/backend.h>
 #include <rdzv/server.h>

@@ -2,10 +2,10 @@
 /* Which store the cell is in, and who serves it. */
 #include "backend/c10d.h"
 #include "base/error.h"
-#include "base/host.h"
 #include "base/log.h"
-#include "base/net.h"
-#include "base/waiting.h"
+#include "base/net/host.h"
+#include "base/net/net.h"
+#include "base/wait/waiting.h"
 #include "store/store.h"
 
 #include <fcntl.h>

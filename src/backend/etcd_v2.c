@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "backend/etcd_v2.h"
 
-#include "base/base64.h"
 #include "base/error.h"
-#include "base/fork.h"
+#include "base/text/base64.h"
+#include "base/wait/fork.h"
 #include "etcd/v2.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "base/log.h"
 
-#include "base/printable.h"
+#include "base/text/printable.h"
 
 #include <stdarg.h>
 #include <stdio.h>

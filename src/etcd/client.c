@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/options.h"
+#include "base/text/options.h"
 #include "etcd/explain.h"
 #include "etcd/members.h"
 #include "etcd/voice.h"

@@ -2,8 +2,8 @@
 #include "etcd/explain.h"
 
 #include "base/error.h"
-#include "base/foreign.h"
-#include "base/net.h"
+#include "base/net/foreign.h"
+#include "base/net/net.h"
 #include "wire/probe.h"
 
 #include <jansson.h>

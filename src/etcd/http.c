@@ -2,8 +2,8 @@
 #include "etcd/http.h"
 
 #include "base/error.h"
-#include "base/net.h"
-#include "base/waiting.h"
+#include "base/net/net.h"
+#include "base/wait/waiting.h"
 #include "etcd/curl.h"
 
 #include <errno.h>

@@ -5,7 +5,7 @@
 #define RDZV_ETCD_HTTP_H
 
 #include "base/buf.h"
-#include "base/cancel.h"
+#include "base/wait/cancel.h"
 
 #include <rdzv/log.h>
 

@@ -2,7 +2,7 @@
 #include "etcd/members.h"
 
 #include "base/error.h"
-#include "base/host.h"
+#include "base/net/host.h"
 
 #include <rdzv/etcd.h>
 #include <stdlib.h>

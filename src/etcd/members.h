@@ -4,7 +4,7 @@
 #ifndef RDZV_ETCD_MEMBERS_H
 #define RDZV_ETCD_MEMBERS_H
 
-#include "base/endpoint.h"
+#include "base/net/endpoint.h"
 
 #include <pthread.h>
 #include <rdzv/error.h>

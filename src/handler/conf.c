@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/nearest.h"
+#include "base/text/nearest.h"
 
 #include <ctype.h>
 #include <errno.h>

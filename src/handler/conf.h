@@ -4,7 +4,7 @@
 #define RDZV_HANDLER_CONF_H
 
 #include "backend/c10d.h"
-#include "state/layout.h"
+#include "state/pickle/layout.h"
 #include "state/rendezvous.h"
 
 /* Which handlers an option is for: flags. */

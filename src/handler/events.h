@@ -4,7 +4,7 @@
 #ifndef RDZV_HANDLER_EVENTS_H
 #define RDZV_HANDLER_EVENTS_H
 
-#include "base/host.h"
+#include "base/net/host.h"
 
 #include <pthread.h>
 #include <rdzv/params.h>

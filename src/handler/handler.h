@@ -3,8 +3,8 @@
 #ifndef RDZV_HANDLER_HANDLER_H
 #define RDZV_HANDLER_HANDLER_H
 
-#include "base/cancel.h"
-#include "base/fork.h"
+#include "base/wait/cancel.h"
+#include "base/wait/fork.h"
 
 #include <rdzv/handler.h>
 
@@ -25,7 +25,7 @@ struct handler_ops {
   int (*ended_fd)(const rdzv_handler *handler); /* see handler_ended_fd; NULL: nothing ever changes */
   void (*close)(rdzv_handler *handler);
 
-  /* In a child of the process that opened it: see base/fork.h. */
+  /* In a child of the process that opened it: see base/wait/fork.h. */
   void (*abandon)(rdzv_handler *handler);
 };
 

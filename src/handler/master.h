@@ -9,7 +9,7 @@
 #ifndef RDZV_HANDLER_MASTER_H
 #define RDZV_HANDLER_MASTER_H
 
-#include "base/host.h"
+#include "base/net/host.h"
 #include "handler/handler.h"
 #include "handler/result.h"
 #include "store/store.h"

@@ -3,8 +3,8 @@
  * its name only, for a password may be next to it. */
 #include "base/buf.h"
 #include "base/error.h"
-#include "base/nearest.h"
-#include "base/options.h"
+#include "base/text/nearest.h"
+#include "base/text/options.h"
 
 #include <ctype.h>
 #include <errno.h>

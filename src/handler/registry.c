@@ -2,10 +2,10 @@
 /* Which name stands for which kind of rendezvous. */
 #include "base/error.h"
 #include "base/log.h"
-#include "base/nearest.h"
-#include "base/options.h"
+#include "base/text/nearest.h"
+#include "base/text/options.h"
+#include "base/text/utf8.h"
 #include "handler/handler.h"
-#include "state/utf8.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

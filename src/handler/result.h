@@ -3,7 +3,7 @@
 #ifndef RDZV_HANDLER_RESULT_H
 #define RDZV_HANDLER_RESULT_H
 
-#include "base/cancel.h"
+#include "base/wait/cancel.h"
 #include "state/state.h"
 
 #include <rdzv/handler.h>

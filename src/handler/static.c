@@ -2,9 +2,9 @@
 /* The static rendezvous: every node is told its rank, rank 0 serves the store, and there is one round for good. */
 #include "backend/c10d.h"
 #include "base/error.h"
-#include "base/host.h"
 #include "base/log.h"
-#include "base/waiting.h"
+#include "base/net/host.h"
+#include "base/wait/waiting.h"
 #include "handler/conf.h"
 #include "handler/events.h"
 #include "handler/handler.h"

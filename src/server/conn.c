@@ -14,7 +14,7 @@
  */
 #include "base/error.h"
 #include "base/log.h"
-#include "base/net.h"
+#include "base/net/net.h"
 #include "server/server.h"
 
 #include <stdio.h>

@@ -8,8 +8,8 @@
  */
 #include "base/error.h"
 #include "base/log.h"
-#include "base/net.h"
-#include "base/resolve.h"
+#include "base/net/net.h"
+#include "base/net/resolve.h"
 #include "server/server.h"
 
 #include <errno.h>

@@ -3,9 +3,9 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/options.h"
-#include "base/thread.h"
-#include "base/waiting.h"
+#include "base/text/options.h"
+#include "base/wait/thread.h"
+#include "base/wait/waiting.h"
 
 #include <errno.h>
 #include <signal.h>

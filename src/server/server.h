@@ -24,9 +24,9 @@
 #include "base/blob.h"
 #include "base/budget.h"
 #include "base/buf.h"
-#include "base/fork.h"
+#include "base/wait/fork.h"
 #include "server/session.h"
-#include "store/keyspace.h"
+#include "store/keyspace/keyspace.h"
 #include "wire/request.h"
 #include "wire/writer.h"
 

@@ -4,9 +4,9 @@
  * share, and how that changes the state. Pure: the time comes with the event, and nothing is read, written or waited
  * for.
  *
- * An operation is a loop (state/engine.h): read the state, drop the dead (state/liveness.h), ask decide_*() for an
- * action; an action that changes the state is applied and written back if nobody else wrote meanwhile; else all begins
- * anew with what the other wrote.
+ * An operation is a loop (state/engine/engine.h): read the state, drop the dead (state/engine/liveness.h), ask
+ * decide_*() for an action; an action that changes the state is applied and written back if nobody else wrote
+ * meanwhile; else all begins anew with what the other wrote.
  *
  *                    ADD_TO_PARTICIPANTS                MARK_COMPLETE
  *   outside ------------------------------> gathering ----------------> complete, with us: FINISH
@@ -21,9 +21,9 @@
  * What is decided, and what that does to the state, is what PyTorch 2.6 does (tests/interop/test_rules.py compares).
  * What we do otherwise:
  *   - who is dead, when our own heartbeat is due, and when the last call is over, is not read off wall clocks: the
- *     context says so, and state/liveness.h and state/last_call.h find out on our own monotonic clock;
+ *     context says so, and state/engine/liveness.h and state/engine/last_call.h find out on our own monotonic clock;
  *   - a node can leave without closing (decide_leave);
- *   - rounds never go back for a node, also where the state is lost and begins again (state/rounds.h);
+ *   - rounds never go back for a node, also where the state is lost and begins again (state/engine/rounds.h);
  *   - ranks can be given in another order (state/ranks.c), and a round that somebody has already left is not entered
  * any more (state/world.c);
  *   - a join that fails can say who is there (state/report.h).
@@ -109,7 +109,7 @@ struct rendezvous_context {
   int64_t deadline_ms; /* of the operation, on the monotonic clock */
   bool keep_alive_due; /* our heartbeat, if the state has one, is to be renewed */
   bool last_call_over; /* the state's deadline, if it has one, has passed */
-  int64_t first_round; /* we take part in none before that: see state/rounds.h */
+  int64_t first_round; /* we take part in none before that: see state/engine/rounds.h */
 };
 
 /* Fills in keep_alive_due and last_call_over as PyTorch judges them, by the wall clock. */

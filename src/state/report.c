@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "state/report.h"
 
-#include "state/invariants.h"
+#include "state/phase.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

@@ -3,7 +3,7 @@
 #ifndef RDZV_STATE_REPORT_H
 #define RDZV_STATE_REPORT_H
 
-#include "state/liveness.h"
+#include "state/engine/liveness.h"
 
 struct report {
   char text[400]; /* leaves room in an rdzv_error for what was tried */

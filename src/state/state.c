@@ -3,7 +3,7 @@
 
 #include "base/buf.h"
 #include "base/error.h"
-#include "state/utf8.h"
+#include "base/text/utf8.h"
 
 #include <inttypes.h>
 #include <stdio.h>

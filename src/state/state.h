@@ -7,8 +7,8 @@
 #ifndef RDZV_STATE_STATE_H
 #define RDZV_STATE_STATE_H
 
-#include "state/datetime.h"
-#include "state/pyvalue.h"
+#include "state/pickle/datetime.h"
+#include "state/pickle/pyvalue.h"
 
 #include <rdzv/error.h>
 

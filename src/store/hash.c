@@ -7,8 +7,8 @@
  */
 #include "base/buf.h"
 #include "base/error.h"
-#include "base/options.h"
-#include "store/keyspace.h"
+#include "base/text/options.h"
+#include "store/keyspace/keyspace.h"
 #include "store/store.h"
 
 #include <pthread.h>

@@ -3,7 +3,7 @@
 
 #include "base/buf.h"
 #include "base/error.h"
-#include "base/waiting.h"
+#include "base/wait/waiting.h"
 
 #include <stdio.h>
 #include <stdlib.h>

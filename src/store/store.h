@@ -6,9 +6,9 @@
 #ifndef RDZV_STORE_STORE_H
 #define RDZV_STORE_STORE_H
 
-#include "base/cancel.h"
-#include "base/clock.h"
-#include "base/fork.h"
+#include "base/wait/cancel.h"
+#include "base/wait/clock.h"
+#include "base/wait/fork.h"
 
 #include <rdzv/store.h>
 #include <stdatomic.h>
@@ -24,7 +24,7 @@ struct store_call {
 struct store_ops {
   const char *name;
   void (*close)(rdzv_store *store);
-  void (*abandon)(rdzv_store *store); /* close, in a process forked since it was opened: see base/fork.h */
+  void (*abandon)(rdzv_store *store); /* close, in a process forked since it was opened: see base/wait/fork.h */
   int (*clone)(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_error *error);
   unsigned (*features)(rdzv_store *store);
   const char *(*describe)(rdzv_store *store);
@@ -93,7 +93,7 @@ int store_clone_with(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_er
 /* The caller's descriptor, with which the store was opened, does not cancel it, or its clones, any more. */
 void store_forget_cancel_fd(rdzv_store *store);
 
-/* As rdzv_store_open_tcp, for a caller that tells what the wait for the server is about (base/waiting.h). */
+/* As rdzv_store_open_tcp, for a caller that tells what the wait for the server is about (base/wait/waiting.h). */
 int store_open_tcp(const char *endpoint, const rdzv_tcp_options *options, struct waiting *waiting, rdzv_store **out,
                    rdzv_error *error);
 

@@ -40,7 +40,7 @@ class Case(rdzvtest.Case):
         name = self.id().split(".", 1)[1]
         script = os.path.relpath(sys.argv[0], rdzvtest.SOURCE)
         length = "CHAOS_LONG=1 " if LONG else ""
-        print(f"\nchaos: replay with {length}CHAOS_SEED={SEED} PYTHONPATH=tests/lib {rdzvtest.PYTHON} {script} {name}",
+        print(f"\nchaos: replay with {length}CHAOS_SEED={SEED} PYTHONPATH=tests/lib/python {rdzvtest.PYTHON} {script} {name}",
               file=sys.stderr)
         for line in getattr(self, "said", []):
             print(f"  {line}", file=sys.stderr)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What endpoint_parse takes is a host and a port that are still the same when they are formatted and parsed again. */
-#include "base/endpoint.h"
+#include "base/net/endpoint.h"
 #include "fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len) {

@@ -4,7 +4,7 @@
 #define RDZV_FUZZ_EXECUTE_H
 
 #include "fuzz.h"
-#include "store/keyspace.h"
+#include "store/keyspace/keyspace.h"
 #include "wire/request.h"
 
 enum { WAITS = 3, MAX_KEYS = 8 };

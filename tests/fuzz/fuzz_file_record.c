@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A file of records: each is inside the bytes, is written back as it was read, and wants no more than it says. */
 #include "fuzz.h"
-#include "store/file_record.h"
+#include "store/file/record.h"
 
 static void check_inside(rdzv_bytes bytes, const uint8_t *at, size_t size) {
   CHECK((const uint8_t *)bytes.data >= at && (const uint8_t *)bytes.data + bytes.len <= at + size);

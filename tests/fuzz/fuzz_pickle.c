@@ -4,9 +4,9 @@
  * the same bytes; and JSON of it can be read.
  */
 #include "fuzz.h"
-#include "state/pickle_read.h"
-#include "state/pickle_write.h"
-#include "state/state_json.h"
+#include "state/pickle/read.h"
+#include "state/pickle/write.h"
+#include "state_json.h"
 
 /* The members are in order, and counted. */
 static void check_state(const struct rendezvous_state *state) {

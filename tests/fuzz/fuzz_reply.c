@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the client makes of a server's answer. The first byte chooses among the answers that store/tcp*.c asks for, the
- * second is the length of a list; the rest is the answer. In one piece or in many, it must be read alike.
+ * What the client makes of a server's answer. The first byte chooses among the answers that store/tcp/tcp*.c asks for,
+ * the second is the length of a list; the rest is the answer. In one piece or in many, it must be read alike.
  */
 #include "fuzz.h"
 #include "wire/scan.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What must hold whatever happens, and what must come about when nothing more does. */
+#include "invariants.h"
 #include "sim.h"
-#include "state/invariants.h"
 
 #include <stdlib.h>
 #include <string.h>

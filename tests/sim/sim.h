@@ -8,7 +8,7 @@
 #ifndef RDZV_TESTS_SIM_H
 #define RDZV_TESTS_SIM_H
 
-#include "state/engine.h"
+#include "state/engine/engine.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -3,7 +3,7 @@
 #ifndef RDZV_SIM_ETCD_MODEL_H
 #define RDZV_SIM_ETCD_MODEL_H
 
-#include "state/barrier.h"
+#include "state/gen1/barrier.h"
 
 enum { MODEL_VERSIONS = 4096, MODEL_RANKS = 256, MODEL_KEY = 64 };
 

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "agent/roles.h"
+
+#include "base/error.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MOST_WORKERS = 1 << 20 };
+
+static json_t *parse(rdzv_bytes text) { return json_loadb(text.data ? text.data : "", text.len, 0, NULL); }
+
+char *role_info_write(const struct role_info *info) {
+  json_t *object =
+      json_pack("{s:s, s:I, s:I, s:{s:I}}", "role", info->role, "rank", (json_int_t)info->rank, "local_world_size",
+                (json_int_t)info->local_world_size, "rdzv", "restart_count", (json_int_t)info->restart_count);
+  char *text = object ? json_dumps(object, 0) : NULL;
+  json_decref(object);
+  return text;
+}
+
+int role_info_read(rdzv_bytes text, struct role_info *out, rdzv_error *error) {
+  json_t *object = parse(text), *own = json_object_get(object, "rdzv");
+  const char *role = json_string_value(json_object_get(object, "role"));
+  const json_t *rank = json_object_get(object, "rank"), *size = json_object_get(object, "local_world_size");
+  const json_int_t workers = json_integer_value(size);
+  int result = 0;
+  if (!role || strlen(role) >= sizeof out->role || !json_is_integer(rank) || !json_is_integer(size) || workers < 1 ||
+      workers > MOST_WORKERS) {
+    result = error_set(error, RDZV_E_CORRUPT, "an agent says '%.*s' of itself, which is no role and number of workers",
+                       (int)(text.len < 200 ? text.len : 200), (const char *)text.data);
+  } else {
+    *out = (struct role_info){.rank = json_integer_value(rank),
+                              .local_world_size = workers,
+                              .restart_count = json_integer_value(json_object_get(own, "restart_count")),
+                              .ours = own != NULL};
+    snprintf(out->role, sizeof out->role, "%s", role);
+  }
+  json_decref(object);
+  return result;
+}
+
+void assign_ranks(const struct role_info *infos, size_t count, size_t which, struct worker_ranks *out) {
+  *out = (struct worker_ranks){0};
+  for (size_t i = 0; i < count; i++) {
+    const bool same_role = strcmp(infos[i].role, infos[which].role) == 0;
+    const int64_t workers = infos[i].local_world_size;
+    out->world_size += workers;
+    if (i < which) out->base += workers;
+    if (same_role) out->role_world_size += workers;
+    if (same_role && i < which) out->role_base += workers;
+  }
+}
+
+char *worker_ranks_write(const struct worker_ranks *ranks) {
+  char *text;
+  const int printed = asprintf(&text, "[%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 "]", ranks->base,
+                               ranks->world_size, ranks->role_base, ranks->role_world_size);
+  return printed < 0 ? NULL : text;
+}
+
+int worker_ranks_read(rdzv_bytes text, struct worker_ranks *out, rdzv_error *error) {
+  json_t *list = parse(text);
+  json_int_t base, world, role_base, role_world;
+  const bool read = list && json_unpack(list, "[IIII!]", &base, &world, &role_base, &role_world) == 0;
+  json_decref(list);
+  if (!read || base < 0 || role_base < 0 || world < base || role_world < role_base || world > INT32_MAX ||
+      role_world > INT32_MAX)
+    return error_set(error, RDZV_E_CORRUPT, "the agent of rank 0 assigns '%.*s', which is no list of ranks",
+                     (int)(text.len < 200 ? text.len : 200), (const char *)text.data);
+  *out = (struct worker_ranks){base, world, role_base, role_world};
+  return 0;
+}
+
+char *round_terms_write(const struct round_terms *terms) {
+  json_t *object = json_pack("{s:I, s:b, s:i}", "restart_count", (json_int_t)terms->restart_count, "agent_store",
+                             (int)terms->agent_store, "master_port", terms->master_port);
+  char *text = object ? json_dumps(object, 0) : NULL;
+  json_decref(object);
+  return text;
+}
+
+int round_terms_read(rdzv_bytes text, struct round_terms *out, rdzv_error *error) {
+  json_t *object = parse(text);
+  const json_t *count = json_object_get(object, "restart_count"), *agent = json_object_get(object, "agent_store");
+  const json_int_t port = json_integer_value(json_object_get(object, "master_port")); /* 0 also where it is not there */
+  const bool read = json_is_integer(count) && json_integer_value(count) >= 0 && json_is_boolean(agent) && port >= 0 &&
+                    port <= UINT16_MAX;
+  if (read) *out = (struct round_terms){json_integer_value(count), json_is_true(agent), (int)port};
+  json_decref(object);
+  if (read) return 0;
+  return error_set(error, RDZV_E_CORRUPT, "the agent of rank 0 says '%.*s' of the round, which cannot be read",
+                   (int)(text.len < 200 ? text.len : 200), (const char *)text.data);
+}

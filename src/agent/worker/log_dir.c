@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "agent/worker/log_dir.h"
+
+#include "base/error.h"
+
+#include <errno.h>
+#include <ftw.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int log_dir_init(struct log_dir *dir, const char *base, rdzv_error *error) {
+  struct stat status;
+  *dir = (struct log_dir){.none = base && strcmp(base, "/dev/null") == 0};
+  if (!base || !*base || dir->none) return 0;
+  if (strlen(base) > PATH_MAX / 2) return error_set(error, RDZV_E_INVALID, "option 'log_dir' is too long");
+  if (stat(base, &status) == 0 && !S_ISDIR(status.st_mode))
+    return error_set(error, RDZV_E_INVALID, "option 'log_dir' is '%s': that is no folder", base);
+  snprintf(dir->base, sizeof dir->base, "%s", base);
+  return 0;
+}
+
+/* With all folders above it. */
+static int make_dirs(const char *path, rdzv_error *error) {
+  char part[PATH_MAX];
+  for (size_t len = 1; len <= strlen(path); len++) {
+    if (path[len] != '/' && path[len] != '\0') continue;
+    snprintf(part, sizeof part, "%.*s", (int)len, path);
+    if (mkdir(part, 0755) < 0 && errno != EEXIST)
+      return error_errno(error, RDZV_E_IO, errno, "cannot make the folder '%s' for logs", part);
+  }
+  return 0;
+}
+
+static int make_temporary(char path[PATH_MAX], rdzv_error *error) {
+  if (mkdtemp(path)) return 0;
+  const int result = error_errno(error, RDZV_E_IO, errno, "cannot make the folder '%s' for logs", path);
+  path[0] = '\0';
+  return result;
+}
+
+static int make_base(struct log_dir *dir, rdzv_error *error) {
+  const char *tmp = getenv("TMPDIR");
+  if (dir->base[0] && !dir->own_base) {
+    char full[PATH_MAX]; /* a worker may change its directory */
+    const int result = make_dirs(dir->base, error);
+    if (result == 0 && realpath(dir->base, full)) memcpy(dir->base, full, sizeof full);
+    return result;
+  }
+  if (!tmp || !*tmp || strlen(tmp) > PATH_MAX / 2) tmp = "/tmp";
+  snprintf(dir->base, sizeof dir->base, "%s/rdzv_XXXXXX", tmp);
+  dir->own_base = true;
+  return make_temporary(dir->base, error);
+}
+
+static int make_run(struct log_dir *dir, const char *run_id, rdzv_error *error) {
+  int result = make_base(dir, error);
+  if (result < 0) return result;
+  const int base = snprintf(dir->run, sizeof dir->run, "%s/", dir->base);
+  const int all = snprintf(dir->run + base, sizeof dir->run - (size_t)base, "%.200s_XXXXXX", run_id);
+  for (int i = base; i < base + all; i++)
+    if (dir->run[i] == '/') dir->run[i] = '_';
+  return make_temporary(dir->run, error);
+}
+
+int log_dir_worker(struct log_dir *dir, const char *run_id, int64_t attempt, int64_t local_rank, char path[PATH_MAX],
+                   rdzv_error *error) {
+  char stale[PATH_MAX + 16];
+  path[0] = '\0';
+  if (dir->none) return 0;
+  int result = dir->run[0] ? 0 : make_run(dir, run_id, error);
+  if (result < 0) return result;
+  const int len = snprintf(path, PATH_MAX, "%s/attempt_%" PRId64 "/%" PRId64, dir->run, attempt, local_rank);
+  if (len >= PATH_MAX) return error_set(error, RDZV_E_LIMIT, "the path of the folder for logs is too long");
+  result = make_dirs(path, error);
+  snprintf(stale, sizeof stale, "%s/error.json", path);
+  if (result == 0) unlink(stale);
+  return result;
+}
+
+static int remove_one(const char *path, const struct stat *status, int type, struct FTW *where) {
+  (void)status, (void)type, (void)where;
+  remove(path);
+  return 0;
+}
+
+/* Folders only, and those only that are empty. */
+static int remove_empty(const char *path, const struct stat *status, int type, struct FTW *where) {
+  (void)status, (void)where;
+  if (type == FTW_DP) rmdir(path);
+  return 0;
+}
+
+void log_dir_end(struct log_dir *dir, bool keep) {
+  if (!dir->base[0]) return;
+  const bool removes_all = dir->own_base && !keep;
+  const char *top = dir->own_base ? dir->base : dir->run; /* the folder that the user named stays */
+  if (*top) nftw(top, removes_all ? remove_one : remove_empty, 16, FTW_DEPTH | FTW_PHYS);
+  if (access(dir->run, F_OK) < 0) dir->run[0] = '\0';
+}

@@ -1,0 +1,430 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "agent/worker/pump.h"
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/wait/clock.h"
+#include "base/wait/thread.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+enum {
+  CHUNK = 64 * 1024,
+  LONGEST_LINE = 1 << 20, /* what is longer is broken */
+  IDLE_MS = 100,          /* after which a part of a line is shown */
+  LAST_BYTES = 8 * 1024,
+  CLOSE_MS = 5000, /* for the thread to end */
+};
+
+#define BREAK "…"
+
+/* Somewhere that a stream is written to, and what of it could not be. */
+struct target {
+  int fd;     /* -1: none */
+  char *name; /* for people; NULL: none */
+  uint64_t lost;
+  int errnum; /* why */
+};
+
+struct pump_stream {
+  struct pump *pump;
+  struct pump_stream *next;
+  int read_fd;
+  struct target file, shown;
+  char *prefix;
+  struct buf line;    /* not yet shown */
+  bool goes_on;       /* the line there is the rest of one that was broken */
+  struct buf last;    /* what was read last */
+  bool is_cut;        /* and something before it */
+  bool ending, ended; /* asked for; done */
+  bool abandoned;     /* nobody waits for its end any more */
+};
+
+struct pump {
+  pthread_t thread;
+  int wake_fd;
+  rdzv_log log;
+  pthread_mutex_t lock; /* guards what follows, and `ending`, `ended` and `abandoned` */
+  pthread_cond_t ended;
+  struct pump_stream *streams;
+  size_t count;
+  bool over; /* asked for */
+  bool done; /* the thread touches nothing any more */
+  bool left; /* but frees it, for nobody waits */
+};
+
+/* ---- what is lost --------------------------------------------------------------------------------------------- */
+
+/* Not when we were left: whose log it is may be gone. */
+static void tell(const struct pump_stream *stream, const char *format, ...) RDZV_PRINTF(2, 3);
+
+static void tell(const struct pump_stream *stream, const char *format, ...) {
+  char text[PATH_MAX + 128];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  pthread_mutex_lock(&stream->pump->lock);
+  if (!stream->pump->left) log_line(&stream->pump->log, RDZV_LOG_ERROR, "%s", text);
+  pthread_mutex_unlock(&stream->pump->lock);
+}
+
+/* The first time it is told at once. A reader that has gone wants no more. */
+static void lose(const struct pump_stream *stream, struct target *target, size_t len, int errnum) {
+  if (errnum == EPIPE) return;
+  if (target->lost == 0) {
+    target->errnum = errnum;
+    tell(stream, "cannot write to '%s': %s: output of a worker is lost", target->name, strerror(errnum));
+  }
+  target->lost += len;
+}
+
+static void tell_lost(const struct pump_stream *stream, const struct target *target) {
+  if (target->lost > 0)
+    tell(stream, "%" PRIu64 " bytes of a worker's output are lost: '%s': %s", target->lost, target->name,
+         strerror(target->errnum));
+}
+
+/* ---- passing on ----------------------------------------------------------------------------------------------- */
+
+/* Does nobody wait for the stream's output any more? */
+static bool is_given_up(struct pump_stream *stream) {
+  struct pump *pump = stream->pump;
+  pthread_mutex_lock(&pump->lock);
+  const bool given_up = pump->over || stream->abandoned;
+  pthread_mutex_unlock(&pump->lock);
+  return given_up;
+}
+
+/* Waits until some bytes can be written without blocking. False: it is not worth it any more. */
+static bool await_room(struct pump_stream *stream, int fd) {
+  struct pollfd fds[] = {{.fd = fd, .events = POLLOUT}, {.fd = stream->pump->wake_fd, .events = POLLIN}};
+  while (poll(fds, 2, is_given_up(stream) ? 0 : -1) < 0 && errno == EINTR) {
+  }
+  uint64_t wakes;
+  if (fds[1].revents && read(stream->pump->wake_fd, &wakes, sizeof wakes) < 0) { /* as good */
+  }
+  return fds[0].revents != 0 || !is_given_up(stream);
+}
+
+/* As many whole lines as surely fit into a pipe, or else a part of one. */
+static size_t portion(const uint8_t *data, size_t len) {
+  if (len <= PIPE_BUF) return len;
+  const uint8_t *end = memrchr(data, '\n', PIPE_BUF);
+  return end ? (size_t)(end - data) + 1 : PIPE_BUF;
+}
+
+/* All of it, whatever the descriptor's owner has made of it. A reader that does not read must not hold us for ever. */
+static void write_shown(struct pump_stream *stream, const uint8_t *data, size_t len) {
+  const int fd = stream->shown.fd;
+  while (fd >= 0 && len > 0) {
+    if (!await_room(stream, fd)) return;
+    struct pollfd room = {.fd = fd, .events = POLLOUT};
+    if (poll(&room, 1, 0) <= 0) continue; /* it was a wake */
+    const ssize_t wrote = write(fd, data, portion(data, len));
+    if (wrote < 0 && errno != EINTR && errno != EAGAIN) {
+      lose(stream, &stream->shown, len, errno);
+      return;
+    }
+    if (wrote > 0) data += wrote, len -= (size_t)wrote;
+  }
+}
+
+static void write_file(struct pump_stream *stream, const uint8_t *data, size_t len) {
+  while (stream->file.fd >= 0 && len > 0) {
+    const ssize_t wrote = write(stream->file.fd, data, len);
+    if (wrote < 0 && errno != EINTR) {
+      lose(stream, &stream->file, len, errno);
+      return;
+    }
+    if (wrote > 0) data += wrote, len -= (size_t)wrote;
+  }
+}
+
+static void remember(struct pump_stream *stream, const uint8_t *data, size_t len) {
+  if (len > LAST_BYTES) {
+    data += len - LAST_BYTES;
+    len = LAST_BYTES;
+    buf_consume(&stream->last, stream->last.len);
+    stream->is_cut = true;
+  }
+  if (stream->last.len + len > 2 * (size_t)LAST_BYTES) {
+    buf_consume(&stream->last, stream->last.len - LAST_BYTES);
+    stream->is_cut = true;
+  }
+  buf_append(&stream->last, data, len);
+}
+
+/* The first `len` bytes of the line buffer, each line with its prefix, and what ends the last one, in one write. */
+static void show(struct pump_stream *stream, size_t len, const char *end) {
+  struct buf out = {0};
+  const size_t prefix = strlen(stream->prefix);
+  for (size_t at = 0; at < len;) {
+    const uint8_t *from = stream->line.data + at, *line_end = memchr(from, '\n', len - at);
+    const size_t line = line_end ? (size_t)(line_end - from) + 1 : len - at;
+    buf_append(&out, stream->prefix, prefix);
+    if (at == 0 && stream->goes_on) buf_append(&out, BREAK, strlen(BREAK));
+    buf_append(&out, from, line);
+    at += line;
+  }
+  if (out.len > 0 && out.data[out.len - 1] != '\n') buf_append(&out, end, strlen(end));
+  write_shown(stream, out.data, out.len);
+  buf_free(&out);
+  buf_consume(&stream->line, len);
+  stream->goes_on = false;
+}
+
+/* In the middle of a line, but not of a character. */
+static void break_line(struct pump_stream *stream) {
+  size_t len = stream->line.len;
+  for (int i = 0; i < 3 && (stream->line.data[len - 1] & 0xC0) == 0x80; i++) len--;
+  if ((stream->line.data[len - 1] & 0xC0) == 0xC0) len--;
+  show(stream, len, BREAK "\n");
+  stream->goes_on = true;
+}
+
+static void take(struct pump_stream *stream, const uint8_t *data, size_t len) {
+  remember(stream, data, len);
+  write_file(stream, data, len);
+  if (stream->shown.fd < 0 || !buf_append(&stream->line, data, len)) return;
+  const uint8_t *end = memrchr(stream->line.data, '\n', stream->line.len);
+  if (end) show(stream, (size_t)(end - stream->line.data) + 1, "");
+  if (!*stream->prefix && stream->line.len >= CHUNK) show(stream, stream->line.len, "");
+  if (stream->line.len >= LONGEST_LINE) break_line(stream);
+}
+
+/* Reads once. False: nothing is there. */
+static bool read_some(struct pump_stream *stream, uint8_t *chunk) {
+  const ssize_t got = stream->read_fd < 0 ? 0 : read(stream->read_fd, chunk, CHUNK);
+  if (got > 0) take(stream, chunk, (size_t)got);
+  if (got == 0 && stream->read_fd >= 0) { /* all who could write are gone */
+    close(stream->read_fd);
+    stream->read_fd = -1;
+  }
+  return got > 0 || (got < 0 && errno == EINTR);
+}
+
+static void free_stream(struct pump_stream *stream) {
+  if (stream->read_fd >= 0) close(stream->read_fd);
+  if (stream->file.fd >= 0) close(stream->file.fd);
+  free(stream->file.name);
+  free(stream->shown.name);
+  buf_free(&stream->line);
+  buf_free(&stream->last);
+  free(stream->prefix);
+  free(stream);
+}
+
+/* ---- the thread ----------------------------------------------------------------------------------------------- */
+
+/* What is in the pipe by now, and no more: others may hold its other end for long. */
+static void drain(struct pump_stream *stream, uint8_t *chunk) {
+  for (int i = 0; i < 64 && read_some(stream, chunk); i++) {
+  }
+  if (stream->line.len > 0) show(stream, stream->line.len, "\n");
+  tell_lost(stream, &stream->file);
+  tell_lost(stream, &stream->shown);
+}
+
+/* With the lock held: takes out those whose end was asked for. */
+static void end_streams(struct pump *pump, uint8_t *chunk) {
+  for (struct pump_stream **at = &pump->streams; *at;) {
+    struct pump_stream *stream = *at;
+    if (!stream->ending && !pump->over) {
+      at = &stream->next;
+      continue;
+    }
+    pthread_mutex_unlock(&pump->lock);
+    drain(stream, chunk);
+    pthread_mutex_lock(&pump->lock);
+    for (at = &pump->streams; *at != stream;) at = &(*at)->next; /* others may have come in front */
+    *at = stream->next;
+    at = &pump->streams; /* a wake for one before this may have been taken meanwhile */
+    pump->count--;
+    stream->ended = true;
+    if (stream->abandoned || pump->over) free_stream(stream);
+    pthread_cond_broadcast(&pump->ended);
+  }
+}
+
+/* With the lock held. NULL: no memory, and nothing is read for a while. */
+static struct pollfd *list(struct pump *pump, struct pump_stream **first) {
+  struct pollfd *fds = calloc(pump->count + 1, sizeof *fds);
+  size_t at = 1;
+  if (!fds) return NULL;
+  fds[0] = (struct pollfd){.fd = pump->wake_fd, .events = POLLIN};
+  *first = pump->streams;
+  for (struct pump_stream *stream = pump->streams; stream; stream = stream->next)
+    fds[at++] = (struct pollfd){.fd = stream->read_fd, .events = POLLIN};
+  return fds;
+}
+
+/* Streams are taken out by this thread alone and put in at the front, so the list from `first` on is as it was. */
+static void read_all(struct pump_stream *first, const struct pollfd *fds, uint8_t *chunk) {
+  size_t at = 1;
+  for (struct pump_stream *stream = first; stream; stream = stream->next)
+    if (fds[at++].revents) read_some(stream, chunk);
+}
+
+static bool has_parts(const struct pump_stream *first) {
+  for (const struct pump_stream *stream = first; stream; stream = stream->next)
+    if (stream->line.len > 0 && !*stream->prefix) return true;
+  return false;
+}
+
+static void show_parts(struct pump_stream *first) {
+  for (struct pump_stream *stream = first; stream; stream = stream->next)
+    if (stream->line.len > 0 && !*stream->prefix) show(stream, stream->line.len, "");
+}
+
+static void free_pump(struct pump *pump) {
+  if (pump->wake_fd >= 0) close(pump->wake_fd);
+  pthread_cond_destroy(&pump->ended);
+  pthread_mutex_destroy(&pump->lock);
+  free(pump);
+}
+
+static void *run(void *argument) {
+  struct pump *pump = argument;
+  uint8_t *chunk = malloc(CHUNK);
+  pthread_mutex_lock(&pump->lock);
+  while (!pump->over) {
+    struct pump_stream *first = NULL;
+    struct pollfd *fds = chunk ? list(pump, &first) : NULL;
+    const nfds_t count = pump->count + 1;
+    pthread_mutex_unlock(&pump->lock);
+    uint64_t wakes;
+    const int ready = fds ? poll(fds, count, has_parts(first) ? IDLE_MS : -1) : poll(NULL, 0, IDLE_MS);
+    if (fds && ready > 0 && fds[0].revents && read(pump->wake_fd, &wakes, sizeof wakes) < 0) { /* as good */
+    }
+    if (fds && ready > 0) read_all(first, fds, chunk);
+    if (fds && ready == 0) show_parts(first);
+    free(fds);
+    pthread_mutex_lock(&pump->lock);
+    if (chunk) end_streams(pump, chunk);
+  }
+  if (chunk) end_streams(pump, chunk);
+  free(chunk);
+  pump->done = true;
+  pthread_cond_broadcast(&pump->ended);
+  const bool left = pump->left;
+  pthread_mutex_unlock(&pump->lock);
+  if (left) free_pump(pump);
+  return NULL;
+}
+
+/* ---- for the agent -------------------------------------------------------------------------------------------- */
+
+static void wake(struct pump *pump) {
+  const uint64_t one = 1;
+  if (write(pump->wake_fd, &one, sizeof one) < 0) { /* it is up already */
+  }
+}
+
+int pump_open(struct pump **out, const rdzv_log *log, rdzv_error *error) {
+  struct pump *pump = calloc(1, sizeof *pump);
+  if (!pump) return error_no_memory(error);
+  pump->log = *log;
+  pthread_mutex_init(&pump->lock, NULL);
+  thread_cond_init(&pump->ended);
+  pump->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  int result = pump->wake_fd < 0 ? error_errno(error, RDZV_E_IO, errno, "cannot make an event descriptor") : 0;
+  const int errnum = result < 0 ? 0 : thread_start(&pump->thread, run, pump);
+  if (errnum) result = error_errno(error, RDZV_E_IO, errnum, "cannot start the thread for the workers' output");
+  if (result == 0) {
+    *out = pump;
+    return 0;
+  }
+  free_pump(pump);
+  return result;
+}
+
+void pump_close(struct pump *pump) {
+  if (!pump) return;
+  pthread_mutex_lock(&pump->lock);
+  pump->over = true;
+  wake(pump);
+  const deadline until = deadline_after(CLOSE_MS);
+  while (!pump->done && thread_cond_wait(&pump->ended, &pump->lock, until)) {
+  }
+  const bool done = pump->done;
+  pump->left = !done;
+  if (!done) { /* it is stuck in the kernel */
+    log_line(&pump->log, RDZV_LOG_ERROR, "the workers' output cannot be written: the disk does not answer");
+    pthread_detach(pump->thread);
+  }
+  pthread_mutex_unlock(&pump->lock);
+  if (!done) return;
+  pthread_join(pump->thread, NULL);
+  free_pump(pump);
+}
+
+static const char *name_of(int fd) { return fd == STDERR_FILENO ? "standard error" : "standard output"; }
+
+int pump_add(struct pump *pump, const struct pump_to *to, int *write_fd, struct pump_stream **out, rdzv_error *error) {
+  int ends[2];
+  struct pump_stream *stream = calloc(1, sizeof *stream);
+  char *prefix = strdup(to->prefix), *file = strdup(to->file ? to->file : ""), *shown = strdup(name_of(to->show_fd));
+  if (!stream || !prefix || !file || !shown || pipe2(ends, O_CLOEXEC) < 0) {
+    const int errnum = errno;
+    free(stream);
+    free(prefix);
+    free(file);
+    free(shown);
+    return error_errno(error, RDZV_E_IO, errnum, "cannot make a pipe for a worker's output");
+  }
+  fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  *stream = (struct pump_stream){.pump = pump,
+                                 .read_fd = ends[0],
+                                 .file = {.fd = to->file_fd, .name = file},
+                                 .shown = {.fd = to->show_fd, .name = shown},
+                                 .prefix = prefix};
+  pthread_mutex_lock(&pump->lock);
+  stream->next = pump->streams;
+  pump->streams = stream;
+  pump->count++;
+  pthread_mutex_unlock(&pump->lock);
+  wake(pump);
+  *write_fd = ends[1];
+  *out = stream;
+  return 0;
+}
+
+/* The last bytes, from the beginning of a line on, as a text. */
+static char *last_lines(const struct pump_stream *stream) {
+  const char *from = (const char *)stream->last.data, *end = from + stream->last.len;
+  const char *line = stream->is_cut ? memchr(from, '\n', stream->last.len) : NULL;
+  if (line) from = line + 1;
+  const size_t len = (size_t)(end - from);
+  char *text = stream->last.len ? malloc(len + 1) : NULL;
+  if (!text) return NULL;
+  for (size_t i = 0; i < len; i++) text[i] = from[i] ? from[i] : '?';
+  text[len] = '\0';
+  return text;
+}
+
+void pump_end(struct pump *pump, struct pump_stream *stream, deadline until, char **last) {
+  pthread_mutex_lock(&pump->lock);
+  stream->ending = true;
+  wake(pump);
+  while (!stream->ended && thread_cond_wait(&pump->ended, &pump->lock, until)) {
+  }
+  if (last) *last = stream->ended ? last_lines(stream) : NULL;
+  if (stream->ended)
+    free_stream(stream);
+  else
+    stream->abandoned = true;
+  wake(pump);
+  pthread_mutex_unlock(&pump->lock);
+}

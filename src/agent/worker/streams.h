@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Where a worker's stdout and stderr go. */
+#ifndef RDZV_AGENT_WORKER_STREAMS_H
+#define RDZV_AGENT_WORKER_STREAMS_H
+
+#include "agent/worker/pump.h"
+#include "agent/worker/std_map.h"
+
+struct streams_settings {
+  struct std_map redirects, tee, filter;
+  const char *role, *line_prefix;
+  struct pump *pump;
+};
+
+/* One worker's. */
+struct streams {
+  int out, err; /* for the worker, closed by streams_started; -1: ours */
+  struct pump_stream *out_stream, *err_stream;
+};
+
+/* `folder` "": there are no files, and what was to go to one goes nowhere. */
+int streams_open(const struct streams_settings *settings, int64_t local_rank, int64_t rank, const char *folder,
+                 struct streams *out, rdzv_error *error);
+
+/* The worker has its own copies by now. */
+void streams_started(struct streams *streams);
+
+/* Passes on what is left, if it can by then. The last lines of stderr, to be freed; NULL: not known, or there are none.
+ */
+char *streams_close(const struct streams_settings *settings, struct streams *streams, deadline until);
+
+#endif

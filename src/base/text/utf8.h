@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef RDZV_BASE_TEXT_UTF8_H
+#define RDZV_BASE_TEXT_UTF8_H
+
+#include <rdzv/bytes.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* UTF-8 as the standard has it: nothing overlong, no surrogates, nothing over U+10FFFF. So the order of the bytes is
+ * that of the code points, which is the order of Python's str. */
+bool utf8_is_valid(rdzv_bytes text);
+
+/* Takes the first code point off valid text that is not empty. */
+uint32_t utf8_next(rdzv_bytes *text);
+
+#endif

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The one place where clocks are read. A deadline is a point on the monotonic one, in milliseconds. */
+#ifndef RDZV_BASE_WAIT_CLOCK_H
+#define RDZV_BASE_WAIT_CLOCK_H
+
+#include <stdint.h>
+
+typedef int64_t deadline;
+
+int64_t clock_now_ms(void);
+
+/* Microseconds since 1970 in UTC: for what others read, never for measuring. */
+int64_t clock_wall_us(void);
+
+/* The deadline `timeout_ms` from now; never overflows. */
+deadline deadline_after(int64_t timeout_ms);
+
+/* Milliseconds left, 0 when it has passed. */
+int64_t deadline_left(deadline at);
+
+/* The same for poll(2): never more than it takes. */
+int deadline_poll(deadline at);
+
+/* A time around `ms`, from a half to one and a half of it, so that many clients do not come back at once. */
+int64_t jitter(int64_t ms);
+
+#endif

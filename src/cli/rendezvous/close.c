@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "cli/rendezvous/rendezvous.h"
+
+static const char *const me = "rdzv close";
+
+struct settings {
+  struct rendezvous_flags flags;
+  const char *reason;
+};
+
+static int parse(int argc, char **argv, struct settings *to) {
+  const struct option options[] = {RENDEZVOUS_OPTIONS(&to->flags),
+                                   {"reason", OPTION_TEXT, &to->reason, "TEXT", "told to those who find it closed"},
+                                   {0}};
+  const struct command command = {me, "", "Closes a rendezvous for all nodes, for good.", options, NULL};
+  const int rest = options_parse(&command, argc, argv);
+  if (rest >= 0 && rest < argc) {
+    complain(me, "'%s': it takes no arguments; see 'rdzv close --help'", argv[rest]);
+    return -1;
+  }
+  return rest;
+}
+
+int cmd_close(int argc, char **argv) {
+  struct settings settings = {.flags = RENDEZVOUS_FLAGS_DEFAULT};
+  struct rendezvous rendezvous;
+  rdzv_error error;
+  const int rest = parse(argc, argv, &settings);
+  if (rest < 0) return rest == -2 ? EXIT_YES : EXIT_USAGE;
+  const int code = rendezvous_open(&rendezvous, me, &settings.flags, true);
+  if (code != EXIT_YES) return code;
+  const int result = rdzv_set_closed(rendezvous.handler, settings.reason, &error);
+  if (result < 0) complain(me, "%s", error.message);
+  rendezvous_close(&rendezvous);
+  return exit_code_of(result);
+}

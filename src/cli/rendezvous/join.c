@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "cli/rendezvous/rendezvous.h"
+
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+
+static const char *const me = "rdzv join";
+
+struct settings {
+  struct rendezvous_flags flags;
+  bool once;
+};
+
+static int parse(int argc, char **argv, struct settings *to) {
+  const struct option options[] = {
+      RENDEZVOUS_OPTIONS(&to->flags),
+      {"nnodes", OPTION_TEXT, &to->flags.nnodes, "MIN[:MAX]", "how many nodes make a round (1)"},
+      {"local-addr", OPTION_TEXT, &to->flags.local_addr, "ADDR", "what the others know and reach this node by"},
+      {"once", OPTION_FLAG, &to->once, NULL, "print the first round and exit, still counted as a member"},
+      {0}};
+  const struct command command = {
+      me, "[-- CMD...]", "Joins a rendezvous, and prints each round that it is in as a line of JSON.", options,
+      "It stays a member, and joins the next round when the membership changes; SIGTERM, SIGINT and SIGHUP make it\n"
+      "leave, and it then exits 0. CMD is run in the first round with RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT,\n"
+      "RDZV_ROUND and RDZV_RUN_ID set, and its exit code returned.\n"};
+  return options_parse(&command, argc, argv);
+}
+
+static int failed(int result, const rdzv_error *error) {
+  if (result == RDZV_E_CANCELED && rendezvous_signal()) return EXIT_YES;
+  complain(me, "%s%s", error->message, result == RDZV_E_CLOSED ? CLOSED_HINT : "");
+  return result == RDZV_E_GRACEFUL_EXIT ? EXIT_YES : exit_code_of(result);
+}
+
+static int next(struct rendezvous *rendezvous, rdzv_result **out) {
+  rdzv_error error;
+  struct progress *progress = progress_begin(rendezvous->handler);
+  const int result = rdzv_next(rendezvous->handler, out, &error);
+  progress_end(progress, result < 0 ? NULL : *out);
+  return result < 0 ? failed(result, &error) : print_round(me, *out);
+}
+
+/* Waits until there is a reason for another round. *again: there is. */
+static int stay(struct rendezvous *rendezvous, bool *again) {
+  rdzv_change change;
+  rdzv_error error;
+  const int result = rdzv_wait_event(rendezvous->handler, INT64_MAX, &change, &error);
+  if (result < 0) return failed(result, &error);
+  *again = true; /* a rendezvous that was closed says so when it is joined */
+  return EXIT_YES;
+}
+
+static int rounds(struct rendezvous *rendezvous) {
+  for (bool again = true; again;) {
+    rdzv_result *result = NULL;
+    again = false;
+    int code = next(rendezvous, &result);
+    if (result && code == EXIT_YES) code = stay(rendezvous, &again);
+    rdzv_result_free(result);
+    if (code != EXIT_YES) return code;
+  }
+  return EXIT_YES;
+}
+
+static void leave(struct rendezvous *rendezvous) {
+  rdzv_error error;
+  if (rdzv_leave(rendezvous->handler, &error) < 0) complain(me, "%s", error.message);
+}
+
+static int one_round(struct rendezvous *rendezvous, const struct settings *settings, char **argv) {
+  rdzv_result *result = NULL;
+  int code = next(rendezvous, &result);
+  if (result && code == EXIT_YES && *argv) code = run_command(me, result, argv);
+  if (!settings->once && result) leave(rendezvous);
+  rdzv_result_free(result);
+  return code;
+}
+
+int cmd_join(int argc, char **argv) {
+  struct settings settings = {.flags = RENDEZVOUS_FLAGS_DEFAULT};
+  struct rendezvous rendezvous;
+  signal(SIGPIPE, SIG_IGN); /* who reads the rounds may go; we still say farewell */
+  const int rest = parse(argc, argv, &settings);
+  if (rest < 0) return rest == -2 ? EXIT_YES : EXIT_USAGE;
+  int code = rest < argc ? check_executable(me, argv[rest], "") : EXIT_YES; /* before others wait for us */
+  if (code == EXIT_YES) code = rendezvous_catch_signals(me);
+  if (code == EXIT_YES) code = rendezvous_open(&rendezvous, me, &settings.flags, false);
+  if (code != EXIT_YES) return code;
+  if (!rendezvous.handler) return EXIT_YES; /* a signal came */
+  if (settings.once || rest < argc) {
+    code = one_round(&rendezvous, &settings, argv + rest);
+  } else {
+    code = rounds(&rendezvous);
+    if (code == EXIT_YES || code == EXIT_IO) leave(&rendezvous); /* else there is nothing to leave, or no way to */
+  }
+  rendezvous_close(&rendezvous);
+  return code;
+}

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "cli/rendezvous/rendezvous.h"
+
+#include <errno.h>
+#include <rdzv/runs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const me = "rdzv list";
+
+struct settings {
+  struct rendezvous_flags flags;
+  bool json;
+};
+
+static int parse(int argc, char **argv, struct settings *to) {
+  const struct option options[] = {RENDEZVOUS_STORE_OPTIONS(&to->flags),
+                                   {"json", OPTION_FLAG, &to->json, NULL, "print JSON, one object a line"},
+                                   {0}};
+  const struct command command = {me, "", "Lists the runs that a store knows: their ids, and how far each is.", options,
+                                  "Exits 1 if there is none.\n"};
+  const int rest = options_parse(&command, argc, argv);
+  if (rest >= 0 && rest < argc) {
+    complain(me, "'%s': it takes no arguments; see 'rdzv list --help'", argv[rest]);
+    return -1;
+  }
+  return rest;
+}
+
+static int print_row(const rdzv_status *status, const char *run_id) {
+  const int printed =
+      printf("%-24s %-10s %6lld %6zu %8zu  %s\n", shown(run_id).text, status->phase, (long long)status->round,
+             status->participants, status->waiting + status->spares, shown(status->reason).text);
+  return printed < 0 ? EXIT_IO : EXIT_YES;
+}
+
+/* *count: so many were printed before. */
+static int print_run(const struct settings *settings, const char *run_id, size_t *count) {
+  struct rendezvous rendezvous;
+  struct rendezvous_flags flags = settings->flags;
+  rdzv_status *status;
+  rdzv_error error;
+  flags.run_id = run_id;
+  int code = rendezvous_open(&rendezvous, me, &flags, true);
+  if (code != EXIT_YES || !rendezvous.handler) return code;
+  const int result = rdzv_status_read(rendezvous.handler, 0, &status, &error);
+  if (result < 0) {
+    complain(me, "run '%s': %s", run_id, error.message);
+    code = exit_code_of(result);
+  } else {
+    if (status->exists && !settings->json && (*count)++ == 0)
+      printf("%-24s %-10s %6s %6s %8s  %s\n", "ID", "PHASE", "ROUND", "NODES", "WAITING", "REASON");
+    if (status->exists) code = settings->json ? print_status(me, status, run_id, true) : print_row(status, run_id);
+    if (status->exists && settings->json) (*count)++;
+    rdzv_status_free(status);
+  }
+  rendezvous_close(&rendezvous);
+  return code;
+}
+
+/* One that cannot be read does not hide the others. */
+static int print_all(const struct settings *settings, const rdzv_value *ids, size_t count) {
+  size_t printed = 0;
+  int worst = EXIT_YES;
+  for (size_t i = 0; i < count && !rendezvous_signal(); i++) {
+    const int code = print_run(settings, ids[i].data, &printed);
+    if (code == EXIT_IO || code == EXIT_CONNECT) return code;
+    if (code != EXIT_YES) worst = code;
+  }
+  if (fflush(stdout) != 0 || ferror(stdout)) {
+    complain(me, "cannot write to stdout: %s", strerror(errno));
+    return EXIT_IO;
+  }
+  if (worst != EXIT_YES || printed > 0 || rendezvous_signal()) return worst;
+  complain(me, "there are no runs in this store");
+  return EXIT_NO;
+}
+
+int cmd_list(int argc, char **argv) {
+  struct settings settings = {.flags = RENDEZVOUS_FLAGS_DEFAULT};
+  rdzv_value *ids;
+  size_t count;
+  rdzv_error error;
+  const int rest = parse(argc, argv, &settings);
+  if (rest < 0) return rest == -2 ? EXIT_YES : EXIT_USAGE;
+  int code = rendezvous_catch_signals(me);
+  if (code != EXIT_YES) return code;
+  char *conf;
+  const rdzv_params params = rendezvous_guest_params(me, &settings.flags, &conf);
+  const int result = rdzv_runs_list(&params, &ids, &count, &error);
+  free(conf);
+  if (result < 0) {
+    complain(me, "%s", error.message);
+    return result == RDZV_E_TIMEOUT ? EXIT_CONNECT : exit_code_of(result);
+  }
+  code = print_all(&settings, ids, count);
+  rdzv_values_free(ids, count);
+  return code;
+}

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "cli/rendezvous/rendezvous.h"
+#include "cli/rendezvous/event_log.h"
+#include "cli/signals.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- signals -------------------------------------------------------------------------------------------------- */
+
+static atomic_int caught;
+static int signal_pipe[2] = {-1, -1};
+static pthread_mutex_t child_lock = PTHREAD_MUTEX_INITIALIZER; /* whoever signals the child holds it */
+static pid_t child;                                            /* 0: none; not reaped before it is 0 again */
+
+/* A second one ends the process in the usual way, unless there is a child to decide. What a terminal sends, it sends to
+ * the child by itself; but that it is gone, it tells the first process of its session only. */
+static void on_signal(void *unused, int number, bool by_terminal) {
+  (void)unused;
+  pthread_mutex_lock(&child_lock);
+  const bool has_child = child > 0, again = atomic_exchange(&caught, number);
+  if (has_child && (!by_terminal || number == SIGHUP)) kill(child, number);
+  pthread_mutex_unlock(&child_lock);
+  if (again && !has_child) signals_default(number);
+  if (write(signal_pipe[1], "x", 1) < 0) { /* it is full, which is as good */
+  }
+}
+
+/* Where stdin is closed, a descriptor can be 0, which means none to the library. */
+static bool move_up(int *fd) {
+  const int moved = fcntl(*fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  if (moved < 0) return false;
+  close(*fd);
+  *fd = moved;
+  return true;
+}
+
+int rendezvous_catch_signals(const char *command) {
+  if (pipe2(signal_pipe, O_CLOEXEC | O_NONBLOCK) < 0 || !move_up(&signal_pipe[0]) || !move_up(&signal_pipe[1])) {
+    complain(command, "cannot make a pipe: %s", strerror(errno));
+    return EXIT_IO;
+  }
+  return signals_begin(command, on_signal, NULL) ? EXIT_YES : EXIT_IO;
+}
+
+int rendezvous_signal_fd(void) { return signal_pipe[0]; }
+int rendezvous_signal(void) { return atomic_load(&caught); }
+
+void rendezvous_forward_to(int pid) {
+  pthread_mutex_lock(&child_lock);
+  child = pid;
+  const int number = atomic_load(&caught);
+  if (pid > 0 && number) kill(pid, number); /* it came between */
+  pthread_mutex_unlock(&child_lock);
+}
+
+/* ---- the event log -------------------------------------------------------------------------------------------- */
+
+static void write_event(void *user, const rdzv_event *event) {
+  const struct rendezvous *rendezvous = user;
+  event_log_write(rendezvous->command, rendezvous->event_fd, event_object(event));
+}
+
+/* ---- opening -------------------------------------------------------------------------------------------------- */
+
+const char *const NNODES_TAKES = "it takes MIN or MIN:MAX, where 1 <= MIN <= MAX";
+
+bool parse_nnodes(const char *text, int64_t *min, int64_t *max) {
+  char *end;
+  errno = 0;
+  *min = *max = strtoll(text, &end, 10);
+  if (end == text || errno) return false;
+  if (*end == ':') {
+    const char *rest = end + 1;
+    *max = strtoll(rest, &end, 10);
+    if (end == rest || errno) return false;
+  }
+  return *end == '\0' && *min >= 1 && *max >= *min;
+}
+
+/* A guest waits for the store for seconds only, and is never its host, whatever is said for the nodes. */
+static char *guest_conf(const struct rendezvous_flags *flags) {
+  char *conf;
+  const bool c10d = !flags->backend || strcmp(flags->backend, "c10d") == 0;
+  const bool etcd = flags->backend && strncmp(flags->backend, "etcd", 4) == 0;
+  if (!c10d && !etcd) return strdup(flags->conf); /* nothing is read */
+  const int printed =
+      asprintf(&conf, "read_timeout=5%s%s%s", *flags->conf ? "," : "", flags->conf, c10d ? ",is_host=false" : "");
+  return printed < 0 ? NULL : conf;
+}
+
+/* Nobody else can know which one was chosen. */
+static void say_free_port(const struct rendezvous *rendezvous, const char *endpoint) {
+  const size_t len = endpoint ? strlen(endpoint) : 0;
+  if (len > 2 && strcmp(endpoint + len - 2, ":0") == 0)
+    complain(rendezvous->command, "the rendezvous is at %s", rdzv_describe(rendezvous->handler));
+}
+
+rdzv_params rendezvous_guest_params(const char *command, const struct rendezvous_flags *flags, char **conf) {
+  *conf = guest_conf(flags);
+  return (rdzv_params){.size = sizeof(rdzv_params),
+                       .backend = flags->backend,
+                       .endpoint = flags->endpoint,
+                       .run_id = flags->run_id,
+                       .conf = *conf ? *conf : flags->conf,
+                       .cancel_fd = signal_pipe[0] > 0 ? signal_pipe[0] : 0,
+                       .log = stderr_log(command, flags->log_level)};
+}
+
+static int open_handler(struct rendezvous *rendezvous, const rdzv_params *params) {
+  rdzv_error error;
+  const int result = rdzv_open(params, &rendezvous->handler, &error);
+  if (result == 0) {
+    say_free_port(rendezvous, params->endpoint);
+    return EXIT_YES;
+  }
+  if (result == RDZV_E_CANCELED && rendezvous_signal()) return EXIT_YES; /* told to end before anything began */
+  complain(rendezvous->command, "%s", error.message);
+  return result == RDZV_E_TIMEOUT ? EXIT_CONNECT : exit_code_of(result);
+}
+
+int rendezvous_open(struct rendezvous *rendezvous, const char *command, const struct rendezvous_flags *flags,
+                    bool as_guest) {
+  *rendezvous = (struct rendezvous){.command = command, .event_fd = -1};
+  rdzv_params params = {.size = sizeof params,
+                        .backend = flags->backend,
+                        .endpoint = flags->endpoint,
+                        .run_id = flags->run_id,
+                        .conf = flags->conf,
+                        .local_addr = flags->local_addr,
+                        .cancel_fd = signal_pipe[0] > 0 ? signal_pipe[0] : 0,
+                        .log = stderr_log(command, flags->log_level)};
+  if (!flags->run_id || !*flags->run_id) {
+    complain(command, "--rdzv-id is missing: which job is it?");
+    return EXIT_USAGE;
+  }
+  if (!parse_nnodes(flags->nnodes, &params.min_nodes, &params.max_nodes)) {
+    complain(command, "--nnodes: invalid value '%s': %s", flags->nnodes, NNODES_TAKES);
+    return EXIT_USAGE;
+  }
+  if (as_guest && flags->backend && strcmp(flags->backend, "static") == 0) {
+    complain(command, "a static rendezvous has no state to look at");
+    return EXIT_REFUSED;
+  }
+  int code = flags->event_log ? event_log_open(command, flags->event_log, &rendezvous->event_fd) : EXIT_YES;
+  if (code != EXIT_YES) return code;
+  if (flags->event_log) {
+    params.on_event = write_event;
+    params.event_user = rendezvous;
+  }
+  char *conf = as_guest ? guest_conf(flags) : NULL;
+  if (conf) params.conf = conf;
+  code = open_handler(rendezvous, &params);
+  free(conf);
+  return code;
+}
+
+void rendezvous_close(struct rendezvous *rendezvous) {
+  rdzv_close(rendezvous->handler);
+  if (rendezvous->event_fd >= 0) close(rendezvous->event_fd);
+}

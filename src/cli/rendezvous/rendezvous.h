@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the commands that use a rendezvous have in common: torchrun's flags, the event log, signals. */
+#ifndef RDZV_CLI_RENDEZVOUS_RENDEZVOUS_H
+#define RDZV_CLI_RENDEZVOUS_RENDEZVOUS_H
+
+#include "cli/cli.h"
+
+#include <rdzv/handler.h>
+
+struct rendezvous_flags {
+  const char *backend, *endpoint, *run_id, *conf, *local_addr, *nnodes, *event_log;
+  int log_level;
+};
+
+#define RENDEZVOUS_FLAGS_DEFAULT ((struct rendezvous_flags){.nnodes = "1", .conf = "", .log_level = RDZV_LOG_WARNING})
+
+/* Rows for a command's table of options. */
+#define RENDEZVOUS_STORE_OPTIONS(to)                                                                                \
+  {"rdzv-backend", OPTION_TEXT, &(to)->backend, "NAME", "c10d, etcd, etcd-v1 (the same) or etcd-v2 (c10d)"},        \
+      {"rdzv-endpoint", OPTION_TEXT, &(to)->endpoint, "HOST:PORT",                                                  \
+       "where the store or etcd is (localhost:29400, of etcd localhost:2379)"},                                     \
+      {"rdzv-conf", OPTION_TEXT, &(to)->conf, "K=V,...", "options of the rendezvous; see rdzv-join(1)"}, {          \
+    "log-level", OPTION_CHOICE, &(to)->log_level, "off|error|warning|info|debug", "what to log to stderr (warning)" \
+  }
+
+#define RENDEZVOUS_OPTIONS(to)                                                                                       \
+  {"rdzv-backend", OPTION_TEXT, &(to)->backend, "NAME", "c10d, etcd, etcd-v1 (the same), etcd-v2 or static (c10d)"}, \
+      {"rdzv-endpoint", OPTION_TEXT, &(to)->endpoint, "HOST:PORT",                                                   \
+       "where the store or etcd is (localhost:29400, of etcd localhost:2379)"},                                      \
+      {"rdzv-id", OPTION_TEXT, &(to)->run_id, "ID", "the job's name, the same on all nodes"},                        \
+      {"rdzv-conf", OPTION_TEXT, &(to)->conf, "K=V,...", "options of the rendezvous; see rdzv-join(1)"},             \
+      {"event-log", OPTION_TEXT, &(to)->event_log, "PATH", "append what happens to PATH, one JSON object a line"}, { \
+    "log-level", OPTION_CHOICE, &(to)->log_level, "off|error|warning|info|debug", "what to log to stderr (warning)"  \
+  }
+
+/* Behind the sentence that a rendezvous is closed. */
+#define CLOSED_HINT " (a new job needs another --rdzv-id; 'rdzv reset' makes this one free)"
+
+/* "2" or "1:4". */
+bool parse_nnodes(const char *text, int64_t *min, int64_t *max);
+extern const char *const NNODES_TAKES; /* what else is wrong with it */
+
+/* An open rendezvous, and what the command needs around it. */
+struct rendezvous {
+  const char *command; /* for messages */
+  rdzv_handler *handler;
+  int event_fd; /* -1: none */
+};
+
+/* From here on SIGTERM and SIGINT cancel what waits, instead of ending the process. */
+int rendezvous_catch_signals(const char *command);
+
+/* Readable once one came. */
+int rendezvous_signal_fd(void);
+
+/* The signal that came, or 0. */
+int rendezvous_signal(void);
+
+/* Signals are passed on to that process, too; 0: to none any more, so that it may be reaped. */
+void rendezvous_forward_to(int pid);
+
+/* Opens it. `as_guest`: only looks in, so it never serves the store and does not wait long for it. Gives an exit code,
+ * EXIT_YES for success, and has said what is wrong. */
+int rendezvous_open(struct rendezvous *rendezvous, const char *command, const struct rendezvous_flags *flags,
+                    bool as_guest);
+void rendezvous_close(struct rendezvous *rendezvous);
+
+/* For a call that only looks in. *conf is to be freed after it. */
+rdzv_params rendezvous_guest_params(const char *command, const struct rendezvous_flags *flags, char **conf);
+
+/* ---- progress.c ---- */
+
+/* While a rendezvous is waited for, one line on the terminal that says who is there. Nothing without a terminal. */
+struct progress;
+struct progress *progress_begin(rdzv_handler *handler);
+
+/* `round` is what came of it, where that is known; else NULL. Its members are missed if they are not in the next. */
+void progress_end(struct progress *progress, const rdzv_result *round);
+
+/* ---- rounds.c: what is printed; both give an exit code ---- */
+int print_round(const char *command, const rdzv_result *result);
+int print_status(const char *command, const rdzv_status *status, const char *run_id, bool json);
+
+/* The exit code of CMD, run in the round; 128+n where signal n ended it. */
+int run_command(const char *command, const rdzv_result *result, char **argv);
+
+#endif

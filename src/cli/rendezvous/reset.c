@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "cli/rendezvous/rendezvous.h"
+
+#include <rdzv/runs.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static const char *const me = "rdzv reset";
+
+struct settings {
+  struct rendezvous_flags flags;
+  bool force;
+};
+
+static int parse(int argc, char **argv, struct settings *to) {
+  const struct option options[] = {
+      RENDEZVOUS_STORE_OPTIONS(&to->flags),
+      {"rdzv-id", OPTION_TEXT, &to->flags.run_id, "ID", "the job's name"},
+      {"force", OPTION_FLAG, &to->force, NULL, "also where it is not closed: its nodes lose their places"},
+      {0}};
+  const struct command command = {me, "", "Removes a run that is closed from its store: its id can be used again.",
+                                  options, "Exits 1 if nobody has ever joined it, 6 if it is not closed.\n"};
+  const int rest = options_parse(&command, argc, argv);
+  if (rest >= 0 && rest < argc) {
+    complain(me, "'%s': it takes no arguments; see 'rdzv reset --help'", argv[rest]);
+    return -1;
+  }
+  return rest;
+}
+
+/* May it go? *exists: somebody has joined it. */
+static int check(const struct settings *settings, bool *exists) {
+  struct rendezvous rendezvous;
+  rdzv_status *status;
+  rdzv_error error;
+  int code = rendezvous_open(&rendezvous, me, &settings->flags, true);
+  if (code != EXIT_YES) return code;
+  const int result = rdzv_status_read(rendezvous.handler, 0, &status, &error);
+  if (result < 0) {
+    complain(me, "%s", error.message);
+    code = exit_code_of(result);
+  } else {
+    if (status->exists && !status->closed) {
+      complain(me,
+               "rendezvous '%s' is not closed: round %lld, %s, %zu participant%s ('rdzv close' closes it, --force "
+               "removes it all the same)",
+               settings->flags.run_id, (long long)status->round, status->phase, status->participants,
+               status->participants == 1 ? "" : "s");
+      code = EXIT_REFUSED;
+    }
+    *exists = status->exists;
+    rdzv_status_free(status);
+  }
+  rendezvous_close(&rendezvous);
+  return code;
+}
+
+int cmd_reset(int argc, char **argv) {
+  struct settings settings = {.flags = RENDEZVOUS_FLAGS_DEFAULT};
+  size_t removed;
+  rdzv_error error;
+  const int rest = parse(argc, argv, &settings);
+  if (rest < 0) return rest == -2 ? EXIT_YES : EXIT_USAGE;
+  if (!settings.flags.run_id || !*settings.flags.run_id) {
+    complain(me, "--rdzv-id is missing: which job is it?");
+    return EXIT_USAGE;
+  }
+  bool exists = true;
+  const int code = settings.force ? EXIT_YES : check(&settings, &exists);
+  if (code != EXIT_YES) return code;
+  char *conf;
+  const rdzv_params params = rendezvous_guest_params(me, &settings.flags, &conf);
+  const int result = rdzv_run_remove(&params, &removed, &error);
+  free(conf);
+  if (result < 0) {
+    complain(me, "%s", error.message);
+    return result == RDZV_E_TIMEOUT ? EXIT_CONNECT : exit_code_of(result);
+  }
+  if (exists && removed > 0) return EXIT_YES; /* what was only asked for leaves a key, too */
+  complain(me, "nobody has joined rendezvous '%s': nothing to remove", settings.flags.run_id);
+  return EXIT_NO;
+}

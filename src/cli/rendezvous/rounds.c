@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Rounds and rendezvous as they are printed, and a command run in one. */
+#include "cli/rendezvous/rendezvous.h"
+#include "cli/signals.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+extern char **environ;
+
+/* A full disk or a closed pipe must not look like success. Takes over the object. */
+static int print_object(const char *command, json_t *object) {
+  const bool printed = object && json_dumpf(object, stdout, JSON_COMPACT) == 0 && fputc('\n', stdout) != EOF;
+  json_decref(object);
+  if (printed && fflush(stdout) == 0) return EXIT_YES;
+  complain(command, "cannot write to stdout: %s", strerror(errno));
+  return EXIT_IO;
+}
+
+int print_round(const char *command, const rdzv_result *result) {
+  json_t *members = json_array();
+  for (size_t i = 0; i < result->member_count; i++) {
+    const rdzv_member *member = &result->members[i];
+    json_array_append_new(members, json_pack("{s:s, s:s, s:I, s:I, s:I}", "node", member->node, "addr", member->addr,
+                                             "pid", (json_int_t)member->pid, "local_id", (json_int_t)member->local_id,
+                                             "rank", (json_int_t)member->rank));
+  }
+  return print_object(
+      command, json_pack("{s:I, s:I, s:I, s:s, s:s, s:s, s:s, s:i, s:o}", "round", (json_int_t)result->round, "rank",
+                         (json_int_t)result->rank, "world_size", (json_int_t)result->world_size, "run_id",
+                         result->run_id, "backend", result->backend, "node", result->node, "master_addr",
+                         result->master_addr, "master_port", result->master_port, "members", members));
+}
+
+/* ---- status --------------------------------------------------------------------------------------------------- */
+
+static const char *role_name(rdzv_role role) {
+  static const char *const names[] = {"participant", "waiting", "spare"};
+  return names[role];
+}
+
+static json_t *node_object(const rdzv_node_status *node) {
+  json_t *object = json_pack("{s:s, s:s, s:I}", "node", node->node, "role", role_name(node->role), "heartbeat_age_ms",
+                             (json_int_t)node->heartbeat_age_ms);
+  json_object_set_new(object, "rank", node->rank >= 0 ? json_integer(node->rank) : json_null());
+  return object;
+}
+
+static int print_status_json(const char *command, const rdzv_status *status, const char *run_id) {
+  json_t *nodes = json_array();
+  const size_t count = status->participants + status->waiting + status->spares;
+  for (size_t i = 0; i < count; i++) json_array_append_new(nodes, node_object(&status->nodes[i]));
+  json_t *object = json_pack("{s:s, s:b, s:I, s:s, s:b, s:b, s:I, s:I, s:I, s:s, s:o}", "run_id", run_id, "exists",
+                             status->exists, "round", (json_int_t)status->round, "phase", status->phase, "complete",
+                             status->complete, "closed", status->closed, "participants",
+                             (json_int_t)status->participants, "waiting", (json_int_t)status->waiting, "spares",
+                             (json_int_t)status->spares, "torch_layout", status->layout, "nodes", nodes);
+  json_object_set_new(object, "deadline_left_ms",
+                      status->deadline_left_ms >= 0 ? json_integer(status->deadline_left_ms) : json_null());
+  if (status->closed) json_object_set_new(object, "reason", json_string(status->reason));
+  return print_object(command, object);
+}
+
+static void print_node(const rdzv_node_status *node) {
+  char rank[24] = "-", age[32] = "-";
+  if (node->rank >= 0) snprintf(rank, sizeof rank, "%lld", (long long)node->rank);
+  if (node->heartbeat_age_ms >= 0) snprintf(age, sizeof age, "%.1f s ago", (double)node->heartbeat_age_ms / 1000);
+  printf("  %-5s %-11s %-14s %s\n", rank, role_name(node->role), age, shown(node->node).text);
+}
+
+static int print_status_table(const char *command, const rdzv_status *status, const char *run_id) {
+  const size_t count = status->participants + status->waiting + status->spares;
+  if (status->exists) {
+    printf("rendezvous '%s': round %lld, %s%s", shown(run_id).text, (long long)status->round, status->phase,
+           status->closed && status->complete ? " (the round is complete)" : "");
+    printf(*status->reason ? ": %s\n" : "\n", shown(status->reason).text);
+    printf("%zu participant%s, %zu waiting, %zu spare%s", status->participants, status->participants == 1 ? "" : "s",
+           status->waiting, status->spares, status->spares == 1 ? "" : "s");
+    if (status->deadline_left_ms >= 0)
+      printf("; the last call ends in %.1f s", (double)status->deadline_left_ms / 1000);
+    printf("\n");
+    if (count > 0) printf("  %-5s %-11s %-14s %s\n", "RANK", "ROLE", "HEARTBEAT", "NODE");
+    for (size_t i = 0; i < count; i++) print_node(&status->nodes[i]);
+  } else {
+    printf("rendezvous '%s': nobody has joined yet\n", shown(run_id).text);
+  }
+  if (fflush(stdout) == 0 && !ferror(stdout)) return EXIT_YES;
+  complain(command, "cannot write to stdout: %s", strerror(errno));
+  return EXIT_IO;
+}
+
+int print_status(const char *command, const rdzv_status *status, const char *run_id, bool json) {
+  return json ? print_status_json(command, status, run_id) : print_status_table(command, status, run_id);
+}
+
+/* ---- a command in a round ------------------------------------------------------------------------------------- */
+
+enum { VARIABLES = 6, LONGEST = 1024 };
+
+static void fill(char texts[VARIABLES][LONGEST], const rdzv_result *result) {
+  snprintf(texts[0], LONGEST, "RANK=%lld", (long long)result->rank);
+  snprintf(texts[1], LONGEST, "WORLD_SIZE=%lld", (long long)result->world_size);
+  snprintf(texts[2], LONGEST, "MASTER_ADDR=%s", result->master_addr);
+  snprintf(texts[3], LONGEST, "MASTER_PORT=%d", result->master_port);
+  snprintf(texts[4], LONGEST, "RDZV_ROUND=%lld", (long long)result->round);
+  snprintf(texts[5], LONGEST, "RDZV_RUN_ID=%s", result->run_id);
+}
+
+static bool is_ours(const char *variable, char texts[VARIABLES][LONGEST]) {
+  for (int i = 0; i < VARIABLES; i++) {
+    const size_t name = (size_t)(strchr(texts[i], '=') - texts[i]) + 1;
+    if (strncmp(variable, texts[i], name) == 0) return true;
+  }
+  return false;
+}
+
+/* Our environment with these instead of what it has of their names. NULL: no memory. */
+static char **environment_with(char texts[VARIABLES][LONGEST]) {
+  size_t count = 0, at = 0;
+  while (environ[count]) count++;
+  char **environment = calloc(count + VARIABLES + 1, sizeof *environment);
+  if (!environment) return NULL;
+  for (size_t i = 0; i < count; i++)
+    if (!is_ours(environ[i], texts)) environment[at++] = environ[i];
+  for (int i = 0; i < VARIABLES; i++) environment[at++] = texts[i];
+  return environment;
+}
+
+/* Signals are passed on to it until it has ended. It is reaped only then: its id is nobody else's before that. */
+static int wait_for(const char *command, pid_t pid) {
+  siginfo_t info;
+  int result;
+  rendezvous_forward_to(pid);
+  do result = waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT);
+  while (result < 0 && errno == EINTR);
+  const int errnum = errno;
+  rendezvous_forward_to(0);
+  if (result < 0) {
+    complain(command, "cannot wait for process %ld: %s", (long)pid, strerror(errnum));
+    return EXIT_IO;
+  }
+  waitpid(pid, NULL, 0);
+  return info.si_code == CLD_EXITED ? info.si_status : 128 + info.si_status;
+}
+
+int run_command(const char *command, const rdzv_result *result, char **argv) {
+  char texts[VARIABLES][LONGEST];
+  pid_t pid;
+  fill(texts, result);
+  char **environment = environment_with(texts);
+  if (!environment) {
+    complain(command, "out of memory");
+    return EXIT_IO;
+  }
+  posix_spawnattr_t attributes; /* our signals are blocked, the child's are not */
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setsigmask(&attributes, signals_before());
+  sigset_t usual; /* which we ignore */
+  sigemptyset(&usual);
+  sigaddset(&usual, SIGPIPE);
+  posix_spawnattr_setsigdefault(&attributes, &usual);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+  const int errnum = posix_spawnp(&pid, argv[0], NULL, &attributes, argv, environment);
+  posix_spawnattr_destroy(&attributes);
+  free(environment);
+  if (errnum) {
+    complain(command, "cannot run '%s': %s", argv[0], strerror(errnum));
+    return errnum == ENOENT ? 127 : 126;
+  }
+  return wait_for(command, pid);
+}

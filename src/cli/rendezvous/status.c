@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "cli/rendezvous/rendezvous.h"
+
+static const char *const me = "rdzv status";
+
+enum { WATCH_MS = 5000 }; /* heartbeats that grow old are news, too */
+
+struct settings {
+  struct rendezvous_flags flags;
+  bool json, watch;
+};
+
+static int parse(int argc, char **argv, struct settings *to) {
+  const struct option options[] = {
+      RENDEZVOUS_OPTIONS(&to->flags),
+      {"json", OPTION_FLAG, &to->json, NULL, "print JSON, one object a line"},
+      {"watch", OPTION_FLAG, &to->watch, NULL, "go on, and print it again when it changes"},
+      {0}};
+  const struct command command = {me, "", "Prints who is in a rendezvous, without joining it.", options,
+                                  "Exits 1 if nobody has ever joined.\n"};
+  const int rest = options_parse(&command, argc, argv);
+  if (rest >= 0 && rest < argc) {
+    complain(me, "'%s': it takes no arguments; see 'rdzv status --help'", argv[rest]);
+    return -1;
+  }
+  return rest;
+}
+
+static int print_once(struct rendezvous *rendezvous, const struct settings *settings, int64_t wait_ms) {
+  rdzv_status *status;
+  rdzv_error error;
+  const int result = rdzv_status_read(rendezvous->handler, wait_ms, &status, &error);
+  if (result == RDZV_E_CANCELED && rendezvous_signal()) return EXIT_YES;
+  if (result < 0) {
+    complain(me, "%s", error.message);
+    return exit_code_of(result);
+  }
+  int code = print_status(me, status, settings->flags.run_id, settings->json);
+  if (code == EXIT_YES && !status->exists) code = EXIT_NO;
+  rdzv_status_free(status);
+  return code;
+}
+
+int cmd_status(int argc, char **argv) {
+  struct settings settings = {.flags = RENDEZVOUS_FLAGS_DEFAULT};
+  struct rendezvous rendezvous;
+  const int rest = parse(argc, argv, &settings);
+  if (rest < 0) return rest == -2 ? EXIT_YES : EXIT_USAGE;
+  int code = rendezvous_catch_signals(me);
+  if (code == EXIT_YES) code = rendezvous_open(&rendezvous, me, &settings.flags, true);
+  if (code != EXIT_YES || !rendezvous.handler) return code;
+  code = print_once(&rendezvous, &settings, 0);
+  while (settings.watch && (code == EXIT_YES || code == EXIT_NO) && !rendezvous_signal())
+    code = print_once(&rendezvous, &settings, WATCH_MS);
+  rendezvous_close(&rendezvous);
+  return code;
+}

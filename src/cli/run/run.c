@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "cli/run/run.h"
+#include "cli/signals.h"
+
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+static const char *const me = "rdzv run";
+
+#define NOT_GIVEN INT64_MIN
+
+struct settings {
+  const char *nnodes, *nproc, *role;
+  const char *backend, *endpoint, *run_id, *conf, *local_addr;
+  const char *master_addr;
+  int64_t master_port, node_rank, max_restarts, shutdown_ms, barrier_ms;
+  const char *log_dir, *redirects, *tee, *filter, *signals, *event_log;
+  const char *monitor_interval, *start_method, *logs_specs, *event_log_handler, *filter_stdout, *filter_stderr;
+  const char *line_prefix;
+  bool virtual_local_rank;
+  int numa; /* -1: none */
+  bool standalone, json_log;
+  int log_level;
+  struct program_flags program;
+  char variables[sizeof((struct option_extras *)NULL)->taken + 32]; /* behind an error: where values may come from */
+};
+
+/* ---- the command line ----------------------------------------------------------------------------------------- */
+
+static int parse(int argc, char **argv, struct settings *to) {
+  const struct option options[] = {
+      {"nodes and workers", OPTION_GROUP, NULL, NULL, NULL},
+      {"nnodes", OPTION_TEXT, &to->nnodes, "MIN[:MAX]", "how many nodes make a round (1)"},
+      {"nproc-per-node", OPTION_TEXT, &to->nproc, "N|auto|cpu|gpu", "workers on this node (1)"},
+      {"role", OPTION_TEXT, &to->role, "NAME", "what the workers of this node are (default)"},
+      {"max-restarts", OPTION_NUMBER, &to->max_restarts, "N", "how often failed workers are started again (0)"},
+
+      {"the rendezvous", OPTION_GROUP, NULL, NULL, NULL},
+      {"standalone", OPTION_FLAG, &to->standalone, NULL, "this node alone, with a store of its own"},
+      {"rdzv-backend", OPTION_TEXT, &to->backend, "NAME", "c10d, etcd, etcd-v2 or static; see below"},
+      {"rdzv-endpoint", OPTION_TEXT, &to->endpoint, "HOST:PORT", "where the store is; port 0: a free one"},
+      {"rdzv-id", OPTION_TEXT, &to->run_id, "ID", "the job's name, the same on all nodes (none)"},
+      {"rdzv-conf", OPTION_TEXT, &to->conf, "K=V,...", "options of the rendezvous; see rdzv-join(1)"},
+      {"local-addr", OPTION_TEXT, &to->local_addr, "ADDR", "what the others know and reach this node by"},
+      {"node-rank", OPTION_NUMBER, &to->node_rank, "N", "rank of this node, for backend static (0)"},
+      {"master-addr", OPTION_TEXT, &to->master_addr, "ADDR", "of node rank 0, for backend static (127.0.0.1)"},
+      {"master-port", OPTION_NUMBER, &to->master_port, "PORT", "the same (29500)"},
+
+      {"the program", OPTION_GROUP, NULL, NULL, NULL},
+      {"module", OPTION_FLAG, &to->program.module, NULL, "PROGRAM is a module of Python's"},
+      {"virtual-local-rank", OPTION_FLAG, &to->virtual_local_rank, NULL,
+       "LOCAL_RANK is 0, and each worker sees one GPU"},
+      {"numa-binding", OPTION_CHOICE, &to->numa, "node|socket|exclusive|core-complex",
+       "run each worker near its GPU; all as node"},
+      {"no-python", OPTION_FLAG, &to->program.no_python, NULL, "PROGRAM is executed, whatever it looks like"},
+      {"run-path", OPTION_FLAG, &to->program.run_path, NULL, "PROGRAM is a script of Python's, whatever it looks like"},
+
+      {"stopping", OPTION_GROUP, NULL, NULL, NULL},
+      {"signals-to-handle", OPTION_TEXT, &to->signals, "NAME,...",
+       "signals that make this node leave (SIGTERM,SIGINT,SIGHUP,SIGQUIT)"},
+      {"shutdown-timeout", OPTION_SECONDS, &to->shutdown_ms, "SECONDS", "from the signal to SIGKILL (30)"},
+      {"exit-barrier-timeout", OPTION_SECONDS, &to->barrier_ms, "SECONDS",
+       "for the other nodes' workers to finish (300)"},
+
+      {"output", OPTION_GROUP, NULL, NULL, NULL},
+      {"log-dir", OPTION_TEXT, &to->log_dir, "DIR", "where a folder for this run's files is made"},
+      {"redirects", OPTION_TEXT, &to->redirects, "WHAT",
+       "workers' output to files: 1 stdout, 2 stderr, 3 both, or RANK:WHAT,..."},
+      {"tee", OPTION_TEXT, &to->tee, "WHAT", "the same, and shown, with a prefix"},
+      {"local-ranks-filter", OPTION_TEXT, &to->filter, "RANK,...", "whose output is shown (all)"},
+      {"log-line-prefix-template", OPTION_TEXT, &to->line_prefix, "TEXT",
+       "before each line of --tee ([${role_name}${rank}]:)"},
+      {"event-log", OPTION_TEXT, &to->event_log, "PATH", "append what happens to PATH, one JSON object a line"},
+      {"json-log", OPTION_FLAG, &to->json_log, NULL, "log lines are JSON objects"},
+      {"log-level", OPTION_CHOICE, &to->log_level, "off|error|warning|info|debug", "what to log to stderr (info)"},
+
+      {"of torchrun, and without effect", OPTION_GROUP, NULL, NULL, NULL},
+      {"monitor-interval", OPTION_TEXT, &to->monitor_interval, "SECONDS", "nothing is polled"},
+      {"start-method", OPTION_TEXT, &to->start_method, "NAME", "workers are always executed"},
+      {"logs-specs", OPTION_TEXT, &to->logs_specs, "NAME", "there are no plug-ins for logs"},
+      {"event-log-handler", OPTION_TEXT, &to->event_log_handler, "NAME", "see --event-log"},
+      {"duplicate-stdout-filters", OPTION_TEXT, &to->filter_stdout, "TEXT,...", "use --tee and grep"},
+      {"duplicate-stderr-filters", OPTION_TEXT, &to->filter_stderr, "TEXT,...", "use --tee and grep"},
+      {0}};
+  const struct command command = {
+      .name = me,
+      .synopsis = "PROGRAM [ARG...]",
+      .summary =
+          "Starts PROGRAM as the workers of this node in a distributed job, and watches over them. A drop-in for\n"
+          "torchrun: nodes of both can be in one job.",
+      .options = options,
+      .more =
+          "Every option of torchrun's is also taken from the environment, as PET_NNODES, PET_MAX_RESTARTS and so on.\n"
+          "\n"
+          "PROGRAM is run by Python (PYTHON_EXEC, or python3) if its name ends in .py or it is a text file without\n"
+          "its run bit that is not a shell script. \"${local_rank}\" in its arguments is replaced.\n"
+          "\n"
+          "If no backend is named, it is static, as for torchrun, or c10d for a range of nodes.\n"
+          "\n"
+          "It exits with 0 after success, with the code of the worker that failed first (128+n: ended by signal n),\n"
+          "or as 'man rdzv' says.\n",
+  };
+  _Static_assert(sizeof options / sizeof options[0] <= OPTIONS_MOST, "the table of options is too long");
+  struct option_extras extras = {.letters = "m=module,r=redirects,t=tee", .environment = "PET_"};
+  const int rest = options_parse_with(&command, &extras, argc, argv);
+  if (*extras.taken) snprintf(to->variables, sizeof to->variables, " (from the environment: %s)", extras.taken);
+  return rest;
+}
+
+static bool is_given(const char *text) { return text && *text; }
+
+/* ---- the rendezvous ------------------------------------------------------------------------------------------- */
+
+/* As torchrun reads it: static, unless another one is named. But a range of nodes can only be dynamic. */
+static const char *backend_of(const struct settings *settings, const rdzv_params *params) {
+  if (is_given(settings->backend)) return settings->backend;
+  return params->max_nodes > params->min_nodes ? "c10d" : "static";
+}
+
+/* What the static rendezvous has in flags of its own. To be freed are *conf and *endpoint. */
+static bool fill_static(const struct settings *settings, rdzv_params *params, char **conf, char **endpoint) {
+  const long long rank = settings->node_rank;
+  const long long port = settings->master_port == NOT_GIVEN ? 29500 : settings->master_port;
+  const char *comma = *params->conf ? "," : "";
+  const char *addr = settings->master_addr ? settings->master_addr : "127.0.0.1";
+  if (strcmp(params->backend, "static") != 0) return true;
+  if (settings->node_rank != NOT_GIVEN && asprintf(conf, "%s%srank=%lld", params->conf, comma, rank) < 0) return false;
+  if (settings->node_rank == NOT_GIVEN && asprintf(conf, "rank=0%s%s", comma, params->conf) < 0) return false;
+  params->conf = *conf;
+  if (params->endpoint) return true;
+  const bool v6 = strchr(addr, ':') && addr[0] != '[';
+  if (asprintf(endpoint, v6 ? "[%s]:%lld" : "%s:%lld", addr, port) < 0) return false;
+  params->endpoint = *endpoint;
+  return true;
+}
+
+static int fill_params(const struct settings *settings, rdzv_params *params, char **conf, char **endpoint) {
+  const char *nnodes = settings->nnodes ? settings->nnodes : "1";
+  if (!parse_nnodes(nnodes, &params->min_nodes, &params->max_nodes)) {
+    complain(me, "--nnodes: invalid value '%s': %s%s", nnodes, NNODES_TAKES, settings->variables);
+    return EXIT_USAGE;
+  }
+  params->backend = settings->standalone ? "c10d" : backend_of(settings, params);
+  params->endpoint = is_given(settings->endpoint) ? settings->endpoint : NULL;
+  params->run_id = settings->run_id ? settings->run_id : "none";
+  params->conf = settings->conf ? settings->conf : "";
+  params->local_addr = settings->local_addr;
+  params->ignore_unknown = true;
+  if (fill_static(settings, params, conf, endpoint)) return EXIT_YES;
+  complain(me, "out of memory");
+  return EXIT_IO;
+}
+
+/* ---- what was said in vain ------------------------------------------------------------------------------------ */
+
+struct vain {
+  bool given;
+  const char *flag, *why;
+};
+
+static void say(const rdzv_log *log, rdzv_log_level level, const struct vain *list, size_t count) {
+  char text[256];
+  for (size_t i = 0; i < count; i++) {
+    snprintf(text, sizeof text, "%s has no effect: %s", list[i].flag, list[i].why);
+    if (list[i].given && log->level >= level) log->write(log->user, level, text);
+  }
+}
+
+#define SAY(log, level, list) say(log, level, list, sizeof(list) / sizeof(list)[0])
+
+static void say_without_rendezvous(const struct settings *settings, const rdzv_params *params, const rdzv_log *log) {
+  const bool alone = settings->standalone, fixed = !alone && strcmp(params->backend, "static") == 0;
+  const char *own = "--standalone has a store and a name of its own", *dynamic = "this backend gives ranks itself";
+  const char *master = alone                         ? own
+                       : fixed && settings->endpoint ? "--rdzv-endpoint says where rank 0 is"
+                                                     : "it is for the backend static";
+  const bool uses_master = fixed && !is_given(settings->endpoint);
+  const struct vain list[] = {
+      {alone && params->max_nodes > 1, "--nnodes", "--standalone is one node"},
+      {alone && is_given(settings->backend) && strcmp(settings->backend, "c10d") != 0, "--rdzv-backend", own},
+      {alone && is_given(settings->endpoint), "--rdzv-endpoint", own},
+      {alone && settings->run_id, "--rdzv-id", own},
+      {!fixed && settings->node_rank != NOT_GIVEN && settings->node_rank != 0, "--node-rank", alone ? own : dynamic},
+      {!uses_master && settings->master_addr, "--master-addr", master},
+      {!uses_master && settings->master_port != NOT_GIVEN, "--master-port", master}};
+  SAY(log, RDZV_LOG_WARNING, list);
+  if (fixed && params->max_nodes > 1 && !is_given(settings->backend) && is_given(settings->endpoint) &&
+      settings->node_rank == NOT_GIVEN && log->level >= RDZV_LOG_WARNING)
+    log->write(log->user, RDZV_LOG_WARNING,
+               "this node is rank 0 of a static rendezvous, as with torchrun, since neither --rdzv-backend nor "
+               "--node-rank is given; with --rdzv-backend=c10d nodes get their ranks by themselves");
+}
+
+static void say_without_effect(const struct settings *settings, const rdzv_params *params, const rdzv_log *log) {
+  const struct vain list[] = {
+      {settings->monitor_interval, "--monitor-interval", "workers and members are heard of when something happens"},
+      {settings->start_method, "--start-method", "workers are always executed"},
+      {settings->logs_specs, "--logs-specs", "there are no plug-ins for logs"},
+      {settings->event_log_handler, "--event-log-handler", "--event-log PATH writes events"}};
+  const struct vain loud[] = {
+      {is_given(settings->filter_stdout), "--duplicate-stdout-filters", "use --tee 1 and grep in the files"},
+      {is_given(settings->filter_stderr), "--duplicate-stderr-filters", "use --tee 2 and grep in the files"},
+      {settings->numa > 0, "the value of --numa-binding", "workers are bound as with 'node'"}};
+  SAY(log, RDZV_LOG_INFO, list);
+  SAY(log, RDZV_LOG_WARNING, loud);
+  say_without_rendezvous(settings, params, log);
+}
+
+/* ---- signals -------------------------------------------------------------------------------------------------- */
+
+static int signal_number(const char *name, size_t len) {
+  for (int number = 1; number < NSIG; number++) {
+    const char *abbreviation = sigabbrev_np(number);
+    if (!abbreviation) continue;
+    const size_t skip = len > 3 && strncmp(name, "SIG", 3) == 0 ? 3 : 0;
+    if (strlen(abbreviation) == len - skip && strncmp(name + skip, abbreviation, len - skip) == 0) return number;
+  }
+  return -1;
+}
+
+static int parse_signals(const struct settings *settings, sigset_t *out) {
+  sigemptyset(out);
+  for (const char *at = settings->signals; *at;) {
+    const size_t len = strcspn(at, ",");
+    const int number = signal_number(at, len);
+    if (number < 0 || number == SIGKILL || number == SIGSTOP) {
+      complain(me, "--signals-to-handle: '%.*s' is no signal that can be handled%s", (int)len, at, settings->variables);
+      return EXIT_USAGE;
+    }
+    sigaddset(out, number);
+    at += len + (at[len] == ',');
+  }
+  return EXIT_YES;
+}
+
+/* Signals go to the agent, and to `canceled` while it is not open yet. */
+static struct {
+  pthread_mutex_t lock;
+  rdzv_agent *agent;
+  int caught;        /* before there was one */
+  int canceled;      /* an event descriptor */
+  bool over;         /* all is done but the farewell */
+  bool ends_by_tstp; /* the user wants that */
+} told = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* Ctrl-Z. The workers are in sessions of their own, where SIGTSTP has no effect. */
+static void suspend(void) {
+  pthread_mutex_lock(&told.lock);
+  if (told.agent) rdzv_agent_suspend(told.agent, true);
+  signals_stop_here();
+  if (told.agent) rdzv_agent_suspend(told.agent, false);
+  pthread_mutex_unlock(&told.lock);
+}
+
+static void on_signal(void *unused, int number, bool by_terminal) {
+  const uint64_t one = 1;
+  if (number == SIGTSTP && !told.ends_by_tstp) {
+    suspend();
+    return;
+  }
+  (void)unused, (void)by_terminal; /* a terminal's does not reach the workers, which are in sessions of their own */
+  pthread_mutex_lock(&told.lock);
+  const bool over = told.over;
+  if (told.agent)
+    rdzv_agent_stop(told.agent, number);
+  else if (!told.caught && !over)
+    told.caught = number;
+  if (!told.agent && write(told.canceled, &one, sizeof one) < 0) { /* it is up already */
+  }
+  pthread_mutex_unlock(&told.lock);
+  if (over) signals_default(number);
+}
+
+/* From here on they go there; what came before, too. */
+static void tell(rdzv_agent *agent) {
+  pthread_mutex_lock(&told.lock);
+  told.agent = agent;
+  told.over = !agent;
+  if (agent && told.caught) rdzv_agent_stop(agent, told.caught);
+  pthread_mutex_unlock(&told.lock);
+}
+
+static int caught(void) {
+  pthread_mutex_lock(&told.lock);
+  const int number = told.caught;
+  pthread_mutex_unlock(&told.lock);
+  return number;
+}
+
+/* ---- running -------------------------------------------------------------------------------------------------- */
+
+static const char *hint_of(const struct settings *settings, int result) {
+  if (result == RDZV_E_INVALID) return settings->variables;
+  if (result == RDZV_E_CLOSED) return CLOSED_HINT;
+  if (result != RDZV_E_IN_USE) return "";
+  if (!is_given(settings->endpoint)) return " (is another job running? choose --standalone or another --master-port)";
+  return is_given(settings->backend) ? " (is another job running? choose another --rdzv-endpoint)"
+                                     : " (is another job running? choose another --rdzv-endpoint, or "
+                                       "--rdzv-backend=c10d to use the store there)";
+}
+
+static int failed(const struct settings *settings, const struct run_log *log, int result, const rdzv_error *error) {
+  const bool spare = result == RDZV_E_GRACEFUL_EXIT && !log->ran;
+  complain(me, "%s%s%s", spare ? "this node was a spare, and none of its workers ever ran: " : "", error->message,
+           hint_of(settings, result));
+  if (result == RDZV_E_GRACEFUL_EXIT) return EXIT_YES;
+  error_file_error(me, error);
+  return exit_code_of(result);
+}
+
+static int run(const struct settings *settings, const struct run_log *log) {
+  rdzv_agent_result *result;
+  rdzv_error error;
+  const int code = rdzv_agent_run(log->agent, &result, &error);
+  if (code < 0) return failed(settings, log, code, &error);
+  const int exit_code = result->exit_code;
+  settings->json_log ? print_report_json(result) : print_report(result);
+  if (result->state == RDZV_AGENT_FAILED && result->failure_count > 0) error_file_failure(me, &result->failures[0]);
+  rdzv_agent_result_free(result);
+  return exit_code;
+}
+
+static int open_and_run(const struct settings *settings, rdzv_agent_options *options, struct run_log *log) {
+  sigset_t signals;
+  rdzv_agent *agent;
+  rdzv_error error;
+  int code = parse_signals(settings, &signals);
+  if (code != EXIT_YES) return code;
+  told.ends_by_tstp = sigismember(&signals, SIGTSTP) == 1;
+  sigaddset(&signals, SIGTSTP);
+  told.canceled = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (told.canceled < 0 || !signals_begin_set(me, &signals, on_signal, NULL)) return EXIT_IO;
+  options->rendezvous.cancel_fd = told.canceled;
+  const int result = rdzv_agent_open(options, &agent, &error);
+  if (result == RDZV_E_CANCELED && caught()) return 128 + caught();
+  if (result < 0) {
+    code = failed(settings, log, result, &error);
+    return result == RDZV_E_TIMEOUT ? EXIT_CONNECT : code;
+  }
+  log->agent = agent;
+  tell(agent);
+  code = run(settings, log);
+  tell(NULL);
+  rdzv_agent_close(agent);
+  signals_end();
+  return code;
+}
+
+static int launch(const struct settings *settings, char **words) {
+  struct run_log log = {.command = me, .event_fd = -1, .json = settings->json_log};
+  rdzv_agent_options options = {.size = sizeof options,
+                                .rendezvous = {.size = sizeof(rdzv_params)},
+                                .standalone = settings->standalone,
+                                .nproc_per_node = settings->nproc,
+                                .role = settings->role,
+                                .max_restarts = settings->max_restarts,
+                                .log_dir = settings->log_dir,
+                                .redirects = settings->redirects,
+                                .tee = settings->tee,
+                                .local_ranks_filter = settings->filter,
+                                .line_prefix = settings->line_prefix,
+                                .virtual_local_rank = settings->virtual_local_rank,
+                                .numa_binding = settings->numa >= 0,
+                                .shutdown_timeout_ms = settings->shutdown_ms > 0 ? settings->shutdown_ms : 1,
+                                .exit_barrier_timeout_ms = settings->barrier_ms > 0 ? settings->barrier_ms : 1,
+                                .adopt_orphans = true,
+                                .on_event = run_log_agent_event,
+                                .event_user = &log,
+                                .worker_descriptors = raise_descriptor_limit(),
+                                .log = run_log_lines(&log, settings->log_level)};
+  char *conf = NULL, *endpoint = NULL;
+  int code = fill_params(settings, &options.rendezvous, &conf, &endpoint);
+  options.rendezvous.program = words[0] ? basename(words[0]) : NULL;
+  const char **argv = NULL;
+  if (code == EXIT_YES) code = program_words(me, &settings->program, words, &argv);
+  if (code == EXIT_YES) code = run_log_open_events(&log, settings->event_log);
+  if (code == EXIT_YES) {
+    say_without_effect(settings, &options.rendezvous, &options.log);
+    options.argv = argv;
+    options.rendezvous.log = options.log;
+    if (options.rendezvous.log.level == RDZV_LOG_INFO) options.rendezvous.log.level = RDZV_LOG_WARNING;
+    if (settings->event_log) {
+      options.rendezvous.on_event = run_log_event;
+      options.rendezvous.event_user = &log;
+    }
+    code = open_and_run(settings, &options, &log);
+  }
+  run_log_close(&log);
+  free(argv);
+  free(conf);
+  free(endpoint);
+  return code;
+}
+
+int cmd_run(int argc, char **argv) {
+  struct settings settings = {.node_rank = NOT_GIVEN,
+                              .numa = -1,
+                              .line_prefix = getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"),
+                              .master_port = NOT_GIVEN,
+                              .shutdown_ms = 30000,
+                              .barrier_ms = 300000,
+                              .signals = "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
+                              .log_level = RDZV_LOG_INFO};
+  signal(SIGCHLD, SIG_DFL); /* if it were ignored, we would not learn how workers end */
+  signal(SIGPIPE, SIG_IGN); /* a reader of our output that goes does not end the job */
+  const int rest = parse(argc, argv, &settings);
+  if (rest < 0) return rest == -2 ? EXIT_YES : EXIT_USAGE;
+  return launch(&settings, argv + rest);
+}

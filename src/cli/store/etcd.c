@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "cli/rendezvous/rendezvous.h"
+
+#include <rdzv/etcd.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const char *const me = "rdzv etcd";
+
+struct settings {
+  const char *data_dir, *port_file, *log_file, *binary;
+  int64_t port, timeout;
+};
+
+static int parse(int argc, char **argv, struct settings *to) {
+  const struct option options[] = {
+      {"data-dir", OPTION_TEXT, &to->data_dir, "DIR",
+       "where etcd keeps its data (a folder of its own in $TMPDIR, removed at the end)"},
+      {"port", OPTION_NUMBER, &to->port, "N", "port for clients; 0 picks a free one (0)"},
+      {"port-file", OPTION_TEXT, &to->port_file, "PATH", "write the port to PATH when ready, remove it at the end"},
+      {"log", OPTION_TEXT, &to->log_file, "PATH", "append what etcd writes to PATH (kept only for messages)"},
+      {"binary", OPTION_TEXT, &to->binary, "PATH", "which etcd; see below for the default"},
+      {"timeout", OPTION_SECONDS, &to->timeout, "S", "how long it may take to answer (60)"},
+      {0}};
+  const struct command command = {
+      me, "start", "Runs an etcd of one member beside this process, on loopback.", options,
+      "It prints where etcd is when it answers. SIGTERM, SIGINT and SIGHUP end it in order; it also ends when this "
+      "process "
+      "does,\n"
+      "however. 'start' can stand before the options, too.\n\n"
+      "Which etcd: $RDZV_ETCD_BINARY, $TORCHELASTIC_ETCD_BINARY_PATH, that of rdzv's libexec folder, or that of PATH.\n"
+      "Variables of the environment that are named ETCD_... are not handed on to it.\n\n"
+      "exit codes: 0 a signal came, 2 usage, 3 etcd ended before it answered, 4 timeout, 7 I/O, or etcd ended later\n"};
+  const int rest = options_parse(&command, argc, argv);
+  if (rest < 0) return rest;
+  if (to->port < 0 || to->port > 65535) {
+    complain(me, "--port: invalid value '%lld': it takes 0 to 65535", (long long)to->port);
+    return -1;
+  }
+  if (rest + 1 == argc && strcmp(argv[rest], "start") == 0) return rest;
+  complain(me, "it takes one word: start; see 'rdzv etcd --help'");
+  return -1;
+}
+
+static int serve(rdzv_etcd_process *process, const struct settings *settings) {
+  rdzv_error error;
+  int status = 0;
+  if (settings->port_file && write_port_file(me, settings->port_file, rdzv_etcd_process_port(process)) < 0)
+    return EXIT_IO;
+  printf("rdzv: etcd is at %s\n", rdzv_etcd_process_endpoint(process));
+  fflush(stdout);
+  const int result = rdzv_etcd_process_wait(process, rendezvous_signal_fd(), &status, &error);
+  if (settings->port_file) unlink(settings->port_file);
+  if (result == RDZV_E_CANCELED) return EXIT_YES;
+  if (WIFSIGNALED(status))
+    complain(me, "etcd was ended by signal %d", WTERMSIG(status));
+  else
+    complain(me, "etcd ended by itself, with status %d", WEXITSTATUS(status));
+  return EXIT_IO;
+}
+
+/* "start" may stand before the options. */
+int cmd_etcd(int argc, char **argv) {
+  struct settings settings = {0};
+  if (argc > 2 && strcmp(argv[1], "start") == 0) {
+    memmove(&argv[1], &argv[2], (size_t)(argc - 2) * sizeof *argv);
+    argv[argc - 1] = (char *)"start";
+  }
+  const int rest = parse(argc, argv, &settings);
+  if (rest < 0) return rest == -2 ? EXIT_YES : EXIT_USAGE;
+  const rdzv_etcd_process_options options = {.size = sizeof options,
+                                             .binary = settings.binary,
+                                             .data_dir = settings.data_dir,
+                                             .log_path = settings.log_file,
+                                             .port = (int)settings.port,
+                                             .timeout_ms = settings.timeout,
+                                             .log = stderr_log(me, RDZV_LOG_WARNING)};
+  rdzv_etcd_process *process;
+  rdzv_error error;
+  const int result = rdzv_etcd_process_start(&options, &process, &error);
+  if (result < 0) {
+    complain(me, "%s", error.message);
+    return exit_code_of(result);
+  }
+  /* Before, a signal ends us, and what we have started with us. */
+  const int code = rendezvous_catch_signals(me) == EXIT_YES ? serve(process, &settings) : EXIT_IO;
+  rdzv_etcd_process_stop(process);
+  return code;
+}

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The watcher is forked from a process that may have threads, so it calls only what is safe then, takes no signal by a
+ * handler of ours, and keeps none of our descriptors. It
+ * - starts etcd, in a process group of its own, so that a script around etcd ends with it;
+ * - waits until etcd ends, it is told to end it by SIGTERM or SIGINT, or we are gone;
+ * - ends etcd, and says how it ended;
+ * - waits until we have closed the line, and removes the folder.
+ *
+ * That we are gone it hears by the line, and where a process that we have forked still holds our end, by a descriptor
+ * of our process. If the watcher is killed, the kernel kills etcd: the death of its parent is a signal to it.
+ */
+#include "etcd/process/watch.h"
+
+#include "base/error.h"
+#include "base/wait/clock.h"
+#include "base/wait/thread.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { STOP_MS = 5000 /* from SIGTERM to SIGKILL */ };
+
+/* Where the descriptors are in the watcher, behind the three that everybody has. */
+enum { LINE_FD = 3, PARENT_FD, FREE_FD };
+
+/* Where they are before; all from FREE_FD on, so that none is in the way of another. -1: none. */
+struct descriptors {
+  int in, out, err, line, parent;
+};
+
+struct watch {
+  pid_t etcd;
+  int signals; /* a descriptor: SIGCHLD, SIGTERM, SIGINT */
+  int parent;  /* readable when our parent has ended; -1: cannot be had */
+};
+
+/* ---- etcd, before it is one ----------------------------------------------------------------------------------- */
+
+static void say(int errnum, int status) {
+  const struct watcher_note note = {errnum, status};
+  send(LINE_FD, &note, sizeof note, MSG_NOSIGNAL);
+}
+
+static void run_etcd(const struct watcher_job *job, pid_t watcher) {
+  sigset_t none;
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != watcher) _exit(127); /* it ended before we asked for the signal */
+  for (int number = 1; number < NSIG; number++) signal(number, SIG_DFL);
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, NULL);
+  execve(job->argv[0], job->argv, job->env);
+  say(errno, 0);
+  _exit(127);
+}
+
+/* ---- the watcher ---------------------------------------------------------------------------------------------- */
+
+/* Waits for the line to be closed or the parent to end, so long. */
+static bool is_orphan(const struct watch *watch, int timeout_ms) {
+  struct pollfd fds[] = {{.fd = LINE_FD, .events = POLLIN}, {.fd = watch->parent, .events = POLLIN}};
+  return poll(fds, 2, timeout_ms) > 0;
+}
+
+/* It stays a zombie, so that its process group keeps its name. */
+static bool has_exited(pid_t etcd) {
+  siginfo_t info = {0};
+  return waitid(P_PID, (id_t)etcd, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid == etcd;
+}
+
+/* Was one of them another than that of a child's end? */
+static bool take_signals(const struct watch *watch) {
+  struct signalfd_siginfo info;
+  bool told = false;
+  while (read(watch->signals, &info, sizeof info) == (ssize_t)sizeof info) told = told || info.ssi_signo != SIGCHLD;
+  return told;
+}
+
+static void await_end(const struct watch *watch) {
+  struct pollfd fds[] = {{.fd = watch->signals, .events = POLLIN},
+                         {.fd = LINE_FD, .events = POLLIN},
+                         {.fd = watch->parent, .events = POLLIN}};
+  while (!has_exited(watch->etcd) && !take_signals(watch) && !is_orphan(watch, 0)) poll(fds, 3, -1);
+}
+
+/* By SIGTERM, and if that does not help by SIGKILL, which is also for what it has left behind. */
+static int end_etcd(const struct watch *watch) {
+  struct pollfd fds[] = {{.fd = watch->signals, .events = POLLIN}};
+  const deadline until = deadline_after(STOP_MS);
+  int status = 0;
+  if (!has_exited(watch->etcd)) kill(-watch->etcd, SIGTERM);
+  while (!has_exited(watch->etcd) && deadline_left(until) > 0) {
+    poll(fds, 1, deadline_poll(until));
+    take_signals(watch);
+  }
+  kill(-watch->etcd, SIGKILL);
+  waitpid(watch->etcd, &status, 0);
+  return status;
+}
+
+static void close_from(int first) {
+  if (syscall(SYS_close_range, first, ~0U, 0) == 0) return;
+  const long most = sysconf(_SC_OPEN_MAX); /* before Linux 5.9 */
+  for (int fd = first; fd < (most > 0 && most < 65536 ? (int)most : 65536); fd++) close(fd);
+}
+
+static void arrange(const struct descriptors *from) {
+  dup2(from->in, STDIN_FILENO);
+  dup2(from->out, STDOUT_FILENO);
+  dup2(from->err, STDERR_FILENO);
+  dup3(from->line, LINE_FD, O_CLOEXEC);
+  if (from->parent >= 0) dup3(from->parent, PARENT_FD, O_CLOEXEC);
+  close_from(from->parent >= 0 ? FREE_FD : PARENT_FD);
+}
+
+static int open_signals(void) {
+  sigset_t awaited;
+  sigemptyset(&awaited);
+  sigaddset(&awaited, SIGCHLD);
+  sigaddset(&awaited, SIGTERM);
+  sigaddset(&awaited, SIGINT);
+  return signalfd(-1, &awaited, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+/* All signals are blocked. */
+static void run_watcher(const struct watcher_job *job, const struct descriptors *from) {
+  const pid_t watcher = getpid();
+  signal(SIGCHLD, SIG_DFL); /* where it is ignored, nobody can be waited for */
+  setpgid(0, 0);            /* what a terminal sends is for us to hand on */
+  arrange(from);
+  struct watch watch = {.signals = open_signals(), .parent = from->parent >= 0 ? PARENT_FD : -1};
+  watch.etcd = watch.signals >= 0 ? fork() : -1;
+  if (watch.etcd == 0) run_etcd(job, watcher);
+  if (watch.etcd < 0) {
+    say(errno, 0);
+  } else {
+    setpgid(watch.etcd, watch.etcd); /* whoever of both is first */
+    dup2(STDIN_FILENO, STDOUT_FILENO);
+    dup2(STDIN_FILENO, STDERR_FILENO);
+    await_end(&watch);
+    say(0, end_etcd(&watch));
+  }
+  while (!is_orphan(&watch, -1)) {
+  }
+  if (job->own_dir) execl("/bin/rm", "rm", "-rf", "--", job->own_dir, (char *)NULL);
+  _exit(0);
+}
+
+/* ---- we ------------------------------------------------------------------------------------------------------- */
+
+/* A copy of it out of the way of those that the watcher has. */
+static int raise_fd(int fd) { return fcntl(fd, F_DUPFD_CLOEXEC, FREE_FD); }
+
+static int raise_and_close(int fd) {
+  const int raised = fd >= 0 ? raise_fd(fd) : -1, errnum = errno;
+  if (fd >= 0) close(fd);
+  errno = errnum;
+  return raised;
+}
+
+static void close_one(int fd) {
+  if (fd >= 0) close(fd);
+}
+
+static void close_all(const struct descriptors *all) {
+  close_one(all->in);
+  close_one(all->out);
+  close_one(all->err);
+  close_one(all->line);
+  close_one(all->parent);
+}
+
+static int open_log(const struct watcher_job *job, struct descriptors *to, rdzv_error *error) {
+  const char *path = job->log_path ? job->log_path : "/dev/null";
+  to->out = raise_and_close(open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  if (to->out < 0) return error_errno(error, RDZV_E_IO, errno, "cannot start etcd: cannot write '%.300s'", path);
+  to->err = raise_fd(job->log_fd >= 0 ? job->log_fd : to->out);
+  if (to->err >= 0) return 0;
+  return error_errno(error, RDZV_E_IO, errno, "cannot start etcd: descriptor %d for its log", job->log_fd);
+}
+
+static int open_all(const struct watcher_job *job, struct descriptors *to, int *ours, rdzv_error *error) {
+  int ends[2] = {-1, -1};
+  int result = open_log(job, to, error);
+  if (result < 0) return result;
+  to->in = raise_and_close(open("/dev/null", O_RDWR | O_CLOEXEC));
+  to->parent = raise_and_close((int)syscall(SYS_pidfd_open, getpid(), 0)); /* since Linux 5.3 */
+  if (to->in >= 0 && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0) {
+    *ours = raise_and_close(ends[0]);
+    to->line = raise_and_close(ends[1]);
+  }
+  return to->line >= 0 && *ours >= 0 ? 0 : error_errno(error, RDZV_E_IO, errno, "cannot start etcd: no descriptors");
+}
+
+int watcher_start(const struct watcher_job *job, struct watcher *out, rdzv_error *error) {
+  struct descriptors all = {-1, -1, -1, -1, -1};
+  *out = (struct watcher){.line = -1};
+  int result = open_all(job, &all, &out->line, error);
+  if (result == 0) {
+    out->pid = thread_fork();
+    if (out->pid == 0) run_watcher(job, &all);
+    if (out->pid < 0) result = error_errno(error, RDZV_E_IO, errno, "cannot start etcd: no process");
+  }
+  close_all(&all);
+  if (result == 0) return 0;
+  close_one(out->line);
+  *out = (struct watcher){.line = -1};
+  return result;
+}
+
+bool watcher_has_ended(struct watcher *watcher) {
+  if (watcher->ended || watcher->line < 0) return watcher->ended;
+  const ssize_t got = recv(watcher->line, &watcher->note, sizeof watcher->note, MSG_DONTWAIT);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+  /* A watcher that is gone without a word was killed, and etcd with it. */
+  if (got != (ssize_t)sizeof watcher->note) watcher->note = (struct watcher_note){0, SIGKILL};
+  return watcher->ended = true;
+}
+
+/* Where others have waited for it, or nobody can, it has ended all the same when waitpid returns. */
+void watcher_stop(struct watcher *watcher) {
+  close_one(watcher->line);
+  watcher->line = -1;
+  while (watcher->pid > 0 && waitpid(watcher->pid, NULL, 0) < 0 && errno == EINTR) {
+  }
+  watcher->pid = 0;
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "base/buf.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "handler/dynamic/dynamic.h"
+#include "state/pickle/read.h"
+#include "state/pickle/write.h"
+
+/* ---- the layout of the state ---------------------------------------------------------------------------------- */
+
+static void set_layout(struct dynamic *handler, enum torch_layout layout, const char *because) {
+  if (handler->layout_known && handler->layout == layout) return;
+  pthread_mutex_lock(&handler->lock);
+  handler->layout = layout;
+  handler->layout_known = true;
+  engine_set_redundancy_list(&handler->engine, torch_traits(layout)->redundancy_list);
+  pthread_mutex_unlock(&handler->lock);
+  log_line(&handler->base.log, RDZV_LOG_INFO,
+           "the state of the rendezvous is written for PyTorch %s%s, %s; PyTorch nodes whose state has another layout "
+           "cannot take part",
+           torch_traits(layout)->version,
+           layout == TORCH_1_13     ? " or earlier"
+           : layout == TORCH_NEWEST ? " or later"
+                                    : "",
+           because);
+}
+
+/* ---- states as bytes ------------------------------------------------------------------------------------------ */
+
+/* Turns what the backend gave into a state; an empty value is none. Frees it. */
+static int decode(struct dynamic *handler, rdzv_value *bytes, uint64_t token, struct engine_event *event,
+                  struct rendezvous_state *state, rdzv_error *error) {
+  struct torch_layouts layouts;
+  int result = 0;
+  event->token = token;
+  event->state = NULL;
+  if (token != 0) {
+    result = pickle_read(rdzv_value_bytes(bytes), state, &layouts, error);
+    if (result == RDZV_E_CORRUPT)
+      error_prefix(error, result, "the state of the rendezvous at %s is corrupt",
+                   handler->backend->ops->describe(handler->backend));
+    if (result == 0) {
+      event->state = state;
+      const enum torch_layout near = handler->layout_known ? handler->layout : handler->preferred;
+      set_layout(handler, torch_layout_choose(layouts, near), "as it was found");
+    }
+  }
+  rdzv_value_free(bytes);
+  return result;
+}
+
+static void failed(struct engine_event *event, rdzv_error *error) {
+  *event = (struct engine_event){.kind = ENGINE_STORE_ERROR, .error = error};
+}
+
+/* ---- requests ------------------------------------------------------------------------------------------------- */
+
+void cell_read(struct dynamic *handler, struct engine_event *event, struct rendezvous_state *state, rdzv_error *error) {
+  rdzv_value bytes;
+  uint64_t token = 0;
+  *event = (struct engine_event){.kind = ENGINE_STATE_READ};
+  int result = handler->backend->ops->get(handler->backend, &bytes, &token, error);
+  if (result == 0) result = decode(handler, &bytes, token, event, state, error);
+  if (result < 0) failed(event, error);
+}
+
+static int encode(struct dynamic *handler, const struct rendezvous_state *state, struct buf *out, rdzv_error *error) {
+  if (!handler->layout_known) set_layout(handler, handler->preferred, "as option torch_version says");
+  return pickle_write(state, handler->layout, out, error);
+}
+
+void cell_swap(struct dynamic *handler, const struct engine_update *update, struct engine_event *event,
+               struct rendezvous_state *state, rdzv_error *error) {
+  struct buf bytes = {0};
+  rdzv_value now = {0};
+  uint64_t token = update->token;
+  bool written = false;
+  int result = encode(handler, update->state, &bytes, error);
+  if (result == 0)
+    result = handler->backend->ops->set(handler->backend, (rdzv_bytes){bytes.data, bytes.len},
+                                        update->urgent ? RDZV_BACKEND_URGENT : 0, &token, &written, &now, error);
+  buf_free(&bytes);
+  *event = (struct engine_event){.kind = written ? ENGINE_SWAP_WON : ENGINE_SWAP_LOST, .token = token};
+  if (result == 0 && !written)
+    result = decode(handler, &now, token, event, state, error);
+  else
+    rdzv_value_free(&now);
+  if (result < 0) failed(event, error);
+}
+
+bool cell_await(struct dynamic *handler, uint64_t token, int64_t until_ms, struct engine_event *event,
+                struct rendezvous_state *state, rdzv_error *error) {
+  rdzv_value bytes;
+  *event = (struct engine_event){.kind = ENGINE_STATE_READ};
+  int result = handler->backend->ops->await_change(handler->backend, deadline_left(until_ms), &token, &bytes, error);
+  if (result == RDZV_E_CANCELED) return false;
+  if (result == 0) result = decode(handler, &bytes, token, event, state, error);
+  if (result == RDZV_E_TIMEOUT)
+    event->kind = ENGINE_TIMER;
+  else if (result < 0)
+    failed(event, error);
+  return true;
+}

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Where rank 0 of a round can be reached: rank 0 says so in the round's store, under PyTorch's names.
+ *
+ * PyTorch 2.4 and later says so once in a handler's life, in its first round, and reads it once, too, unless it is told
+ * not to share its store; what is older says so above the rendezvous, in each round. So where those may be among the
+ * nodes, a node of ours keeps one port for its life, and where this round says nothing, takes what the node that is
+ * rank 0 has said before. Else the port is another in each round, which workers of before do not know.
+ *
+ * A rank 0 of ours, which is known by a mark in the state, says so in each round, with its name, so that what an
+ * earlier round of that number left in the store is not taken for it. If it goes before, the round is over, and the
+ * others join the next one; a round without an address is given out only where rank 0 is a PyTorch.
+ */
+#include "handler/master.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/wait/waiting.h"
+#include "handler/dynamic/dynamic.h"
+#include "store/store.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+  OWN_MS = 5000,    /* our own nodes say so at once, an agent of PyTorch 1.13 when it has seen the round */
+  TORCH_MS = 30000, /* a PyTorch of which we have not heard before */
+  EARLIER_ROUNDS = 16,
+};
+
+/* ---- remembering ---------------------------------------------------------------------------------------------- */
+
+void dynamic_forget_master(struct dynamic *handler) {
+  if (handler->master.port_fd >= 0) close(handler->master.port_fd);
+  free(handler->master.node);
+  free(handler->master.addr);
+}
+
+static bool remember(struct dynamic *handler, const struct result *result) {
+  char *node = strdup(result->members[0].node), *addr = strdup(result->base.master_addr);
+  if (!node || !addr) {
+    free(node);
+    free(addr);
+    return false;
+  }
+  free(handler->master.node);
+  free(handler->master.addr);
+  handler->master.node = node;
+  handler->master.addr = addr;
+  handler->master.port = result->base.master_port;
+  return true;
+}
+
+static bool is_remembered(const struct dynamic *handler, const struct result *result) {
+  return handler->master.node && strcmp(handler->master.node, result->members[0].node) == 0;
+}
+
+/* May there be nodes that hear of it once only? */
+static bool is_said_once(struct dynamic *handler, const struct result *result) {
+  if (result->all_ours) return false;
+  const char *private_stores = getenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
+  pthread_mutex_lock(&handler->lock);
+  const bool old = handler->layout < TORCH_2_3;
+  pthread_mutex_unlock(&handler->lock);
+  return !old && (!private_stores || strcmp(private_stores, "1") != 0);
+}
+
+/* ---- as rank 0 ------------------------------------------------------------------------------------------------ */
+
+/* Our address and port. A port that is kept is ours from the first time on, also while others are rank 0. */
+static int own_master(struct dynamic *handler, struct result *result, rdzv_error *error) {
+  char addr[HOST_NAME_SIZE];
+  const bool keeps = is_said_once(handler, result);
+  if (keeps && is_remembered(handler, result))
+    return result_set_master(result, handler->master.addr, handler->master.port) ? 0 : error_no_memory(error);
+  if (!keeps || handler->master.port_fd < 0) {
+    const int outcome = host_renew_port(&handler->master.port_fd, &handler->master.own_port, error);
+    if (outcome < 0) return outcome;
+  }
+  master_own_address(&handler->base, RDZV_DEFAULT_PORT, addr);
+  const bool done = result_set_master(result, addr, handler->master.own_port) && remember(handler, result);
+  return done ? 0 : error_no_memory(error);
+}
+
+static int publish(struct dynamic *handler, struct result *result, rdzv_error *error) {
+  const int outcome = own_master(handler, result, error);
+  if (outcome < 0) return outcome;
+  return master_publish(result, result->members[0].node, handler->master.addr, handler->master.port, error);
+}
+
+/* ---- as another ----------------------------------------------------------------------------------------------- */
+
+typedef int wait_in_store(struct result *result, struct store_call *call);
+
+static int await_torch(struct result *result, struct store_call *call) {
+  const rdzv_bytes keys[] = {MASTER_ADDR, MASTER_PORT};
+  return result->base.store->ops->wait(result->base.store, keys, 2, call);
+}
+
+/* Waits for it, unless the round ends before: rank 0 may be the one that is gone. */
+static int await(struct dynamic *handler, struct result *result, wait_in_store *wait, int64_t timeout_ms,
+                 struct waiting *waiting, rdzv_error *error) {
+  struct cancel stop;
+  int outcome = cancel_open_with(&stop, handler->ended.fd, error);
+  if (outcome < 0) return outcome;
+  const struct cancel telling = cancel_with(&stop, waiting);
+  struct store_call call = {timeout_ms, deadline_after(timeout_ms), &telling, error};
+  waiting->until = call.until;
+  if (!cancel_also(&stop, handler->base.cancel.fd))
+    outcome = error_no_memory(error);
+  else if (cancel_raised(&stop))
+    outcome = RDZV_E_CANCELED;
+  else
+    outcome = wait(result, &call);
+  cancel_close(&stop);
+  return outcome;
+}
+
+static int remember_taken(struct dynamic *handler, const struct result *result, int outcome, rdzv_error *error) {
+  return outcome < 0 || remember(handler, result) ? outcome : error_no_memory(error);
+}
+
+static int take_from(struct dynamic *handler, struct result *result, rdzv_store *store, const char *addr,
+                     rdzv_error *error) {
+  return remember_taken(handler, result, master_take(result, store, addr, error), error);
+}
+
+/* A round before this one. RDZV_E_TIMEOUT: it says nothing of that rank 0. */
+static int look_into(struct dynamic *handler, struct result *result, int64_t round, rdzv_error *error) {
+  const rdzv_bytes keys[] = {MASTER_ADDR, MASTER_PORT};
+  char *prefix = dynamic_round_prefix(handler, round);
+  rdzv_store *store;
+  bool there = false;
+  if (!prefix) return error_no_memory(error);
+  int outcome = rdzv_store_open_prefix(result->store, rdzv_str(prefix), &store, error);
+  free(prefix);
+  if (outcome < 0) return outcome;
+  outcome = rdzv_store_check(store, keys, 2, &there, error);
+  if (outcome == 0)
+    outcome = there ? take_from(handler, result, store, result->members[0].addr, error) : RDZV_E_TIMEOUT;
+  rdzv_store_close(store);
+  return outcome;
+}
+
+static int look_back(struct dynamic *handler, struct result *result, rdzv_error *error) {
+  int outcome = RDZV_E_TIMEOUT;
+  for (int64_t back = 1; back <= EARLIER_ROUNDS && back <= result->base.round && outcome == RDZV_E_TIMEOUT; back++)
+    outcome = look_into(handler, result, result->base.round - back, error);
+  return outcome;
+}
+
+/* A PyTorch says so late, or not at all. */
+static int find_torch(struct dynamic *handler, struct result *result, struct waiting *waiting, rdzv_error *error) {
+  const bool once = is_said_once(handler, result);
+  int outcome = await(handler, result, await_torch, OWN_MS, waiting, error);
+  if (outcome == RDZV_E_TIMEOUT && once && is_remembered(handler, result))
+    return result_set_master(result, handler->master.addr, handler->master.port) ? 0 : error_no_memory(error);
+  if (outcome == RDZV_E_TIMEOUT && once) {
+    outcome = look_back(handler, result, error);
+    if (outcome != RDZV_E_TIMEOUT) return outcome;
+    outcome = await(handler, result, await_torch, TORCH_MS, waiting, error);
+  }
+  return outcome == 0 ? take_from(handler, result, result->base.store, NULL, error) : outcome;
+}
+
+/* A node of ours says so in each round before it goes on, or leaves the round, or dies, and is found dead. */
+static int find_ours(struct dynamic *handler, struct result *result, struct waiting *waiting, rdzv_error *error) {
+  const int64_t dead_time = rendezvous_dead_time(&handler->engine.config.settings);
+  const int64_t longest = rdzv_store_get_timeout(result->base.store) + dead_time;
+  const int64_t timeout_ms = longest < INT32_MAX ? longest : INT32_MAX;
+  const int outcome = await(handler, result, master_await_named, timeout_ms, waiting, error);
+  return remember_taken(handler, result, outcome, error);
+}
+
+/* The round is over, perhaps without somebody else: what rank 0 has said before is there. */
+static int find_what_is_there(struct dynamic *handler, struct result *result, rdzv_error *error) {
+  const rdzv_bytes keys[] = {MASTER_ADDR, MASTER_PORT};
+  struct store_call look = {0, deadline_after(0), &handler->base.cancel, error};
+  bool there = false;
+  if (result->master_is_ours) {
+    const int outcome = master_await_named(result, &look);
+    return outcome == RDZV_E_TIMEOUT ? RDZV_E_CANCELED : remember_taken(handler, result, outcome, error);
+  }
+  const int outcome = rdzv_store_check(result->base.store, keys, 2, &there, error);
+  if (outcome < 0) return outcome;
+  return there ? take_from(handler, result, result->base.store, NULL, error) : RDZV_E_CANCELED;
+}
+
+static int find(struct dynamic *handler, struct result *result, rdzv_error *error) {
+  struct waiting waiting;
+  waiting_begin(&waiting, &handler->base.log, INT64_MAX);
+  waiting_about(&waiting, "waiting for rank 0, '%s', to publish where it can be reached", result->members[0].node);
+  const int outcome = result->master_is_ours ? find_ours(handler, result, &waiting, error)
+                                             : find_torch(handler, result, &waiting, error);
+  const bool over = outcome == RDZV_E_CANCELED && !cancel_raised(&handler->base.cancel);
+  return over ? find_what_is_there(handler, result, error) : outcome;
+}
+
+static int fetch(struct dynamic *handler, struct result *result, rdzv_error *error) {
+  rdzv_error own = {0};
+  const int outcome = find(handler, result, &own);
+  if (outcome == 0) return 0;
+  if (outcome == RDZV_E_CANCELED && cancel_raised(&handler->base.cancel))
+    return error_set(error, outcome, "cannot join the rendezvous: canceled");
+  if (outcome != RDZV_E_TIMEOUT && outcome != RDZV_E_CANCELED) {
+    if (error) *error = own;
+    return error_prefix(error, outcome, "cannot get the address of rank 0");
+  }
+  error_set(&own, outcome, "rank 0, '%s', has not published where it can be reached", result->members[0].node);
+  if (result->master_is_ours) {
+    if (error) *error = own;
+    return outcome;
+  }
+  log_line(&handler->base.log, RDZV_LOG_WARNING, "%s", own.message);
+  return 0;
+}
+
+int dynamic_find_master(struct dynamic *handler, struct result *result, rdzv_error *error) {
+  return result->base.rank == 0 ? publish(handler, result, error) : fetch(handler, result, error);
+}

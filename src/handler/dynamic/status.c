@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "handler/status.h"
+#include "handler/dynamic/dynamic.h"
+#include "state/phase.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static rdzv_role role_of(const struct state_member *member) {
+  if (member->kinds & STATE_PARTICIPANT) return RDZV_ROLE_PARTICIPANT;
+  return member->kinds & STATE_WAITING ? RDZV_ROLE_WAITING : RDZV_ROLE_SPARE;
+}
+
+static int64_t age_of(struct dynamic *handler, const struct state_member *member) {
+  const struct engine *engine = &handler->engine;
+  if (member->last_heartbeat == DATETIME_NONE) return -1;
+  const int64_t by_clock = (clock_wall_us() - member->last_heartbeat) / 1000;
+  const int64_t seen = liveness_age(&engine->liveness, &engine->config.settings, &member->node, clock_now_ms());
+  if (liveness_saw_change(&engine->liveness, &member->node)) return seen;
+  return by_clock > seen ? by_clock : seen < 0 ? 0 : seen;
+}
+
+static int in_order(const void *a, const void *b) {
+  const rdzv_node_status *one = a, *other = b;
+  if (one->role != other->role) return one->role < other->role ? -1 : 1;
+  if (one->rank != other->rank) return one->rank < other->rank ? -1 : 1;
+  return strcmp(one->node, other->node);
+}
+
+static bool add_nodes(struct dynamic *handler, struct status *status) {
+  const struct rendezvous_state *state = &handler->view;
+  size_t count = 0;
+  status->nodes = calloc(state->count + 1, sizeof *status->nodes);
+  status->base.nodes = status->nodes;
+  for (size_t i = 0; status->nodes && i < state->count; i++) {
+    const struct state_member *member = &state->members[i];
+    if (member->kinds == 0) continue;
+    rdzv_node_status *node = &status->nodes[count];
+    node->node = strdup(node_text(&member->node).text);
+    if (!node->node) return false;
+    count++;
+    node->role = role_of(member);
+    node->rank = state->complete && node->role == RDZV_ROLE_PARTICIPANT ? member->rank : -1;
+    node->heartbeat_age_ms = age_of(handler, member);
+    status->base.participants += node->role == RDZV_ROLE_PARTICIPANT;
+    status->base.waiting += node->role == RDZV_ROLE_WAITING;
+    status->base.spares += node->role == RDZV_ROLE_SPARE;
+  }
+  if (count > 1) qsort(status->nodes, count, sizeof *status->nodes, in_order);
+  return status->nodes != NULL;
+}
+
+static int64_t deadline_left_ms(const struct rendezvous_state *state) {
+  if (rendezvous_phase(state) != PHASE_LAST_CALL) return -1;
+  const int64_t left = (state->deadline - clock_wall_us()) / 1000;
+  return left > 0 ? left : 0;
+}
+
+rdzv_status *dynamic_status(struct dynamic *handler) {
+  const struct rendezvous_state *state = &handler->view;
+  const struct rendezvous_settings *settings = &handler->engine.config.settings;
+  struct status *status = calloc(1, sizeof *status);
+  if (!status) return NULL;
+  status->base = (rdzv_status){.exists = handler->view_exists,
+                               .round = state->round,
+                               .phase = rendezvous_phase_name(rendezvous_phase(state)),
+                               .complete = state->complete,
+                               .closed = state->closed,
+                               .deadline_left_ms = deadline_left_ms(state),
+                               .min_nodes = settings->min_nodes,
+                               .max_nodes = settings->max_nodes,
+                               .layout = torch_traits(handler->layout)->version,
+                               .reason = ""};
+  if (add_nodes(handler, status)) return &status->base;
+  rdzv_status_free(&status->base);
+  return NULL;
+}
+
+void rdzv_status_free(rdzv_status *base) {
+  struct status *status = (struct status *)base;
+  if (!status) return;
+  const size_t count = base->participants + base->waiting + base->spares;
+  for (size_t i = 0; status->nodes && i < count; i++) free((char *)status->nodes[i].node);
+  free(status->nodes);
+  free(status->reason);
+  free(status);
+}
+
+void status_set_reason(rdzv_status *base, char *reason) {
+  struct status *status = (struct status *)base;
+  free(status->reason);
+  status->reason = reason;
+  base->reason = reason ? reason : "";
+}

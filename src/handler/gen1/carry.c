@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "base/error.h"
+#include "handler/gen1/gen1.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NO_MEMORY_MS = 100, QUICK_MS = 1000 };
+
+/* What one request came to: etcd's code, or a negative one of ours; and the event for the barrier. */
+struct carried {
+  struct barrier_event event;
+  struct etcd_result result;
+  char version[24];
+  const char **keys;
+  rdzv_error error;
+};
+
+static bool is_refusal(int code) { return etcd_v2_is_lost_race(code) || code == ETCD_NOT_A_FILE; }
+
+static void set_event(struct carried *carried, int code, enum barrier_event_kind done) {
+  if (code == 0 || (done == BARRIER_STATE && code == ETCD_NOT_FOUND))
+    carried->event.kind = done;
+  else if (is_refusal(code) && done == BARRIER_DONE)
+    carried->event.kind = BARRIER_REFUSED;
+  else
+    carried->event.kind = BARRIER_ERROR;
+  if (code > 0) carried->error.code = etcd_v2_unexpected(code);
+  carried->event.error = &carried->error;
+  if (code >= 0) carried->event.index = carried->result.index;
+}
+
+/* ---- requests ------------------------------------------------------------------------------------------------- */
+
+static void read_active(struct etcd_v1 *handler, const struct etcd_call *call, struct carried *carried) {
+  char path[ETCD_V1_PATH];
+  etcd_v1_path(handler, path, "/rdzv/active_version");
+  const int code = etcd_v2_get(handler->client, path, ETCD_QUORUM, call, &carried->result);
+  set_event(carried, code, BARRIER_STATE);
+  if (code == 0) carried->event.text = carried->result.node.value;
+}
+
+/* Before anything is put there: else etcd would make the directory, without an end. */
+static int renew_run(struct etcd_v1 *handler, const struct etcd_call *call) {
+  const struct etcd_lease run = etcd_v1_run_lease(handler);
+  const int code = etcd_v2_unexpected(etcd_lease_renew(handler->client, &run, call));
+  if (code < 0) call->error->code = code;
+  return code;
+}
+
+static void write_active(struct etcd_v1 *handler, const struct etcd_call *call, struct carried *carried) {
+  const struct barrier_update *update = &handler->update;
+  const bool first = update->request == BARRIER_CREATE;
+  const struct etcd_put put = {.value = update->text,
+                               .ttl = update->ttl,
+                               .exist = first ? ETCD_ABSENT : ETCD_ANY,
+                               .prev_value = first ? NULL : update->expected,
+                               .unique = update->unique};
+  char path[ETCD_V1_PATH];
+  etcd_v1_path(handler, path, "/rdzv/active_version");
+  int code = first ? renew_run(handler, call) : 0;
+  if (code == 0) code = etcd_v2_put(handler->client, path, &put, call, &carried->result);
+  set_event(carried, code, BARRIER_DONE);
+}
+
+static void drop_active(struct etcd_v1 *handler, const struct etcd_call *call, struct carried *carried) {
+  const struct etcd_delete what = {.prev_value = handler->update.expected};
+  char path[ETCD_V1_PATH];
+  etcd_v1_path(handler, path, "/rdzv/active_version");
+  set_event(carried, etcd_v2_delete(handler->client, path, &what, call, &carried->result), BARRIER_DONE);
+}
+
+/* Adds one to the counter. Whoever set the rendezvous up is the only one to count, but a leftover of before may be. */
+static void count(struct etcd_v1 *handler, const struct etcd_call *call, struct carried *carried) {
+  char path[ETCD_V1_PATH];
+  etcd_v1_path(handler, path, "/rdzv/version_counter");
+  int code;
+  do {
+    struct etcd_result old;
+    code = etcd_v2_get(handler->client, path, ETCD_QUORUM, call, &old);
+    const long long number = code == 0 ? strtoll(old.node.value, NULL, 10) : 0;
+    snprintf(carried->version, sizeof carried->version, "%lld", number < 0 ? 1 : number + 1);
+    const struct etcd_put put = {.value = carried->version,
+                                 .prev_index = code == 0 ? old.node.modified : 0,
+                                 .exist = code == 0 ? ETCD_ANY : ETCD_ABSENT};
+    if (code == 0) etcd_result_free(&old);
+    if (code == 0 || code == ETCD_NOT_FOUND) code = etcd_v2_put(handler->client, path, &put, call, &carried->result);
+  } while (code == ETCD_COMPARE_FAILED || code == ETCD_EXISTS);
+  set_event(carried, code, BARRIER_DONE);
+  carried->event.version = carried->version;
+}
+
+static void make_dir(struct etcd_v1 *handler, const struct etcd_call *call, struct carried *carried) {
+  const struct etcd_put put = {.dir = true, .exist = ETCD_ABSENT};
+  char path[ETCD_V1_PATH];
+  etcd_v1_path(handler, path, "/rdzv/v_%s", handler->update.version);
+  set_event(carried, etcd_v2_put(handler->client, path, &put, call, &carried->result), BARRIER_DONE);
+}
+
+static void lease(struct etcd_v1 *handler, const struct etcd_call *call, struct carried *carried) {
+  const struct etcd_put put = {.value = handler->mark, .ttl = handler->update.ttl};
+  const int64_t asked_ms = clock_now_ms();
+  char path[ETCD_V1_PATH];
+  etcd_v1_path(handler, path, "/rdzv/v_%s/rank_%" PRId64, handler->update.version, handler->update.rank);
+  int code = etcd_v2_put(handler->client, path, &put, call, &carried->result);
+  if (code == 0 && !etcd_v1_hold_rank(handler, path, handler->update.ttl, asked_ms)) {
+    etcd_result_free(&carried->result);
+    code = error_no_memory(call->error);
+  }
+  set_event(carried, code, BARRIER_DONE);
+}
+
+/* A key that has our place, but was written by another: etcd was lost, and the versions began anew. */
+static bool is_anothers(const struct etcd_v1 *handler, const struct etcd_node *key) {
+  char path[ETCD_V1_PATH];
+  etcd_v1_path(handler, path, "/rdzv/v_%s/rank_%" PRId64, handler->version, handler->rank);
+  return handler->member && strcmp(key->key, path) == 0 && strcmp(key->value, handler->mark) != 0;
+}
+
+static void list(struct etcd_v1 *handler, const struct etcd_call *call, struct carried *carried) {
+  char path[ETCD_V1_PATH];
+  etcd_v1_path(handler, path, "/rdzv/v_%s", handler->update.version);
+  int code = etcd_v2_get(handler->client, path, ETCD_QUORUM, call, &carried->result);
+  const size_t children = code == 0 ? carried->result.node.count : 0;
+  carried->keys = calloc(children + 1, sizeof *carried->keys);
+  if (!carried->keys) {
+    if (code == 0) etcd_result_free(&carried->result);
+    code = error_no_memory(call->error);
+  }
+  for (size_t i = 0; carried->keys && i < children; i++) {
+    const struct etcd_node *key = &carried->result.node.nodes[i];
+    if (!is_anothers(handler, key)) carried->keys[carried->event.key_count++] = key->key;
+  }
+  carried->event.keys = carried->keys;
+  set_event(carried, code == ETCD_NOT_FOUND ? 0 : code, BARRIER_LISTED);
+}
+
+static void watch(struct etcd_v1 *handler, const struct etcd_call *call, struct carried *carried) {
+  const struct barrier_update *update = &handler->update;
+  char path[ETCD_V1_PATH];
+  etcd_v1_path(handler, path, update->whole ? "/rdzv" : "/rdzv/active_version");
+  int code = etcd_v2_watch(handler->client, path, update->whole, update->from_index, call, &carried->result);
+  if (code == RDZV_E_TIMEOUT || code == ETCD_INDEX_CLEARED || code == ETCD_WATCHER_CLEARED) code = 0;
+  set_event(carried, code, BARRIER_TIMER);
+}
+
+/* ---- carrying out --------------------------------------------------------------------------------------------- */
+
+static void perform(struct etcd_v1 *handler, const struct etcd_call *call, struct carried *carried) {
+  switch (handler->update.request) {
+    case BARRIER_READ: read_active(handler, call, carried); break;
+    case BARRIER_CREATE:
+    case BARRIER_SWAP: write_active(handler, call, carried); break;
+    case BARRIER_COUNT: count(handler, call, carried); break;
+    case BARRIER_MAKE_DIR: make_dir(handler, call, carried); break;
+    case BARRIER_LEASE: lease(handler, call, carried); break;
+    case BARRIER_LIST: list(handler, call, carried); break;
+    case BARRIER_DROP: drop_active(handler, call, carried); break;
+    case BARRIER_WATCH: watch(handler, call, carried); break;
+    case BARRIER_PAUSE:
+      cancel_pause(call->cancel, call->until);
+      carried->event.kind = BARRIER_TIMER;
+      break;
+    case BARRIER_IDLE: break;
+  }
+}
+
+static void step(struct etcd_v1 *handler, struct barrier_event *event, unsigned *happened) {
+  rdzv_error error;
+  event->now_ms = clock_now_ms();
+  if (barrier_step(&handler->barrier, event, &handler->update, &error) < 0) {
+    /* out of memory, or a state that cannot be read: the machine reads it again, until its deadline */
+    handler->update = (struct barrier_update){.request = BARRIER_PAUSE, .until_ms = event->now_ms + NO_MEMORY_MS};
+    if (error.code == RDZV_E_CORRUPT) {
+      handler->update.happened = BARRIER_FAILED;
+      handler->update.error = error;
+      barrier_step(&handler->barrier, &(struct barrier_event){.kind = BARRIER_ASK_STOP, .now_ms = event->now_ms},
+                   &(struct barrier_update){0}, NULL);
+    }
+  }
+  *happened = handler->update.happened;
+  if (*happened & BARRIER_LEASE_OVER) etcd_v1_drop_rank(handler);
+}
+
+static bool is_wait(enum barrier_request request) { return request == BARRIER_WATCH || request == BARRIER_PAUSE; }
+
+/* Requests are given a moment even when the barrier's time is over. */
+static deadline limit_of(const struct etcd_v1 *handler) {
+  const deadline ends = barrier_deadline(&handler->barrier), least = deadline_after(QUICK_MS);
+  const deadline limit = deadline_after(etcd_read_timeout(handler->client)), last = ends > least ? ends : least;
+  if (is_wait(handler->update.request)) return handler->update.until_ms;
+  return last < limit ? last : limit;
+}
+
+int etcd_v1_carry_out(struct etcd_v1 *handler, const struct cancel *cancel, unsigned *happened, rdzv_error *error) {
+  struct carried carried = {.error = {.code = RDZV_E_CONNECTION}};
+  const bool waits = is_wait(handler->update.request);
+  const struct etcd_call call = {limit_of(handler), cancel, &carried.error};
+  *happened = 0;
+  if (handler->update.request == BARRIER_IDLE) return error_set(error, RDZV_E_INVALID, "this node is in no round");
+  perform(handler, &call, &carried);
+  int result = 0;
+  if (cancel && cancel_raised(cancel))
+    result = error_set(error, RDZV_E_CANCELED, "canceled");
+  else
+    step(handler, &carried.event, happened);
+  if (carried.event.kind == BARRIER_ERROR)
+    handler->trouble = carried.error;
+  else if (!waits)
+    handler->trouble.code = 0;
+  if (carried.event.kind != BARRIER_ERROR) etcd_result_free(&carried.result);
+  free(carried.keys);
+  return result;
+}

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The first-generation rendezvous on etcd, PyTorch's EtcdRendezvousHandler: state/gen1/barrier.h decides; the thread of
+ * the user's that joins, closes or leaves carries it out, and while the node is a member a thread of the handler does,
+ * which hears of changes. Another renews what expires.
+ *
+ *   etcd_v1.c         joining, closing, leaving
+ *   etcd_v1_open.c    open and close
+ *   etcd_v1_carry.c   carries out what the barrier wants
+ *   etcd_v1_listen.c  what has happened to the round: the thread, and who waits for it
+ *   etcd_v1_result.c  what joining gives
+ *   etcd_v1_status.c  looking
+ *   etcd_v1_extra.c   extra data
+ *   etcd_lease.c      renews
+ *
+ * Everything is below <etcd_prefix>/run_<run_id>/rdzv, as PyTorch has it: version_counter, active_version, and for each
+ * version a directory v_<n> with rank_<r> (keep-alives), extra_data and kv (the store).
+ *
+ * Locks: `call`, then that of the leases, then that of the news; and those of the events under any of them.
+ */
+#ifndef RDZV_HANDLER_GEN1_GEN1_H
+#define RDZV_HANDLER_GEN1_GEN1_H
+
+#include "etcd/v2.h"
+#include "handler/gen1/lease.h"
+#include "handler/handler.h"
+#include "state/gen1/barrier.h"
+
+#include <stdatomic.h>
+
+enum { ETCD_V1_PATH = 1024, ETCD_V1_GRACE_MS = 1000 };
+
+/* What the values of our keep-alives begin with, by which we know each other. PyTorch's are empty. */
+#define ETCD_V1_MARK "rdzv"
+
+/* What has happened to the round, for who asks. */
+struct etcd_v1_news {
+  pthread_mutex_t lock;  /* guards what follows */
+  struct cancel changed; /* up while there is something to tell */
+  struct cancel ended;   /* up while it is more than that somebody waits */
+  struct cancel outside; /* up while we are in no round */
+  bool member;           /* as far as the user knows, or will have been told */
+  char version[24];      /* that extra data are of; "": none */
+  rdzv_change change;    /* not told yet */
+  rdzv_error failure;    /* the same; code 0: none */
+  enum etcd_lease_state lease;
+  int64_t held_ms;  /* when the lease was held for sure */
+  rdzv_error cause; /* of its silence */
+};
+
+/* What the user has been shown last, to tell whether what is there is another. */
+struct etcd_v1_look {
+  pthread_mutex_t lock; /* guards what follows */
+  bool looked;
+  char *text; /* of the active version; NULL: there was none */
+};
+
+struct etcd_v1 {
+  rdzv_handler base;
+  char backend[16]; /* the name that we were asked for by */
+  struct etcd_client *client;
+  struct events events;
+  struct etcd_leases *leases;
+  char *root; /* <etcd_prefix>/run_<run_id> */
+  char text[640];
+  char mark[512]; /* the value of our keep-alive, and of nobody else's */
+  struct etcd_v1_news news;
+  struct etcd_v1_look look;
+  pthread_t thread;
+  bool started;
+
+  atomic_int callers;   /* that have their turn or want it; the thread lets them go first */
+  struct cancel wake;   /* up while there are any */
+  pthread_mutex_t call; /* one that uses the barrier at a time; guards what follows */
+  pthread_cond_t turn;
+  bool over;
+  bool listens; /* the thread has work: we are a member */
+  struct barrier barrier;
+  struct barrier_update update; /* what the barrier wants next */
+  bool member;                  /* our keep-alive of that version and rank is ours to delete */
+  char version[24];
+  int64_t rank;
+  bool renews_run;    /* the run's directory */
+  rdzv_error trouble; /* with etcd, the last; code 0: it answers */
+  int port_fd, port;  /* as rank 0, of the last round; -1: none yet */
+};
+
+/* A path below the root. False: it is too long. */
+/* The path in etcd that the folders of all runs are in; NULL as prefix: the default. NULL: no memory. To be freed. */
+char *etcd_v1_folder(const char *prefix);
+
+bool etcd_v1_path(const struct etcd_v1 *handler, char out[ETCD_V1_PATH], const char *format, ...) RDZV_PRINTF(3, 4);
+
+/* The lease of the run's directory. */
+struct etcd_lease etcd_v1_run_lease(const struct etcd_v1 *handler);
+
+/* ---- etcd_v1.c ---- */
+extern const struct handler_ops etcd_v1_ops;
+
+/* For whoever uses the barrier. */
+void etcd_v1_take_turn(struct etcd_v1 *handler);
+void etcd_v1_end_turn(struct etcd_v1 *handler);
+
+/* What the barrier failed with, as the user gets it. */
+int etcd_v1_failure(const struct etcd_v1 *handler, rdzv_error *error);
+
+/* ---- etcd_v1_open.c ---- */
+void etcd_v1_close(rdzv_handler *base);
+void etcd_v1_abandon(rdzv_handler *base);
+
+/* ---- etcd_v1_carry.c ---- */
+
+/* Carries out what the barrier wants, and steps it with what comes of that. `happened` is what came about.
+ * RDZV_E_CANCELED: the request is to be carried out again. */
+int etcd_v1_carry_out(struct etcd_v1 *handler, const struct cancel *cancel, unsigned *happened, rdzv_error *error);
+
+/* ---- etcd_v1_listen.c ---- */
+int etcd_v1_listen_open(struct etcd_v1 *handler, rdzv_error *error);
+void etcd_v1_listen_close(struct etcd_v1 *handler);
+
+/* We are a member from here on, or in no round any more; in our turn. */
+void etcd_v1_listen_begin(struct etcd_v1 *handler);
+void etcd_v1_listen_end(struct etcd_v1 *handler);
+
+/* Keeps what came about while we are a member for who asks; in our turn. */
+void etcd_v1_tell(struct etcd_v1 *handler, unsigned happened);
+
+/* Renews our keep-alive from here on, which was put there at that time; or not any more. False: no memory. */
+bool etcd_v1_hold_rank(struct etcd_v1 *handler, const char *key, int64_t ttl, int64_t asked_ms);
+void etcd_v1_drop_rank(struct etcd_v1 *handler);
+
+etcd_lease_told etcd_v1_lease_told;
+int etcd_v1_wait_event(rdzv_handler *base, int64_t timeout_ms, rdzv_change *out, rdzv_error *error);
+int etcd_v1_change_fd(const rdzv_handler *base);
+int etcd_v1_ended_fd(const rdzv_handler *base);
+
+/* A path below the version that we are in. RDZV_E_INVALID: in none. */
+int etcd_v1_version_path(struct etcd_v1 *handler, const char *name, char out[ETCD_V1_PATH], rdzv_error *error);
+
+/* ---- etcd_v1_result.c ---- */
+
+/* In our turn, after the barrier has said BARRIER_JOINED. */
+int etcd_v1_result(struct etcd_v1 *handler, int64_t world_size, rdzv_result **out, rdzv_error *error);
+int etcd_v1_find_master(rdzv_handler *base, rdzv_result *result, rdzv_error *error);
+
+/* ---- etcd_v1_status.c ---- */
+int etcd_v1_is_closed(rdzv_handler *base, bool *closed, rdzv_error *error);
+int etcd_v1_num_waiting(rdzv_handler *base, int64_t *count, rdzv_error *error);
+int etcd_v1_status_read(rdzv_handler *base, int64_t wait_ms, rdzv_status **out, rdzv_error *error);
+
+/* ---- etcd_v1_extra.c ---- */
+int etcd_v1_extra_set(rdzv_handler *base, const char *key, const char *value, rdzv_error *error);
+int etcd_v1_extra_get(rdzv_handler *base, const char *key, int64_t timeout_ms, rdzv_value *out, rdzv_error *error);
+
+#endif

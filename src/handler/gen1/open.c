@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "base/error.h"
+#include "base/net/host.h"
+#include "handler/etcd_options.h"
+#include "handler/gen1/gen1.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+enum { KEY_ROOM = 128 };
+
+#define DEFAULT_PREFIX "/torchelastic/p2p"
+
+bool etcd_v1_path(const struct etcd_v1 *handler, char out[ETCD_V1_PATH], const char *format, ...) {
+  const int root = snprintf(out, ETCD_V1_PATH, "%s", handler->root);
+  va_list args;
+  va_start(args, format);
+  const int rest = vsnprintf(out + root, (size_t)(ETCD_V1_PATH - root), format, args);
+  va_end(args);
+  return rest >= 0 && root + rest < ETCD_V1_PATH;
+}
+
+static void keep_alive_key(void *argument, const char *version, int64_t rank, char out[512]) {
+  char path[ETCD_V1_PATH];
+  etcd_v1_path(argument, path, "/rdzv/v_%s/rank_%" PRId64, version, rank);
+  snprintf(out, 512, "%.511s", path);
+}
+
+struct etcd_lease etcd_v1_run_lease(const struct etcd_v1 *handler) {
+  return (struct etcd_lease){.key = handler->root, .ttl_s = ACTIVE_RUN_TTL, .dir = true};
+}
+
+void etcd_v1_close(rdzv_handler *base) {
+  struct etcd_v1 *handler = (struct etcd_v1 *)base;
+  etcd_v1_listen_close(handler);
+  etcd_leases_close(handler->leases);
+  barrier_free(&handler->barrier);
+  etcd_close(handler->client);
+  if (handler->port_fd >= 0) close(handler->port_fd);
+  pthread_mutex_destroy(&handler->call);
+  pthread_mutex_destroy(&handler->news.lock);
+  pthread_mutex_destroy(&handler->look.lock);
+  pthread_cond_destroy(&handler->turn);
+  cancel_close(&handler->wake);
+  events_free(&handler->events);
+  handler_deinit(base);
+  free(handler->look.text);
+  free(handler->root);
+  free(handler);
+}
+
+/* Leases, client and barrier are those of threads that are not here. */
+void etcd_v1_abandon(rdzv_handler *base) {
+  struct etcd_v1 *handler = (struct etcd_v1 *)base;
+  if (handler->port_fd >= 0) close(handler->port_fd);
+  cancel_close(&handler->wake);
+  events_abandon(&handler->events);
+  handler_deinit(base);
+  free(handler->root);
+  free(handler);
+}
+
+/* ---- opening -------------------------------------------------------------------------------------------------- */
+
+static int init_barrier(struct etcd_v1 *handler, const rdzv_params *params, const struct conf *conf,
+                        rdzv_error *error) {
+  const struct barrier_settings settings = {.min_nodes = conf->min_workers ? conf->min_workers : params->min_nodes,
+                                            .max_nodes = conf->max_workers   ? conf->max_workers
+                                                         : conf->min_workers ? conf->min_workers
+                                                                             : params->max_nodes,
+                                            .join_timeout = conf->timeout,
+                                            .last_call_timeout = conf->last_call_timeout,
+                                            .close_timeout = conf->close_timeout};
+  uint64_t seed = (uint64_t)clock_wall_us() ^ (uint64_t)getpid() << 32;
+  if (getrandom(&seed, sizeof seed, GRND_NONBLOCK) < 0) seed++;
+  snprintf(handler->mark, sizeof handler->mark, "%s %.300s %016" PRIx64, ETCD_V1_MARK,
+           handler->base.node ? handler->base.node : "", seed);
+  barrier_init(&handler->barrier, &settings, seed, keep_alive_key, handler);
+  return params_check_nodes(settings.min_nodes, settings.max_nodes, error);
+}
+
+char *etcd_v1_folder(const char *prefix) {
+  char *folder;
+  if (!prefix) prefix = DEFAULT_PREFIX;
+  prefix += strspn(prefix, "/");
+  size_t len = strlen(prefix);
+  while (len > 0 && prefix[len - 1] == '/') len--;
+  return asprintf(&folder, "/%.*s", (int)len, prefix) < 0 ? NULL : folder;
+}
+
+static int make_root_path(struct etcd_v1 *handler, const rdzv_params *params, const struct conf *conf,
+                          rdzv_error *error) {
+  char *folder = etcd_v1_folder(conf->etcd_prefix);
+  if (!folder || asprintf(&handler->root, "%s/run_%s", folder, params->run_id) < 0) handler->root = NULL;
+  free(folder);
+  if (!handler->root) return error_no_memory(error);
+  if (strlen(handler->root) > 512 - KEY_ROOM) /* a keep-alive's key is of 512 */
+    return error_set(error, RDZV_E_LIMIT, "the path of the rendezvous in etcd is too long");
+  return 0;
+}
+
+/* Is there an etcd that lets us? Whoever only looks leaves nothing there: what is needed is made when it is. */
+static int reach(struct etcd_v1 *handler, rdzv_error *error) {
+  const struct etcd_call call = {deadline_after(etcd_read_timeout(handler->client)), &handler->base.cancel, error};
+  char path[ETCD_V1_PATH];
+  struct etcd_result result;
+  etcd_v1_path(handler, path, "/rdzv/active_version");
+  const int code = etcd_v2_get(handler->client, path, 0, &call, &result);
+  if (code == 0) etcd_result_free(&result);
+  return code == ETCD_NOT_FOUND ? 0 : etcd_v2_unexpected(code);
+}
+
+static int open_parts(struct etcd_v1 *handler, const rdzv_params *params, const struct conf *conf, rdzv_error *error) {
+  const rdzv_etcd_options etcd = etcd_options_of(params, conf);
+  int result = make_root_path(handler, params, conf, error);
+  if (result == 0) result = cancel_open(&handler->wake, error);
+  if (result == 0) result = etcd_open(&etcd, &handler->client, error);
+  if (result < 0) return result;
+  snprintf(handler->text, sizeof handler->text, "etcd %s%.300s", etcd_describe(handler->client), handler->root);
+  result = reach(handler, error);
+  if (result == 0)
+    result = etcd_leases_open(handler->client, &handler->events, etcd_v1_lease_told, handler, &handler->leases, error);
+  return result == 0 ? etcd_v1_listen_open(handler, error) : result;
+}
+
+/* What etcd_v1_close needs to be there. */
+static struct etcd_v1 *new_handler(const rdzv_params *params) {
+  struct etcd_v1 *handler = calloc(1, sizeof *handler);
+  if (!handler) return NULL;
+  const struct cancel none = CANCEL_NONE;
+  handler->port_fd = -1;
+  handler->wake = handler->news.changed = handler->news.outside = handler->news.ended = none;
+  snprintf(handler->backend, sizeof handler->backend, "%s", params->backend);
+  pthread_mutex_init(&handler->call, NULL);
+  pthread_mutex_init(&handler->news.lock, NULL);
+  pthread_mutex_init(&handler->look.lock, NULL);
+  pthread_cond_init(&handler->turn, NULL);
+  return handler;
+}
+
+static int init(struct etcd_v1 *handler, const rdzv_params *params, const struct conf *conf, rdzv_error *error) {
+  char host[HOST_NAME_SIZE], node[HOST_NAME_SIZE + 32];
+  host_name(host);
+  snprintf(node, sizeof node, "%s_%ld", params->local_addr ? params->local_addr : host, (long)getpid());
+  int result = handler_init(&handler->base, &etcd_v1_ops, params, node, error);
+  rdzv_params own = *params;
+  own.run_id = handler->base.run_id;
+  events_init(&handler->events, &own, handler->base.node ? handler->base.node : "", 0);
+  if (result == 0) result = init_barrier(handler, params, conf, error);
+  return result == 0 ? open_parts(handler, params, conf, error) : result;
+}
+
+int etcd_v1_create(void *user, const rdzv_params *params, rdzv_handler **out, rdzv_error *error) {
+  (void)user;
+  struct conf conf;
+  int result = conf_parse(params->conf, CONF_ETCD | CONF_ETCD_V1, params_lenient(params), &conf, error);
+  if (result < 0) return result;
+  struct etcd_v1 *handler = new_handler(params);
+  result = handler ? init(handler, params, &conf, error) : error_no_memory(error);
+  conf_free(&conf);
+  if (result == 0)
+    *out = &handler->base;
+  else if (handler)
+    etcd_v1_close(&handler->base);
+  return result;
+}

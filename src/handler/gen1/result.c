@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "handler/gen1/gen1.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "handler/master.h"
+#include "store/etcd/etcd.h"
+#include "store/store.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MASTER_MS = 5000 };
+
+static int open_store(struct etcd_v1 *handler, int64_t timeout_ms, int cancel_fd, rdzv_store **out, rdzv_error *error) {
+  char path[ETCD_V1_PATH];
+  etcd_v1_path(handler, path, "/rdzv/v_%s/kv", handler->version);
+  return etcd_store_open(etcd_share(handler->client), path, timeout_ms, cancel_fd, &handler->base.log, out, error);
+}
+
+static int publish_master(struct etcd_v1 *handler, struct result *result, rdzv_error *error) {
+  char addr[HOST_NAME_SIZE];
+  const int outcome = host_renew_port(&handler->port_fd, &handler->port, error); /* workers of before do not know it */
+  if (outcome < 0) return outcome;
+  master_own_address(&handler->base, RDZV_ETCD_PORT, addr);
+  return master_publish(result, NULL, addr, handler->port, error);
+}
+
+/* PyTorch before 2.4 says it above the rendezvous, if at all. Through a handle that ends with the user's patience. */
+static int find_master(struct etcd_v1 *handler, struct result *result, rdzv_error *error) {
+  rdzv_error own;
+  rdzv_store *store;
+  if (handler->rank == 0) return publish_master(handler, result, error);
+  int outcome = open_store(handler, MASTER_MS, handler->base.cancel.fd, &store, &own);
+  if (outcome == 0) {
+    outcome = master_take(result, store, NULL, &own);
+    rdzv_store_close(store);
+  }
+  if (outcome == RDZV_E_TIMEOUT) {
+    log_line(&handler->base.log, RDZV_LOG_WARNING, "rank 0 has not published where it can be reached");
+    return 0;
+  }
+  if (outcome < 0 && error) *error = own;
+  return outcome;
+}
+
+/* The members are not named in the state: they are known by their ranks. */
+static bool add_members(struct result *result, const struct etcd_v1 *handler) {
+  const size_t count = (size_t)result->base.world_size;
+  result->members = calloc(count + 1, sizeof *result->members);
+  result->base.members = result->members;
+  for (size_t i = 0; result->members && i < count; i++) {
+    char name[32];
+    snprintf(name, sizeof name, "rank_%zu", i);
+    char *node = strdup((int64_t)i == handler->rank ? handler->base.node : name), *addr = strdup("");
+    result->members[result->base.member_count++] = (rdzv_member){node, addr, 0, 0, (int64_t)i};
+    if (!node || !addr) return false;
+  }
+  return result->members != NULL;
+}
+
+int etcd_v1_result(struct etcd_v1 *handler, int64_t world_size, rdzv_result **out, rdzv_error *error) {
+  struct result *result = result_new(handler->base.run_id, handler->backend, handler->base.node);
+  if (!result) return error_no_memory(error);
+  result->base.round = strtoll(handler->version, NULL, 10);
+  result->base.rank = handler->rank;
+  result->base.world_size = world_size;
+  int outcome = add_members(result, handler)
+                    ? open_store(handler, 0, handler->base.cancel.fd, &result->base.store, error)
+                    : error_no_memory(error);
+  const bool later = handler->base.master_later && handler->rank != 0;
+  if (outcome == 0 && !later) outcome = find_master(handler, result, error);
+  if (outcome < 0) {
+    rdzv_result_free(&result->base);
+    return outcome;
+  }
+  store_forget_cancel_fd(result->base.store); /* the round's store outlives the user's flag */
+  *out = &result->base;
+  return 0;
+}
+
+int etcd_v1_find_master(rdzv_handler *base, rdzv_result *result, rdzv_error *error) {
+  return result->rank == 0 ? 0 : find_master((struct etcd_v1 *)base, (struct result *)result, error);
+}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "handler/status.h"
+
+#include "base/error.h"
+#include "handler/gen1/gen1.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_SHOWN = 1000 };
+
+static struct etcd_v1 *self(rdzv_handler *handler) { return (struct etcd_v1 *)handler; }
+
+/* What is there now; it may be nothing. */
+struct look {
+  struct active_version active;
+  bool there;
+  uint64_t index; /* of etcd */
+};
+
+static void active_path(const struct etcd_v1 *handler, char path[ETCD_V1_PATH]) {
+  etcd_v1_path(handler, path, "/rdzv/active_version");
+}
+
+/* *out is to be freed with active_free(&out->active) after success. `cancel` may be NULL. */
+static int read_active(struct etcd_v1 *handler, const struct cancel *cancel, struct look *out, rdzv_error *error) {
+  rdzv_error own = {0};
+  const struct etcd_call call = {deadline_after(etcd_read_timeout(handler->client)), cancel, &own};
+  char path[ETCD_V1_PATH];
+  struct etcd_result result;
+  active_path(handler, path);
+  *out = (struct look){0};
+  int outcome = etcd_v2_get(handler->client, path, ETCD_QUORUM, &call, &result);
+  if (outcome >= 0) out->index = result.index;
+  if (outcome == ETCD_NOT_FOUND) return 0;
+  if (outcome == 0) {
+    out->there = true;
+    outcome = active_read(result.node.value, &out->active, &own);
+    etcd_result_free(&result);
+  }
+  if (outcome != 0 && error) *error = own;
+  return etcd_v2_unexpected(outcome);
+}
+
+int etcd_v1_is_closed(rdzv_handler *base, bool *closed, rdzv_error *error) {
+  struct look look;
+  const int result = read_active(self(base), NULL, &look, error);
+  if (result < 0) return result;
+  *closed = look.there && look.active.status == ACTIVE_CLOSED;
+  active_free(&look.active);
+  return 0;
+}
+
+int etcd_v1_num_waiting(rdzv_handler *base, int64_t *count, rdzv_error *error) {
+  struct look look;
+  const int result = read_active(self(base), NULL, &look, error);
+  if (result < 0) return result;
+  *count = look.there && look.active.status == ACTIVE_FINAL ? look.active.waiting : 0;
+  active_free(&look.active);
+  return 0;
+}
+
+/* ---- the status ----------------------------------------------------------------------------------------------- */
+
+/* Of those who wait only the number is known. */
+static bool add_nodes(struct status *status, const struct active_version *active) {
+  const bool final = active->status == ACTIVE_FINAL;
+  const size_t waiting = !final ? 0 : active->waiting < MOST_SHOWN ? (size_t)active->waiting : MOST_SHOWN;
+  status->nodes = calloc(active->participants + waiting + 1, sizeof *status->nodes);
+  status->base.nodes = status->nodes;
+  for (size_t i = 0; status->nodes && i < active->participants + waiting; i++) {
+    const bool in = i < active->participants;
+    char name[32];
+    snprintf(name, sizeof name, in ? "rank_%zu" : "waiting_%zu", in ? i : i - active->participants);
+    status->nodes[i] = (rdzv_node_status){strdup(name), in ? RDZV_ROLE_PARTICIPANT : RDZV_ROLE_WAITING,
+                                          in && final ? (int64_t)i : -1, -1};
+    in ? status->base.participants++ : status->base.waiting++;
+    if (!status->nodes[i].node) return false;
+  }
+  return status->nodes != NULL;
+}
+
+static int status_of(const struct etcd_v1 *handler, const struct look *look, rdzv_status **out, rdzv_error *error) {
+  const struct barrier_settings *settings = &handler->barrier.settings;
+  const struct active_version *active = &look->active;
+  struct status *status = calloc(1, sizeof *status);
+  if (!status) return error_no_memory(error);
+  status->base = (rdzv_status){.exists = look->there,
+                               .round = look->there ? strtoll(active->version, NULL, 10) : 0,
+                               .phase = rendezvous_phase_name(active_phase(active, settings->min_nodes)),
+                               .complete = active->status == ACTIVE_FINAL,
+                               .closed = active->status == ACTIVE_CLOSED,
+                               .deadline_left_ms = -1,
+                               .min_nodes = settings->min_nodes,
+                               .max_nodes = settings->max_nodes,
+                               .layout = "etcd",
+                               .reason = ""};
+  const char *reason = active->status == ACTIVE_CLOSED ? active_reason(active) : NULL;
+  if (reason && *reason) status_set_reason(&status->base, strdup(reason));
+  if (add_nodes(status, active)) {
+    *out = &status->base;
+    return 0;
+  }
+  rdzv_status_free(&status->base);
+  return error_no_memory(error);
+}
+
+/* Is it another than the user was shown last? */
+static bool is_news(struct etcd_v1 *handler, const struct look *look) {
+  struct etcd_v1_look *last = &handler->look;
+  pthread_mutex_lock(&last->lock);
+  const char *before = last->text ? last->text : "", *now = look->there ? look->active.text : "";
+  const bool news = !last->looked || strcmp(before, now) != 0;
+  pthread_mutex_unlock(&last->lock);
+  return news;
+}
+
+/* Takes over the text. */
+static void note_shown(struct etcd_v1 *handler, struct look *look) {
+  struct etcd_v1_look *last = &handler->look;
+  pthread_mutex_lock(&last->lock);
+  free(last->text);
+  last->text = look->active.text;
+  last->looked = true;
+  look->active.text = NULL;
+  pthread_mutex_unlock(&last->lock);
+}
+
+/* Waits for a reason to look again: a change, or the end of the time. */
+static int await_change(struct etcd_v1 *handler, uint64_t index, deadline until, rdzv_error *error) {
+  const struct etcd_call call = {until, &handler->base.cancel, error};
+  char path[ETCD_V1_PATH];
+  struct etcd_result result;
+  active_path(handler, path);
+  const int code = etcd_v2_watch(handler->client, path, false, index + 1, &call, &result);
+  if (code == 0) etcd_result_free(&result);
+  return code == RDZV_E_TIMEOUT || code == ETCD_INDEX_CLEARED || code == ETCD_WATCHER_CLEARED
+             ? 0
+             : etcd_v2_unexpected(code);
+}
+
+/* Looks until it is another than before, or the time is over. */
+static int look_for_news(struct etcd_v1 *handler, int64_t wait_ms, struct look *look, rdzv_error *error) {
+  const deadline until = deadline_after(wait_ms);
+  for (;;) {
+    int result = read_active(handler, &handler->base.cancel, look, error);
+    if (result < 0 || deadline_left(until) == 0 || is_news(handler, look)) return result;
+    active_free(&look->active);
+    result = await_change(handler, look->index, until, error);
+    if (result < 0) return result;
+  }
+}
+
+int etcd_v1_status_read(rdzv_handler *base, int64_t wait_ms, rdzv_status **out, rdzv_error *error) {
+  struct etcd_v1 *handler = self(base);
+  struct look look = {0};
+  rdzv_error own = {0};
+  int result = cancel_raised(&base->cancel) ? error_set(&own, RDZV_E_CANCELED, "canceled")
+                                            : look_for_news(handler, wait_ms, &look, &own);
+  if (result == 0) {
+    result = status_of(handler, &look, out, &own);
+    if (result == 0) note_shown(handler, &look);
+    active_free(&look.active);
+  }
+  if (result == 0) return 0;
+  if (error) *error = own;
+  return error_prefix(error, result, "cannot look at the rendezvous");
+}

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The runs of an etcd: a key each of backend etcd-v2, a folder each of backend etcd. */
+#include "store/etcd/etcd.h"
+#include "base/error.h"
+#include "etcd/v2.h"
+#include "handler/etcd_options.h"
+#include "handler/gen1/gen1.h"
+#include "handler/handler.h"
+#include "handler/runs/runs.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define V2_FOLDER "/torch/elastic/rendezvous"
+#define V2_STORE "/torch/elastic/store"
+#define V1_RUN "run_"
+
+struct place {
+  struct etcd_client *client;
+  struct cancel cancel;
+  bool v2;
+  char *folder; /* that all runs are in */
+};
+
+static void place_close(struct place *place) {
+  if (place->client) etcd_close(place->client);
+  cancel_close(&place->cancel);
+  free(place->folder);
+}
+
+static int place_open(struct place *place, const rdzv_params *params, rdzv_error *error) {
+  struct conf conf;
+  *place = (struct place){.cancel = CANCEL_NONE, .v2 = strcmp(params->backend, "etcd-v2") == 0};
+  const unsigned options = place->v2 ? CONF_DYNAMIC | CONF_ETCD : CONF_ETCD | CONF_ETCD_V1;
+  int result = conf_parse(params->conf, options, params_lenient(params), &conf, error);
+  if (result < 0) return result;
+  const rdzv_etcd_options etcd = etcd_options_of(params, &conf);
+  place->folder = place->v2 ? strdup(V2_FOLDER) : etcd_v1_folder(conf.etcd_prefix);
+  result = place->folder ? cancel_open_with(&place->cancel, params->cancel_fd, error) : error_no_memory(error);
+  if (result == 0) result = etcd_open(&etcd, &place->client, error);
+  conf_free(&conf);
+  if (result < 0) place_close(place);
+  return result;
+}
+
+static struct etcd_call call_of(const struct place *place, rdzv_error *error) {
+  return (struct etcd_call){deadline_after(etcd_read_timeout(place->client)), &place->cancel, error};
+}
+
+/* ---- listing -------------------------------------------------------------------------------------------------- */
+
+/* A run id with slashes in it makes folders. */
+static bool add_keys(struct runs *out, const struct etcd_node *node, size_t skip) {
+  for (size_t i = 0; i < node->count; i++) {
+    const struct etcd_node *one = &node->nodes[i];
+    if (one->dir ? !add_keys(out, one, skip) : !runs_add(out, one->key + skip, strlen(one->key + skip))) return false;
+  }
+  return true;
+}
+
+static bool add_folders(struct runs *out, const struct etcd_node *node, size_t skip) {
+  for (size_t i = 0; i < node->count; i++) {
+    const char *name = node->nodes[i].key + skip;
+    if (strncmp(name, V1_RUN, strlen(V1_RUN)) != 0 || !node->nodes[i].dir) continue;
+    if (!runs_add(out, name + strlen(V1_RUN), strlen(name + strlen(V1_RUN)))) return false;
+  }
+  return true;
+}
+
+int runs_list_etcd(const rdzv_params *params, struct runs *out, rdzv_error *error) {
+  struct place place;
+  struct etcd_result found;
+  int result = place_open(&place, params, error);
+  if (result < 0) return result;
+  const struct etcd_call call = call_of(&place, error);
+  result = etcd_v2_get(place.client, place.folder, ETCD_QUORUM | (place.v2 ? ETCD_RECURSIVE : 0), &call, &found);
+  if (result == 0) {
+    const size_t skip = strlen(place.folder) + 1;
+    const bool added = place.v2 ? add_keys(out, &found.node, skip) : add_folders(out, &found.node, skip);
+    etcd_result_free(&found);
+    if (!added) result = error_no_memory(error);
+  }
+  place_close(&place);
+  return result == ETCD_NOT_FOUND ? 0 : result > 0 ? etcd_v2_unexpected(result) : result;
+}
+
+/* ---- removing ------------------------------------------------------------------------------------------------- */
+
+static int remove_node(const struct place *place, const char *run_id, size_t *removed, rdzv_error *error) {
+  char *path = NULL;
+  struct etcd_result gone;
+  if (asprintf(&path, "%s/%s%s", place->folder, place->v2 ? "" : V1_RUN, run_id) < 0) return error_no_memory(error);
+  const struct etcd_delete what = {.dir = !place->v2, .recursive = !place->v2};
+  const struct etcd_call call = call_of(place, error);
+  const int result = etcd_v2_delete(place->client, path, &what, &call, &gone);
+  free(path);
+  if (result == 0) etcd_result_free(&gone);
+  if (result == 0) (*removed)++;
+  return result == ETCD_NOT_FOUND ? 0 : result > 0 ? etcd_v2_unexpected(result) : result;
+}
+
+int runs_remove_etcd(const rdzv_params *params, size_t *removed, rdzv_error *error) {
+  struct place place;
+  rdzv_store *store = NULL;
+  int result = place_open(&place, params, error);
+  if (result < 0) return result;
+  if (place.v2) {
+    result = etcd_store_open(etcd_share(place.client), V2_STORE, 0, params->cancel_fd, &params->log, &store, error);
+    if (result == 0) result = runs_remove_store(store, params->run_id, removed, error);
+    rdzv_store_close(store);
+  }
+  if (result == 0) result = remove_node(&place, params->run_id, removed, error);
+  place_close(&place);
+  return result;
+}

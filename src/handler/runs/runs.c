@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The runs of a store: backend c10d, and for all backends what is common. */
+#include "handler/runs/runs.h"
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "handler/conf.h"
+#include "handler/handler.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define KEY_PREFIX "torch.rendezvous."
+
+/* What is beside the state, behind its key. */
+static const char *const parts[] = {".bell", ".turn", ".move", ".reason", ".program"};
+enum { PARTS = sizeof parts / sizeof parts[0] };
+
+/* ---- lists of ids --------------------------------------------------------------------------------------------- */
+
+bool runs_add(struct runs *runs, const char *id, size_t len) {
+  rdzv_value *more = realloc(runs->ids, (runs->count + 1) * sizeof *more);
+  if (!more) return false;
+  runs->ids = more;
+  if (!value_copy(&runs->ids[runs->count], id, len)) return false;
+  runs->count++;
+  return true;
+}
+
+static int by_text(const void *a, const void *b) {
+  return strcmp(((const rdzv_value *)a)->data, ((const rdzv_value *)b)->data);
+}
+
+/* ---- keys ----------------------------------------------------------------------------------------------------- */
+
+static bool begins_with(rdzv_bytes key, const char *text) {
+  return key.len >= strlen(text) && memcmp(key.data, text, strlen(text)) == 0;
+}
+
+/* Is it what a key of a run has behind its id: ".reason", ".3/MASTER_ADDR"? */
+static bool is_part(const char *text) {
+  for (int i = 0; i < PARTS; i++)
+    if (strcmp(text, parts[i]) == 0) return true;
+  const size_t digits = *text == '.' ? strspn(text + 1, "0123456789") : 0;
+  return digits > 0 && text[1 + digits] == '/';
+}
+
+/* In order. */
+static bool has_key(const rdzv_value *keys, size_t count, const char *text, size_t len) {
+  for (size_t from = 0, to = count; from < to;) {
+    const size_t middle = from + (to - from) / 2;
+    const int way = strncmp(keys[middle].data, text, len);
+    if (way == 0 && keys[middle].data[len] == '\0') return true;
+    if (way < 0)
+      from = middle + 1;
+    else
+      to = middle;
+  }
+  return false;
+}
+
+/* Is it the key of a state? A run id may have dots in it, too, so that only the keys together tell. */
+static bool is_state(const rdzv_value *keys, size_t count, const char *key) {
+  if (!begins_with(rdzv_str(key), KEY_PREFIX) || !key[strlen(KEY_PREFIX)]) return false;
+  for (const char *dot = key + strlen(KEY_PREFIX); (dot = strchr(dot, '.')); dot++)
+    if (is_part(dot) && has_key(keys, count, key, (size_t)(dot - key))) return false;
+  return true;
+}
+
+int runs_list_store(rdzv_store *store, struct runs *out, rdzv_error *error) {
+  rdzv_value *keys;
+  size_t count;
+  int result = rdzv_store_list_keys(store, &keys, &count, error);
+  if (result < 0) return error_prefix(error, result, "cannot list the runs of the store");
+  if (count > 1) qsort(keys, count, sizeof *keys, by_text);
+  for (size_t i = 0; i < count && result == 0; i++)
+    if (is_state(keys, count, keys[i].data) &&
+        !runs_add(out, keys[i].data + strlen(KEY_PREFIX), strlen(keys[i].data) - strlen(KEY_PREFIX)))
+      result = error_no_memory(error);
+  rdzv_values_free(keys, count);
+  return result;
+}
+
+/* ---- removing ------------------------------------------------------------------------------------------------- */
+
+static int remove_key(rdzv_store *store, const char *key, size_t *removed, rdzv_error *error) {
+  const rdzv_bytes bytes = rdzv_str(key);
+  bool there = false, deleted = false;
+  rdzv_value value;
+  while ((rdzv_store_features(store) & RDZV_STORE_QUEUES) &&
+         rdzv_store_queue_pop(store, bytes, false, &value, NULL) == 0)
+    rdzv_value_free(&value);
+  int result = rdzv_store_check(store, &bytes, 1, &there, error);
+  if (result == 0 && there) result = rdzv_store_delete_key(store, bytes, &deleted, error);
+  if (result == 0) *removed += there;
+  return result;
+}
+
+static int remove_rounds(rdzv_store *store, const char *state_key, size_t *removed, rdzv_error *error) {
+  rdzv_value *keys;
+  size_t count;
+  const int listed = rdzv_store_list_keys(store, &keys, &count, NULL);
+  if (listed < 0) return 0; /* a server that cannot */
+  int result = 0;
+  for (size_t i = 0; i < count && result == 0; i++)
+    if (strlen(keys[i].data) == keys[i].len && begins_with(rdzv_value_bytes(&keys[i]), state_key) &&
+        is_part(keys[i].data + strlen(state_key)))
+      result = remove_key(store, keys[i].data, removed, error);
+  rdzv_values_free(keys, count);
+  return result;
+}
+
+/* The state last: until then it is found by a later try. */
+int runs_remove_store(rdzv_store *store, const char *run_id, size_t *removed, rdzv_error *error) {
+  char *state_key = NULL, *key;
+  if (asprintf(&state_key, KEY_PREFIX "%s", run_id) < 0) return error_no_memory(error);
+  int result = remove_rounds(store, state_key, removed, error);
+  for (int i = 0; i < PARTS && result == 0; i++) {
+    if (asprintf(&key, "%s%s", state_key, parts[i]) < 0) {
+      result = error_no_memory(error);
+      break;
+    }
+    result = remove_key(store, key, removed, error);
+    free(key);
+  }
+  if (result == 0) result = remove_key(store, state_key, removed, error);
+  free(state_key);
+  return result;
+}
+
+/* ---- the calls ------------------------------------------------------------------------------------------------ */
+
+static int open_c10d(const rdzv_params *params, rdzv_store **store, rdzv_error *error) {
+  struct conf conf;
+  rdzv_server *server;
+  int result = conf_parse(params->conf, CONF_DYNAMIC | CONF_C10D, params_lenient(params), &conf, error);
+  if (result < 0) return result;
+  const struct c10d_options options = {.store_type = (enum c10d_store_type)conf.store_type,
+                                       .is_host = C10D_CLIENT,
+                                       .read_timeout_ms = conf.read_timeout,
+                                       .dialect = (rdzv_dialect)conf.dialect,
+                                       .cancel_fd = params->cancel_fd,
+                                       .log = params->log};
+  const char *endpoint = !*params->endpoint && options.store_type == C10D_TCP ? "localhost" : params->endpoint;
+  conf_free(&conf);
+  return c10d_open_store(endpoint, &options, store, &server, error);
+}
+
+static bool is_c10d(const rdzv_params *params) { return strcmp(params->backend, "c10d") == 0; }
+
+static int check(const rdzv_params *given, bool needs_id, rdzv_params *params, rdzv_error *error) {
+  rdzv_params own = *given;
+  if (!needs_id) own.run_id = "any";
+  const int result = params_check(&own, params, error);
+  if (result < 0) return result;
+  if (!is_c10d(params) && strncmp(params->backend, "etcd", 4) != 0)
+    return error_set(error, RDZV_E_UNSUPPORTED, "backend '%s' has no runs to look at", params->backend);
+  return 0;
+}
+
+int rdzv_runs_list(const rdzv_params *given, rdzv_value **out, size_t *count, rdzv_error *error) {
+  if (!given || !out || !count) return error_null(error, "rdzv_runs_list", !given ? "params" : !out ? "out" : "count");
+  rdzv_params params;
+  rdzv_store *store = NULL;
+  struct runs runs = {0};
+  int result = check(given, false, &params, error);
+  if (result < 0) return result;
+  if (is_c10d(&params)) {
+    result = open_c10d(&params, &store, error);
+    if (result == 0) result = runs_list_store(store, &runs, error);
+    rdzv_store_close(store);
+  } else {
+    result = runs_list_etcd(&params, &runs, error);
+  }
+  if (result < 0) {
+    rdzv_values_free(runs.ids, runs.count);
+    return result;
+  }
+  if (runs.count > 1) qsort(runs.ids, runs.count, sizeof *runs.ids, by_text);
+  *out = runs.ids;
+  *count = runs.count;
+  return 0;
+}
+
+int rdzv_run_remove(const rdzv_params *given, size_t *removed, rdzv_error *error) {
+  if (!given || !removed) return error_null(error, "rdzv_run_remove", given ? "removed" : "params");
+  rdzv_params params;
+  rdzv_store *store = NULL;
+  size_t count = 0;
+  int result = check(given, true, &params, error);
+  if (result < 0) return result;
+  if (is_c10d(&params)) {
+    result = open_c10d(&params, &store, error);
+    if (result == 0) result = runs_remove_store(store, params.run_id, &count, error);
+    rdzv_store_close(store);
+  } else {
+    result = runs_remove_etcd(&params, &count, error);
+  }
+  if (result < 0) return error_prefix(error, result, "cannot remove run '%s'", params.run_id);
+  *removed = count;
+  return 0;
+}

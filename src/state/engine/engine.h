@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * One node of a dynamic rendezvous as a machine: engine_step(event with its moment) says what to do next. It reads no
+ * clock, waits for nothing and knows no store; whoever drives it does. The order of things:
+ *
+ *   ask join -> READ -> (state) -> SWAP -> (won) -> WAIT … (state: complete, with us) -> joined, and then, as a member:
+ *   WAIT until the heartbeat is due -> READ -> SWAP -> WAIT …, with a notice when the membership changes
+ *
+ *   swap lost      -> BACK_OFF, read and decide anew; a heartbeat that is overdue does not back off
+ *   store error    -> BACK_OFF, read: whether a swap without an answer took effect, the state itself tells
+ *   nothing is due -> WAIT for a change of the state
+ *
+ * Beyond the rules (state/rendezvous.h):
+ *   - the dead are written off soon after they are found, not with the next heartbeat only;
+ *   - a round that somebody left before we could enter it is not entered: we exit and wait for the next;
+ *   - who is in the wait list when a round gets full makes itself a spare. PyTorch leaves it there, for every agent to
+ *     take as a reason to begin another round, and another;
+ *   - who exits a round and goes into the wait list, or the next round, does both in one write.
+ *
+ * At most one request is under way. A step that asks for anything but CONTINUE ends a WAIT or BACK_OFF of before.
+ */
+#ifndef RDZV_STATE_ENGINE_ENGINE_H
+#define RDZV_STATE_ENGINE_ENGINE_H
+
+#include "state/engine/last_call.h"
+#include "state/engine/liveness.h"
+#include "state/engine/pace.h"
+#include "state/engine/rounds.h"
+#include "state/report.h"
+
+enum engine_event_kind {
+  ENGINE_ASK_JOIN,    /* join the next round; a member leaves its round first */
+  ENGINE_ASK_LEAVE,   /* leave, without closing; a join under way is given up */
+  ENGINE_ASK_CLOSE,   /* close the rendezvous for all */
+  ENGINE_ASK_STOP,    /* no more heartbeats, wishes or notices: what is in the state lapses */
+  ENGINE_STATE_READ,  /* what a READ gave, or a WAIT; never older than what came before */
+  ENGINE_SWAP_WON,    /* the state is written */
+  ENGINE_SWAP_LOST,   /* somebody else wrote before; with what is there now */
+  ENGINE_TIMER,       /* the time of a WAIT or BACK_OFF has come */
+  ENGINE_TURN,        /* it is our turn to write, so that there is no need to back off any longer */
+  ENGINE_STORE_ERROR, /* the request failed, or its outcome is unknown */
+};
+
+struct engine_event {
+  enum engine_event_kind kind;
+  struct moment now;
+  struct rendezvous_state *state; /* READ, LOST: taken over, STATE_EMPTY is left there; NULL: there is no state yet */
+  uint64_t token;          /* READ, LOST, WON: the caller's name for this version of the state; 0: there is none */
+  bool has_turn;           /* LOST: it still is our turn */
+  const rdzv_error *error; /* STORE_ERROR */
+};
+
+enum engine_request {
+  ENGINE_IDLE,     /* nothing to do until somebody asks */
+  ENGINE_CONTINUE, /* the request that is under way goes on */
+  ENGINE_READ,     /* read the state */
+  ENGINE_SWAP,     /* write `state` if the version is still `token` (0: if there is none yet) */
+  ENGINE_WAIT,     /* from from_ms until until_ms, for a version that is not `token`; then a timer event */
+  ENGINE_BACK_OFF, /* do nothing until until_ms; then a timer event. Or, where nodes can take turns, wait for ours, but
+                      no longer than turn_ms; then a turn event */
+};
+
+/* What came about in a step, in any number. */
+enum {
+  ENGINE_JOINED = 1 << 0,        /* rank, world_size, round, and in `state` the members */
+  ENGINE_LEFT = 1 << 1,          /* what was asked for */
+  ENGINE_CLOSE_DONE = 1 << 2,    /* what was asked for */
+  ENGINE_FAILED = 1 << 3,        /* what was asked for has failed: failed, why, error */
+  ENGINE_SOMEONE_WAITS = 1 << 4, /* from here on for a member: more are in the wait list, and there is room */
+  ENGINE_MEMBER_LEFT = 1 << 5,
+  ENGINE_MEMBER_DIED = 1 << 6,
+  ENGINE_IS_CLOSED = 1 << 7,
+  ENGINE_EVICTED = 1 << 8, /* we are no participant of our round any more; nothing else comes after that */
+};
+
+enum engine_why {
+  ENGINE_WHY_CLOSED = 1,
+  ENGINE_WHY_GRACEFUL_EXIT, /* closed, while we were a spare: no failure of ours */
+  ENGINE_WHY_TIMEOUT,
+  ENGINE_WHY_STORE, /* error's sentence ends with the store's */
+};
+
+struct engine_update {
+  enum engine_request request;
+  const struct rendezvous_state *state; /* the engine's, until the next step */
+  uint64_t token;
+  int64_t from_ms, until_ms;
+  int64_t turn_ms;               /* BACK_OFF; 0: a turn does not help */
+  enum rendezvous_action action; /* SWAP: what it is for */
+  bool urgent;                   /* SWAP: others want to hear of it soon */
+  unsigned happened;
+  int64_t rank, world_size, round;
+  enum engine_event_kind failed; /* ENGINE_ASK_… */
+  enum engine_why why;
+  rdzv_error error;
+  struct node_text left, dead; /* the first of those */
+};
+
+struct engine_config {
+  struct node_desc node; /* the address must outlive the engine */
+  struct rendezvous_settings settings;
+  uint64_t seed;                                   /* for jitter; another one for each node */
+  int64_t swap_ms;                                 /* about what a swap takes, where all race for it; 0: they do not */
+  void (*trace)(void *argument, const char *line); /* or NULL; a line for each decision: "condition -> decision" */
+  void *argument;
+};
+
+enum engine_wish { WISH_NOTHING, WISH_EXIT /* the first half of a join */, WISH_JOIN, WISH_LEAVE };
+
+/* A participant of our round, and whether it has been missed. */
+struct fellow {
+  struct node_desc node; /* the address is our own copy */
+  bool gone;
+};
+
+/* All private. */
+struct engine {
+  struct engine_config config;
+
+  enum engine_wish wish;
+  int64_t wish_deadline;
+  struct report too_late; /* who was there when the deadline passed; "" before */
+  bool closing;
+  int64_t close_deadline;
+
+  bool under_way; /* a request */
+  int64_t sent_ms;
+
+  bool known; /* `state` is that of version `token`, as of read_ms, but for what we did to it */
+  struct rendezvous_state state;
+  uint64_t token;
+  int64_t read_ms;
+  int64_t beat_ms;  /* when our heartbeat was renewed last */
+  int64_t tried_us; /* the heartbeat that we tried to write last, and when: its answer may be lost */
+  int64_t tried_ms;
+  bool came_back;         /* that write takes us out of a round, and into the wait list or the next round */
+  int64_t evict_ms;       /* when to write that members are dead; 0: none are */
+  bool fresh;             /* the dead of this state have not been looked for yet */
+  bool dropped;           /* the dead were taken out of this state */
+  int64_t back_off_ms;    /* until then */
+  int64_t turn_ms;        /* or, waiting for our turn, until then; 0: it is no race that we back off from */
+  rdzv_error store_error; /* code 0: the last request was answered */
+  struct liveness liveness;
+  struct last_call last_call;
+  struct pace pace;
+  struct rounds rounds;
+
+  bool member; /* of a complete round */
+  int64_t round;
+  struct fellow *fellows; /* in node order */
+  size_t fellow_count;
+  size_t waiting; /* that we have told of */
+  bool told_closed;
+};
+
+void engine_init(struct engine *engine, const struct engine_config *config);
+void engine_free(struct engine *engine);
+
+/* Whether the state that is in the store, or is to be there, has a redundancy list: its layout tells. */
+void engine_set_redundancy_list(struct engine *engine, bool has);
+
+/* *update is not looked at. RDZV_E_NO_MEMORY, RDZV_E_LIMIT: nothing is under way then; a later timer event tries
+ * again. */
+int engine_step(struct engine *engine, const struct engine_event *event, struct engine_update *update,
+                rdzv_error *error);
+
+/* ---- private: between engine.c, engine_decide.c and engine_watch.c ---- */
+
+void engine_trace(const struct engine *engine, const char *format, ...) RDZV_PRINTF(2, 3);
+
+/* Says what to do next, when no request is under way. */
+int engine_decide(struct engine *engine, struct moment now, struct engine_update *update, rdzv_error *error);
+
+/* We are a member of the state's round from here on. False: no memory. */
+bool engine_watch_begin(struct engine *engine);
+void engine_watch_end(struct engine *engine);
+
+/* Compares the state, as it is in the store, with what we know of our round. */
+void engine_watch(struct engine *engine, struct moment now, struct engine_update *update);
+
+#endif

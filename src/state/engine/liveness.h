@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Who is dead. PyTorch compares the others' wall clocks with its own, so a clock that is wrong evicts the living. Here
+ * a node is dead when its heartbeat has not *changed* for keep_alive_interval × keep_alive_max_attempt (the dead time)
+ * by our own monotonic clock, counted from when we saw it change last, or first saw it. Whatever its value says.
+ *
+ * Time in which we did not look does not count: of the time between two looks at the state at most two fifths of the
+ * dead time are credited. So if we were stopped, or the store was away, the others get the chance to show that they
+ * live before we judge them. Look at least every liveness_look_interval(), a third of the dead time, and nothing is
+ * lost.
+ *
+ * One exception makes a node that has just arrived as quick as the others. Of those who were there at our very first
+ * look and have not stirred since, the timestamp is believed where there is a clock that it can be compared with: a
+ * later heartbeat of the same host (by addr), or our own clock if the host is ours. Who is behind that by more than the
+ * dead time is dead at once. When our own clock jumps, nothing is believed from there on. What can fool this is a host
+ * whose clock jumped within the last keep-alive interval before our first look, and two hosts that go by one name.
+ */
+#ifndef RDZV_STATE_ENGINE_LIVENESS_H
+#define RDZV_STATE_ENGINE_LIVENESS_H
+
+#include "state/rendezvous.h"
+
+struct observed_node {
+  struct node_desc node; /* the address is our own copy */
+  int64_t heartbeat;
+  int64_t changed;  /* on the clock of `looked` */
+  bool at_first;    /* was there at our first look, and has not changed since */
+  bool long_silent; /* by its host's own clock */
+  bool kept;        /* private */
+};
+
+/* What one node has seen of the others' heartbeats. All zero: nothing yet. */
+struct liveness {
+  struct observed_node *nodes; /* in node order: those of the last look */
+  size_t count;
+  bool started;
+  int64_t looked;     /* milliseconds that were credited up to the last look */
+  struct moment last; /* the moment of the last look */
+};
+
+void liveness_free(struct liveness *liveness);
+
+/* Takes a look at a state that was as it is at that moment. RDZV_E_NO_MEMORY: it is as if we had not looked. */
+int liveness_observe(struct liveness *liveness, const struct rendezvous_settings *settings,
+                     const struct node_desc *self, const struct rendezvous_state *state, struct moment now,
+                     rdzv_error *error);
+
+/* For how long a node's heartbeat has not changed, in milliseconds as above; -1: the last look did not see the node. */
+int64_t liveness_age(const struct liveness *liveness, const struct rendezvous_settings *settings,
+                     const struct node_desc *node, int64_t now_ms);
+
+/* Have we seen that heartbeat change? Else it may be older than we know. */
+bool liveness_saw_change(const struct liveness *liveness, const struct node_desc *node);
+
+/* When to look again, on the monotonic clock, at the latest: the first of them may be dead then. INT64_MAX: nobody but
+ * us is there. */
+int64_t liveness_wake(const struct liveness *liveness, const struct rendezvous_settings *settings,
+                      const struct node_desc *self);
+
+/* Removes the dead, but never ourselves, from the state of the last look. Gives their number. */
+size_t liveness_sanitize(const struct liveness *liveness, const struct rendezvous_settings *settings,
+                         const struct node_desc *self, struct rendezvous_state *state, int64_t now_ms);
+
+static inline int64_t liveness_look_interval(const struct rendezvous_settings *settings) {
+  return rendezvous_dead_time(settings) / 3;
+}
+
+#endif

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Rounds never go back. The state can get lost: the server was restarted, or somebody has deleted the key. A state that
+ * begins at round 0 again would give numbers a second time, with other members, while keys of the first are in the
+ * store and workers of the first are still alive. So each node knows the first round that it may take part in, and when
+ * it becomes a participant of a round before that, the round gets that number: of a new state, or of one that others
+ * have made. A round that gathers is nobody's yet, so its number may change; to PyTorch it is a number as good as any.
+ *
+ * A node knows of every complete round that it saw, and of the one that it has entered, which others may have completed
+ * before the state got lost. Where nobody who takes part knows of a number, it can be given again: what two such rounds
+ * could share is gone with those who knew, or they are late, and not in it.
+ */
+#ifndef RDZV_STATE_ENGINE_ROUNDS_H
+#define RDZV_STATE_ENGINE_ROUNDS_H
+
+#include "state/rendezvous.h"
+
+struct rounds {
+  int64_t first;    /* that we may take part in */
+  int64_t joined;   /* the last that we were told we are in; -1: none */
+  int64_t entered;  /* that we are a participant of, as far as we know, and that gathers; -1: none */
+  bool doubtful;    /* we may be: the write was not answered */
+  int64_t entering; /* what `entered` will be, if the write that is under way takes effect */
+  uint64_t token;   /* of the version that the write is for */
+};
+#define ROUNDS_NONE ((struct rounds){.joined = -1, .entered = -1, .entering = -1})
+
+/* The state that we are about to write in the place of the version with that token. */
+void rounds_write(struct rounds *rounds, const struct rendezvous_state *state, const struct node_desc *self,
+                  uint64_t token);
+
+/* It was written; was not; or nobody knows, and it may be yet. */
+void rounds_written(struct rounds *rounds);
+void rounds_not_written(struct rounds *rounds);
+void rounds_maybe_written(struct rounds *rounds);
+
+/* A state that is in the store, an empty one where there is none, and its token. */
+void rounds_observe(struct rounds *rounds, const struct rendezvous_state *state, const struct node_desc *self,
+                    uint64_t token);
+
+#endif

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * One node of the first-generation rendezvous as a machine, as state/engine/engine.h is for the dynamic one: PyTorch's
+ * EtcdRendezvous, whose entry is rendezvous_barrier. It reads no clock, waits for nothing and knows no etcd.
+ *
+ *   LOOK     nothing there -> SETUP; joinable -> join it; final -> announce that we wait, FREE; else wait for a change
+ *   SETUP    create, count the version, make its directory, publish it as joinable -> LOOK
+ *   PEERS    we are in: wait until it is frozen. Whose join made it enough waits for the last call to end, and freezes
+ *   CONFIRM  put our keep-alive there, and add it to the state
+ *   FINAL    wait until all have -> joined
+ *   FREE     a final round of others: wait until it is gone; if one of its members is dead, take it away
+ *   MEMBER   of a final round: hear of those who wait, of members whose keep-alive is gone, of the end of the round
+ *
+ * Whatever else is found on the way (another version, nothing) means LOOK again, at once. A lost swap means reading
+ * again after a random time that grows with each loss in a row. A swap without an answer means reading, too: what we
+ * write has our nonce in it, by which LOOK finds what we have done already. Nothing is watched for long without being
+ * read anew, so that an etcd that has gone silent, or begins to count anew, is noticed.
+ */
+#ifndef RDZV_STATE_GEN1_BARRIER_H
+#define RDZV_STATE_GEN1_BARRIER_H
+
+#include "state/engine/pace.h"
+#include "state/gen1/active_version.h"
+
+enum barrier_phase {
+  BARRIER_OUTSIDE,
+  BARRIER_LOOK,
+  BARRIER_SETUP,
+  BARRIER_PEERS,
+  BARRIER_CONFIRM,
+  BARRIER_FINAL,
+  BARRIER_FREE,
+  BARRIER_MEMBER,
+};
+
+enum barrier_event_kind {
+  BARRIER_ASK_JOIN,
+  BARRIER_ASK_CLOSE, /* text: the reason, or NULL */
+  BARRIER_ASK_STOP,
+  BARRIER_STATE,   /* READ: text, or NULL: there is none; index */
+  BARRIER_DONE,    /* CREATE, MAKE_DIR, SWAP, LEASE, DROP: index. COUNT: version */
+  BARRIER_REFUSED, /* CREATE, MAKE_DIR: it is there. SWAP, DROP: somebody else wrote */
+  BARRIER_LISTED,  /* LIST: keys */
+  BARRIER_TIMER,   /* WATCH: something happened, or its time is over. PAUSE: its time is over */
+  BARRIER_ERROR,   /* the request failed, or its outcome is unknown */
+};
+
+struct barrier_event {
+  enum barrier_event_kind kind;
+  int64_t now_ms;
+  const char *text;
+  uint64_t index;
+  const char *version;
+  const char *const *keys;
+  size_t key_count;
+  const rdzv_error *error;
+};
+
+enum barrier_request {
+  BARRIER_IDLE,
+  BARRIER_READ,     /* the active version */
+  BARRIER_CREATE,   /* it, as `text` with `ttl`, if there is none */
+  BARRIER_COUNT,    /* add one to the version counter */
+  BARRIER_MAKE_DIR, /* of `version` */
+  BARRIER_SWAP,     /* `expected` for `text` with `ttl` */
+  BARRIER_LEASE,    /* our keep-alive of `version` and `rank`, with `ttl`, and from here on renewed */
+  BARRIER_LIST,     /* what is in the directory of `version` */
+  BARRIER_DROP,     /* take the active version away if it is `expected` */
+  BARRIER_WATCH,    /* from `from_index` until until_ms: the active version, or, if `whole`, everything */
+  BARRIER_PAUSE,    /* until until_ms */
+};
+
+/* What came about in a step. */
+enum {
+  BARRIER_JOINED = 1 << 0, /* version, rank, world_size */
+  BARRIER_CLOSED = 1 << 1, /* what was asked for */
+  BARRIER_FAILED = 1 << 2, /* what was asked for: failed, error */
+  BARRIER_SOMEONE_WAITS = 1 << 3,
+  BARRIER_MEMBER_DIED = 1 << 4, /* who */
+  BARRIER_IS_CLOSED = 1 << 5,
+  BARRIER_EVICTED = 1 << 6,    /* our version is not the active one any more */
+  BARRIER_LEASE_OVER = 1 << 7, /* our keep-alive is not to be renewed any more */
+};
+
+struct barrier_update {
+  enum barrier_request request;
+  const char *text, *expected; /* the barrier's, until the next step */
+  bool unique;                 /* nobody else writes that text, and we write it once */
+  int64_t ttl;                 /* seconds; 0: none */
+  const char *version;
+  int64_t rank, world_size;
+  uint64_t from_index;
+  bool whole;
+  int64_t until_ms;
+  unsigned happened;
+  enum barrier_event_kind failed; /* BARRIER_ASK_… */
+  const char *who;
+  rdzv_error error;
+};
+
+/* Times in milliseconds. */
+struct barrier_settings {
+  int64_t min_nodes, max_nodes;
+  int64_t join_timeout, last_call_timeout, close_timeout;
+};
+
+/* All private. */
+struct barrier {
+  struct barrier_settings settings;
+  void (*keep_alive_key)(void *argument, const char *version, int64_t rank, char out[512]);
+  void *argument;
+  struct pace pace;
+  char nonce[17];
+  int64_t now; /* of the step */
+
+  enum barrier_phase phase;
+  int64_t deadline;
+  bool closing;
+  int64_t close_deadline;
+  char *reason; /* to close for, or NULL */
+
+  bool known; /* `active` is what is in etcd, as of `index`; or there is nothing, if `absent` */
+  bool absent;
+  struct active_version active;
+  uint64_t index;
+
+  char *text;     /* of the request under way */
+  char *expected; /* the same */
+  char version[24];
+  int64_t rank;
+  bool leased;     /* our keep-alive is renewed */
+  bool calls_last; /* the last call is ours */
+  int64_t call_ends, refreshed;
+  enum barrier_request asked; /* under way */
+  int64_t watch_ends;
+  int64_t pause; /* after noise */
+  int64_t told_waiting;
+  char who[512];
+};
+
+void barrier_init(struct barrier *barrier, const struct barrier_settings *settings, uint64_t seed,
+                  void (*keep_alive_key)(void *argument, const char *version, int64_t rank, char out[512]),
+                  void *argument);
+void barrier_free(struct barrier *barrier);
+
+/* *update is not looked at. RDZV_E_NO_MEMORY, RDZV_E_CORRUPT: nothing is under way then; a later timer event reads
+ * again. */
+int barrier_step(struct barrier *barrier, const struct barrier_event *event, struct barrier_update *update,
+                 rdzv_error *error);
+
+/* When what was asked for is given up; INT64_MAX: nothing is. */
+int64_t barrier_deadline(const struct barrier *barrier);
+
+#endif

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The handle of a file store, and the turn that a call takes on it: one look at the file, or one change of it. In
+ * either the file is first found to be of our run.
+ */
+#ifndef RDZV_STORE_FILE_TURN_H
+#define RDZV_STORE_FILE_TURN_H
+
+#include "store/file/journal.h"
+#include "store/file/record.h"
+#include "store/file/watch.h"
+
+#include <pthread.h>
+
+struct file_store {
+  rdzv_store base;
+  pthread_mutex_t turn; /* guards the journal and the watch */
+  struct journal journal;
+  struct file_watch watch; /* kept for the next call that waits; closed while one does */
+  int64_t num_workers;
+  char *run_id;     /* NULL: none */
+  uint64_t counted; /* the journal's birth in which this store counted itself; 0: none */
+  char *text;       /* of describe */
+};
+
+/* Takes the turn and reads what is new. On success file_end_look must follow. RDZV_E_STALE and what journal_refresh
+ * returns. */
+int file_begin_look(struct file_store *file, const struct store_call *call);
+void file_end_look(struct file_store *file);
+
+/* A change of the file: records are collected, and file_end_edit writes all of them in one go. */
+struct file_edit {
+  struct file_store *file;
+  const struct store_call *call;
+  bool only_existing; /* does not make a file */
+  bool begun;         /* has turn and lock */
+  bool marked;        /* the file has the mark of a run, or will */
+  struct buf records;
+};
+
+/* Takes the turn and the lock and reads what is new. file_end_edit must follow, also after an error. RDZV_E_STALE and
+ * what journal_begin returns. */
+int file_begin_edit(struct file_edit *edit);
+
+/* Writes the records if the result so far is 0, and lets go of everything; returns the result of it all. Where the
+ * file lacks the mark of our run it is written with them: it may be a new file since the store was opened. */
+int file_end_edit(struct file_edit *edit, int result);
+
+/* Collects a record, before or after file_begin_edit. RDZV_E_LIMIT, RDZV_E_NO_MEMORY. */
+int file_add_record(struct file_edit *edit, struct file_key key, rdzv_bytes value);
+
+/* The same with a number in decimal text. */
+int file_add_number(struct file_edit *edit, struct file_key key, int64_t number);
+
+/* Collects the mark of our run where it is missing; after file_begin_edit. */
+int file_add_mark(struct file_edit *edit);
+
+static inline struct file_key file_user_key(rdzv_bytes key) { return (struct file_key){.name = key}; }
+
+static inline struct file_key file_own_key(const char *name) {
+  return (struct file_key){.own = true, .name = rdzv_str(name)};
+}
+
+#endif

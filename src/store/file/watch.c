@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "store/file/watch.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+enum { FIRST_PAUSE_MS = 10, MAX_PAUSE_MS = 250 };
+
+/* Writers hold the file's lock while they write, so not their writes are the news but their close. */
+enum { CHANGES = IN_CLOSE_WRITE | IN_MOVED_TO };
+
+/* Watches the directory, in which the file need not be yet. */
+static int add_watch(int fd, const char *path, const char *name) {
+  if (name == path) return inotify_add_watch(fd, ".", CHANGES | IN_ONLYDIR);
+  char *directory = strndup(path, (size_t)(name - path));
+  if (!directory) return -1;
+  const int watch = inotify_add_watch(fd, directory, CHANGES | IN_ONLYDIR);
+  free(directory);
+  return watch;
+}
+
+/* Takes the events that have come; is one about the file? What has no name is about the directory or about events
+ * that were lost, and worth a look too. */
+static bool is_about_file(const struct file_watch *watch) {
+  char events[4096] __attribute__((aligned(__alignof__(struct inotify_event))));
+  bool about = false;
+  ssize_t len;
+  while ((len = read(watch->fd, events, sizeof events)) > 0) {
+    for (const char *at = events; at < events + len;) {
+      const struct inotify_event *event = (const void *)at;
+      about = about || event->len == 0 || strcmp(event->name, watch->name) == 0;
+      at += sizeof *event + event->len;
+    }
+  }
+  return about;
+}
+
+void file_watch_start(struct file_watch *watch, const char *path) {
+  const char *slash = strrchr(path, '/');
+  watch->name = slash ? slash + 1 : path;
+  watch->pause_ms = FIRST_PAUSE_MS;
+  if (watch->fd < 0) watch->fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+  if (watch->fd < 0) return;
+  is_about_file(watch); /* what came before is old */
+  watch->directory = add_watch(watch->fd, path, watch->name);
+}
+
+void file_watch_stop(struct file_watch *watch) {
+  if (watch->directory >= 0) inotify_rm_watch(watch->fd, watch->directory);
+  watch->directory = -1;
+}
+
+void file_watch_close(struct file_watch *watch) {
+  if (watch->fd >= 0) close(watch->fd);
+  *watch = FILE_WATCH_CLOSED;
+}
+
+int file_watch_wait(struct file_watch *watch, const struct cancel *cancel, deadline until) {
+  const deadline pause_end = deadline_after(jitter(watch->pause_ms)), end = pause_end < until ? pause_end : until;
+  watch->pause_ms = watch->pause_ms < MAX_PAUSE_MS / 2 ? 2 * watch->pause_ms : MAX_PAUSE_MS;
+  for (;;) {
+    struct pollfd fds[2] = {{.fd = watch->fd, .events = POLLIN}};
+    const int result = cancel_poll(cancel, fds, 1, end);
+    if (result < 0) return result == RDZV_E_TIMEOUT ? 0 : result;
+    if (is_about_file(watch) || deadline_left(end) == 0) return 0; /* others in the directory may never be quiet */
+  }
+}

@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "store/keyspace/parts.h"
+
+#include "base/buf.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <utlist.h>
+
+struct keyspace *ks_new(struct budget *budget, const struct ks_events *events, void *user) {
+  struct keyspace *ks = calloc(1, sizeof *ks);
+  if (!ks) return NULL;
+  ks->budget = budget;
+  ks->events = *events;
+  ks->user = user;
+  return ks;
+}
+
+void ks_seed(struct keyspace *ks, struct siphash_seed seed) { ks->seed = seed; }
+
+/* ---- entries ---------------------------------------------------------------------------------------------- */
+
+static rdzv_bytes key_of(const struct entry *entry) { return (rdzv_bytes){entry->key, entry->key_len}; }
+static rdzv_bytes value_of(const struct entry *entry) { return blob_bytes(entry->value); }
+
+static struct entry *find_hashed(const struct keyspace *ks, rdzv_bytes key, uint64_t hash) {
+  for (struct table_node *node = table_first(&ks->table, hash); node; node = node->next) {
+    struct entry *entry = (struct entry *)node; /* its first member */
+    if (node->hash == hash && bytes_equal(key_of(entry), key)) return entry;
+  }
+  return NULL;
+}
+
+struct entry *entry_find(const struct keyspace *ks, rdzv_bytes key) {
+  return find_hashed(ks, key, siphash(&ks->seed, key.data, key.len));
+}
+
+static int make(struct keyspace *ks, rdzv_bytes key, uint64_t hash, struct entry **out) {
+  const size_t size = sizeof(struct entry) + key.len;
+  if (key.len > UINT32_MAX || !budget_take(ks->budget, size)) return RDZV_E_LIMIT;
+  struct entry *entry = calloc(1, size);
+  if (entry) {
+    entry->node.hash = hash;
+    entry->key_len = (uint32_t)key.len;
+    bytes_copy(entry->key, key.data, key.len);
+  }
+  if (!entry || !table_add(&ks->table, &entry->node)) {
+    free(entry);
+    budget_give(ks->budget, size);
+    return RDZV_E_NO_MEMORY;
+  }
+  *out = entry;
+  return 0;
+}
+
+int entry_find_or_make(struct keyspace *ks, rdzv_bytes key, struct entry **out) {
+  const uint64_t hash = siphash(&ks->seed, key.data, key.len);
+  struct entry *found = find_hashed(ks, key, hash);
+  if (!found) return make(ks, key, hash, out);
+  *out = found;
+  return 0;
+}
+
+void entry_drop_if_unused(struct keyspace *ks, struct entry *entry) {
+  if (entry->value || entry->queue || entry->groups || entry->pins) return;
+  table_remove(&ks->table, &entry->node);
+  budget_give(ks->budget, sizeof *entry + entry->key_len);
+  free(entry);
+}
+
+bool entry_is_as_wanted(const struct entry *entry, enum ks_want want) {
+  const bool value = entry && entry->version, queue = entry && entry->queue;
+  return (value && want != KS_WANT_QUEUE) || (queue && want != KS_WANT_VALUE);
+}
+
+static void pop_item(struct keyspace *ks, struct entry *entry) {
+  struct item *item = entry->queue;
+  DL_DELETE(entry->queue, item);
+  entry->queue_len--;
+  budget_give(ks->budget, sizeof *item + item->len);
+  free(item);
+}
+
+void ks_free(struct keyspace *ks) {
+  struct table_node *node;
+  while (ks && ks->busy) ks_cancel(ks, ks->busy->links->waiter);
+  for (size_t at = 0; ks && (node = table_any(&ks->table, &at)) != NULL;) {
+    struct entry *entry = (struct entry *)node;
+    waits_forget(ks, entry);
+    while (entry->queue) pop_item(ks, entry);
+    blob_drop(entry->value);
+    entry->value = NULL;
+    entry_drop_if_unused(ks, entry);
+  }
+  if (ks) table_free(&ks->table);
+  free(ks);
+}
+
+/* ---- values ------------------------------------------------------------------------------------------------ */
+
+/* The key has got its first value. */
+static void appear(struct keyspace *ks, struct entry *entry) {
+  DL_APPEND(ks->first, entry);
+  ks->count++;
+  ks->keys_bytes += entry->key_len + 8;
+  ks->keys_version++;
+}
+
+static void disappear(struct keyspace *ks, struct entry *entry) {
+  struct entry *before = entry == ks->first ? NULL : entry->prev;
+  if (ks->walk_at == entry) ks->walk_at = entry == ks->walk_end ? NULL : entry->next;
+  if (ks->walk_end == entry) ks->walk_end = before;
+  DL_DELETE(ks->first, entry);
+  ks->count--;
+  ks->keys_bytes -= entry->key_len + 8;
+  ks->keys_version++;
+}
+
+/* Everything that must happen when a value has been written, but for waking who waits for the key. */
+static void written(struct keyspace *ks, struct entry *entry, struct blob *before) {
+  const bool there = entry->version != 0;
+  if (!there) appear(ks, entry);
+  entry->version = ++ks->version;
+  if (!entry->groups) return;
+  waits_tell(ks, entry, there ? KS_UPDATED : KS_CREATED, before, entry->value);
+  waits_wake(ks, entry, LINK_CHANGE);
+}
+
+/* Makes room for a value of len bytes and its zero byte. The first `keep` bytes are those of the old value, which stays
+ * as it is where somebody else holds it, or will: then *before is the old one, to be let go. */
+static int make_room(struct keyspace *ks, struct entry *entry, size_t len, size_t keep, struct blob **before) {
+  struct blob *old = entry->value, *fresh;
+  const size_t need = len + 1, cap = keep > 0 && need < SIZE_MAX / 4 ? need + need / 2 : need;
+  const bool shared = old && (old->holders > 1 || (entry->groups && entry_is_watched(entry)));
+  *before = NULL;
+  if (old && !shared) return need <= old->cap && need >= old->cap / 4 ? 0 : blob_resize(&entry->value, cap);
+  const int result = blob_new(ks->budget, cap, &fresh);
+  if (result < 0) return result;
+  if (old) bytes_copy(fresh->data, old->data, keep);
+  *before = old;
+  entry->value = fresh;
+  return 0;
+}
+
+/* Writes a value from `offset` on: 0 replaces it, its length appends. Without `wake`, who waits for the key to be there
+ * is left waiting, as BARRIER does it; who waits for its value is not. */
+static int write_to(struct keyspace *ks, struct entry *entry, size_t offset, rdzv_bytes value, bool wake) {
+  struct blob *before;
+  int result = value.len > SIZE_MAX / 4 - offset ? RDZV_E_LIMIT : 0;
+  if (result == 0) result = make_room(ks, entry, offset + value.len, offset, &before);
+  if (result < 0) {
+    entry_drop_if_unused(ks, entry);
+    return result;
+  }
+  bytes_copy(entry->value->data + offset, value.data, value.len);
+  entry->value->len = offset + value.len;
+  entry->value->data[entry->value->len] = '\0';
+  written(ks, entry, before);
+  if (before) blob_drop(before);
+  if (entry->groups && wake) waits_wake(ks, entry, LINK_PRESENT);
+  if (entry->groups) waits_wake(ks, entry, LINK_VALUE);
+  if (ks->busy) waits_settle(ks);
+  return 0;
+}
+
+int ks_set(struct keyspace *ks, rdzv_bytes key, rdzv_bytes value) {
+  struct entry *entry;
+  const int result = entry_find_or_make(ks, key, &entry);
+  return result < 0 ? result : write_to(ks, entry, 0, value, true);
+}
+
+int ks_append(struct keyspace *ks, rdzv_bytes key, rdzv_bytes value) {
+  struct entry *entry;
+  const int result = entry_find_or_make(ks, key, &entry);
+  return result < 0 ? result : write_to(ks, entry, value_of(entry).len, value, true);
+}
+
+int ks_parse_number(rdzv_bytes text, int64_t *number) {
+  const char *start = text.data;
+  char *end;
+  if (!start) return RDZV_E_NOT_A_NUMBER;
+  errno = 0;
+  const long long parsed = strtoll(start, &end, 10);
+  if (end == start || errno == ERANGE) return RDZV_E_NOT_A_NUMBER;
+  *number = parsed;
+  return 0;
+}
+
+/* The entry of a key, and what its number will be. */
+static int add_up(struct keyspace *ks, rdzv_bytes key, int64_t delta, struct entry **entry, int64_t *sum) {
+  int64_t number = 0;
+  const int result = entry_find_or_make(ks, key, entry);
+  if (result < 0) return result;
+  if ((*entry)->version && ks_parse_number(value_of(*entry), &number) < 0) return RDZV_E_NOT_A_NUMBER;
+  *sum = (int64_t)((uint64_t)number + (uint64_t)delta); /* wraps */
+  return 0;
+}
+
+static int write_number(struct keyspace *ks, struct entry *entry, int64_t number, bool wake) {
+  char text[24];
+  const int len = snprintf(text, sizeof text, "%" PRId64, number);
+  return write_to(ks, entry, 0, (rdzv_bytes){text, (size_t)len}, wake);
+}
+
+int ks_add(struct keyspace *ks, rdzv_bytes key, int64_t delta, int64_t *sum) {
+  struct entry *entry;
+  int64_t number = 0;
+  int result = add_up(ks, key, delta, &entry, &number);
+  if (result == 0) result = write_number(ks, entry, number, true);
+  if (result == 0) *sum = number;
+  return result;
+}
+
+/* ---- several at once ---- */
+
+int ks_stage(struct keyspace *ks, rdzv_bytes key, rdzv_bytes value, struct ks_stage *out) {
+  struct ks_stage stage = {0};
+  int result = entry_find_or_make(ks, key, &stage.entry);
+  if (result < 0) return result;
+  result = value.len > SIZE_MAX / 4 ? RDZV_E_LIMIT : blob_new(ks->budget, value.len + 1, &stage.value);
+  if (result < 0) {
+    entry_drop_if_unused(ks, stage.entry);
+    return result;
+  }
+  stage.entry->pins++;
+  bytes_copy(stage.value->data, value.data, value.len);
+  stage.value->data[value.len] = '\0';
+  stage.value->len = value.len;
+  *out = stage;
+  return 0;
+}
+
+void ks_unstage(struct keyspace *ks, struct ks_stage *stage) {
+  blob_drop(stage->value);
+  stage->entry->pins--;
+  entry_drop_if_unused(ks, stage->entry);
+}
+
+/* Nothing of this can fail. Letting go of the old values is left to ks_unstage. */
+void ks_commit(struct keyspace *ks, struct ks_stage *stages, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    struct entry *entry = stages[i].entry;
+    struct blob *before = entry->value;
+    entry->value = stages[i].value;
+    stages[i].value = before;
+    written(ks, entry, before);
+    waits_wake(ks, entry, LINK_PRESENT);
+    waits_wake(ks, entry, LINK_VALUE);
+  }
+  waits_settle(ks);
+}
+
+int ks_multi_set(struct keyspace *ks, const rdzv_bytes *keys, const rdzv_bytes *values, size_t count) {
+  struct ks_stage *stages = calloc(count ? count : 1, sizeof *stages);
+  if (!stages) return RDZV_E_NO_MEMORY;
+  size_t staged = 0;
+  int result = 0;
+  for (; staged < count && result == 0; staged += result == 0)
+    result = ks_stage(ks, keys[staged], values[staged], &stages[staged]);
+  if (result == 0) ks_commit(ks, stages, count);
+  for (size_t i = 0; i < staged; i++) ks_unstage(ks, &stages[i]);
+  free(stages);
+  return result;
+}
+
+/* Sets the value of an entry, or of one that is made for the key. */
+static int set_found(struct keyspace *ks, struct entry **entry, rdzv_bytes key, rdzv_bytes value) {
+  const int result = *entry ? 0 : entry_find_or_make(ks, key, entry);
+  return result < 0 ? result : write_to(ks, *entry, 0, value, true);
+}
+
+int ks_compare_set(struct keyspace *ks, rdzv_bytes key, rdzv_bytes expected, rdzv_bytes desired, rdzv_bytes *now) {
+  struct entry *entry = entry_find(ks, key);
+  const bool there = entry && entry->version;
+  *now = there ? value_of(entry) : expected;
+  if (there ? !bytes_equal(*now, expected) : expected.len > 0) return 0;
+  const int result = set_found(ks, &entry, key, desired);
+  if (result == 0) *now = value_of(entry);
+  return result;
+}
+
+int ks_compare_set_version(struct keyspace *ks, rdzv_bytes key, uint64_t expected, rdzv_bytes value, bool *swapped) {
+  struct entry *entry = entry_find(ks, key);
+  *swapped = (entry ? entry->version : 0) == expected;
+  return *swapped ? set_found(ks, &entry, key, value) : 0;
+}
+
+bool ks_delete(struct keyspace *ks, rdzv_bytes key) {
+  struct entry *entry = entry_find(ks, key);
+  if (!entry || !entry->version) return false;
+  struct blob *before = entry->value;
+  disappear(ks, entry);
+  entry->value = NULL;
+  entry->version = 0;
+  waits_tell(ks, entry, KS_DELETED, before, NULL);
+  blob_drop(before);
+  waits_wake(ks, entry, LINK_CHANGE);
+  entry_drop_if_unused(ks, entry);
+  waits_settle(ks);
+  return true;
+}
+
+uint64_t ks_get(const struct keyspace *ks, rdzv_bytes key, rdzv_bytes *value) {
+  const struct entry *entry = entry_find(ks, key);
+  *value = entry && entry->version ? value_of(entry) : (rdzv_bytes){0};
+  return entry ? entry->version : 0;
+}
+
+struct blob *ks_share(const struct keyspace *ks, rdzv_bytes key) {
+  return blob_hold(entry_find(ks, key)->value);
+}
+
+bool ks_present(const struct keyspace *ks, rdzv_bytes key) {
+  return entry_is_as_wanted(entry_find(ks, key), KS_WANT_PRESENT);
+}
+
+/* ---- all keys ---- */
+
+size_t ks_count(const struct keyspace *ks) { return ks->count; }
+
+size_t ks_keys_bytes(const struct keyspace *ks) { return ks->keys_bytes; }
+
+uint64_t ks_keys_version(const struct keyspace *ks) { return ks->keys_version; }
+
+const void *ks_next(const struct keyspace *ks, const void *at, rdzv_bytes *key) {
+  const struct entry *entry = at ? ((const struct entry *)at)->next : ks->first;
+  if (entry) *key = key_of(entry);
+  return entry;
+}
+
+void ks_walk_start(struct keyspace *ks) {
+  ks->walk_at = ks->first;
+  ks->walk_end = ks->first ? ks->first->prev : NULL;
+}
+
+bool ks_walk(struct keyspace *ks, rdzv_bytes *key) {
+  struct entry *entry = ks->walk_at;
+  if (!entry) return false;
+  *key = key_of(entry);
+  ks->walk_at = entry == ks->walk_end ? NULL : entry->next;
+  return true;
+}
+
+int ks_copy_keys(const struct keyspace *ks, rdzv_value **out, size_t *count) {
+  rdzv_value *keys = calloc(ks->count ? ks->count : 1, sizeof *keys);
+  if (!keys) return RDZV_E_NO_MEMORY;
+  size_t copied = 0;
+  rdzv_bytes key;
+  for (const void *at = NULL; (at = ks_next(ks, at, &key)) != NULL; copied++) {
+    if (value_copy(&keys[copied], key.data, key.len)) continue;
+    rdzv_values_free(keys, copied);
+    return RDZV_E_NO_MEMORY;
+  }
+  *out = keys;
+  *count = copied;
+  return 0;
+}
+
+/* ---- queues and barriers ----------------------------------------------------------------------------------- */
+
+int ks_queue_push(struct keyspace *ks, rdzv_bytes key, rdzv_bytes value) {
+  struct entry *entry;
+  int result = entry_find_or_make(ks, key, &entry);
+  if (result < 0) return result;
+  const size_t size = sizeof(struct item) + value.len;
+  struct item *item = NULL;
+  if (!budget_take(ks->budget, size)) {
+    result = RDZV_E_LIMIT;
+  } else if (!(item = malloc(size))) {
+    budget_give(ks->budget, size);
+    result = RDZV_E_NO_MEMORY;
+  }
+  if (!item) {
+    entry_drop_if_unused(ks, entry);
+    return result;
+  }
+  item->len = value.len;
+  bytes_copy(item->data, value.data, value.len);
+  DL_APPEND(entry->queue, item);
+  entry->queue_len++;
+  waits_wake_for_item(ks, entry);
+  return 0;
+}
+
+size_t ks_queue_len(const struct keyspace *ks, rdzv_bytes key) {
+  const struct entry *entry = entry_find(ks, key);
+  return entry ? entry->queue_len : 0;
+}
+
+rdzv_bytes ks_queue_front(const struct keyspace *ks, rdzv_bytes key) {
+  const struct item *item = entry_find(ks, key)->queue;
+  return (rdzv_bytes){item->data, item->len};
+}
+
+void ks_queue_drop(struct keyspace *ks, rdzv_bytes key) {
+  struct entry *entry = entry_find(ks, key);
+  pop_item(ks, entry);
+  entry_drop_if_unused(ks, entry);
+}
+
+void ks_queue_pass_on(struct keyspace *ks, rdzv_bytes key) {
+  struct entry *entry = entry_find(ks, key);
+  if (entry && entry->queue) waits_wake_for_item(ks, entry);
+}
+
+int ks_barrier(struct keyspace *ks, rdzv_bytes key, int64_t size, bool *full) {
+  struct entry *entry;
+  int64_t count = 0;
+  const int result = add_up(ks, key, 1, &entry, &count);
+  if (result < 0) return result;
+  *full = count >= size;
+  return write_number(ks, entry, count, *full);
+}

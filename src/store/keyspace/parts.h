@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Inside the keyspace: keyspace.c has the values and queues, keyspace_waits.c who waits for them. */
+#ifndef RDZV_STORE_KEYSPACE_PARTS_H
+#define RDZV_STORE_KEYSPACE_PARTS_H
+
+#include "base/blob.h"
+#include "store/keyspace/keyspace.h"
+#include "store/keyspace/table.h"
+
+/* The first three are those of enum ks_want. */
+enum link_kind { LINK_PRESENT, LINK_VALUE, LINK_QUEUE, LINK_CHANGE, LINK_WATCH };
+_Static_assert((int)LINK_QUEUE == (int)KS_WANT_QUEUE, "a want is a kind of link");
+
+/* One waiter under one key. */
+struct ks_link {
+  struct ks_link *prev, *next; /* of the group, oldest first */
+  struct group *group;         /* NULL: not listed (any more) */
+  struct ks_waiter *waiter;
+  uint64_t told; /* of a watch: the last of the group's changes */
+};
+
+/* A change that is still to be told to watchers. */
+struct change {
+  struct change *next;
+  uint64_t number;
+  enum ks_change what;
+  struct blob *before, *after;
+};
+
+/*
+ * The waiters of one kind under one key. When what they wait for happens, the group is taken off its key in one step,
+ * and its waiters are woken one after the other by ks_settle. A group of watchers stays with its key; ks_settle tells
+ * each change to all of them, by moving the head of `links` to the tail `untold` times.
+ */
+struct group {
+  struct group *next;  /* of the entry's groups */
+  struct entry *entry; /* NULL: woken */
+  enum link_kind kind;
+  bool busy; /* in keyspace.busy */
+  bool lost; /* a change could not be kept, for want of memory: the watchers are to be told that */
+  struct group *busy_prev, *busy_next;
+  struct ks_link *links;
+  size_t count;                    /* of links */
+  struct change *changes, *newest; /* oldest first */
+  uint64_t number;                 /* of the newest change there ever was */
+  size_t untold;                   /* links that the oldest change is to be told to */
+};
+
+struct item {
+  struct item *prev, *next;
+  size_t len;
+  char data[];
+};
+
+/* A name that has a value, a queue, or somebody who waits for it; gone when it has none of them. */
+struct entry {
+  struct table_node node;
+  struct entry *prev, *next; /* of those that have a value, in the order in which they got it */
+  struct blob *value;        /* NULL: no value; a zero byte stands behind its len */
+  uint64_t version;          /* 0: no value */
+  struct item *queue;
+  size_t queue_len;
+  struct group *groups; /* at most one of each kind */
+  uint32_t key_len;
+  uint32_t pins; /* ks_stage has a pointer to it */
+  char key[];
+};
+
+struct keyspace {
+  struct table table;
+  struct entry *first; /* of those that have a value; a list of utlist's */
+  size_t count;        /* of them */
+  size_t keys_bytes;   /* of their keys, 8 for each added */
+  uint64_t keys_version;
+  struct entry *walk_at, *walk_end; /* of ks_walk: the next to give, the last to give */
+  uint64_t version;                 /* the last one given out */
+  struct siphash_seed seed;
+  struct budget *budget;
+  struct ks_events events;
+  void *user;
+  bool deferred;
+  struct group *busy; /* have somebody to wake or to tell */
+};
+
+/* ---- keyspace.c ---- */
+struct entry *entry_find(const struct keyspace *ks, rdzv_bytes key);
+int entry_find_or_make(struct keyspace *ks, rdzv_bytes key, struct entry **out);
+void entry_drop_if_unused(struct keyspace *ks, struct entry *entry);
+bool entry_is_as_wanted(const struct entry *entry, enum ks_want want); /* NULL is fine */
+
+/* ---- keyspace_waits.c ---- */
+bool entry_is_watched(const struct entry *entry);
+
+/* Has all waiters of a kind woken. */
+void waits_wake(struct keyspace *ks, struct entry *entry, enum link_kind kind);
+
+/* Wakes the one whose turn it is to have an item of the queue. */
+void waits_wake_for_item(struct keyspace *ks, struct entry *entry);
+
+/* Has the key's watchers told. */
+void waits_tell(struct keyspace *ks, struct entry *entry, enum ks_change what, struct blob *before, struct blob *after);
+
+/* Wakes and tells at once, where it is not deferred. */
+void waits_settle(struct keyspace *ks);
+
+/* Forgets the waiters of an entry without a call. */
+void waits_forget(struct keyspace *ks, struct entry *entry);
+
+#endif

@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Finding out the dialect (docs/wire.md, "Greeting"):
+ * - connect and send VALIDATE and two PINGs whose numbers no client of PyTorch sends;
+ * - our server answers with its own greeting and a session, PyTorch's from 2.5 on echoes the numbers;
+ * - PyTorch 1.x takes it for an impossible request and resets the connection: if that happens twice, connect anew and
+ *   ask V1's CHECK of the empty key, which our own server answers as no server of PyTorch does.
+ * A handle keeps to the dialect that it has found until a server answers in another one: what has answered this
+ * greeting before and resets it now is a connection lost. Failure modes: refused, unreachable, unresolved, closed,
+ * silent: tried again after a pause that grows and varies, until the deadline; the last cause is reported. A server of
+ * another kind than the one asked for: final. One that closes or is silent is asked whether it is a server of another
+ * protocol, which is final, too.
+ */
+#include "store/tcp/conn.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/net/net.h"
+#include "base/wait/waiting.h"
+#include "store/tcp/foreign.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+  FIRST_PAUSE_MS = 20,
+  LONGEST_PAUSE_MS = 1000,
+  FIRST_PASS_MS = 4000, /* the first try; a server of another protocol may do no more than one connection at a time */
+  PASS_MS = 10000,      /* one try; a host that comes up late is found by the next one */
+  SILENT_MS = 2500,     /* without an answer, before a server is asked what it is */
+  SHORT_TRY_MS = 1000,  /* the deadline may cut a try off before it could find out anything */
+  FOREIGN_MS = 10000    /* between two times that a server which closes all connections is asked */
+};
+
+#define CANNOT_YET "cannot connect to '%s' yet: "
+#define NOT_ANSWERING "%s accepts connections, but does not answer (is it a store, and does it run?)"
+
+/* What a server may send us. */
+static const struct wire_limits limits = {
+    .max_key = 1u << 20, .max_value = 1u << 30, .max_count = 1u << 24, .max_message = 2u << 30};
+
+void tcp_conn_init(struct tcp_conn *conn, const struct endpoint *endpoint, rdzv_dialect wanted, const rdzv_log *log) {
+  *conn = (struct tcp_conn){.endpoint = *endpoint, .wanted = wanted, .log = *log, .fd = -1};
+  endpoint_format(endpoint->host, endpoint->port, conn->name);
+}
+
+void tcp_conn_drop(struct tcp_conn *conn) {
+  if (conn->fd >= 0) close(conn->fd);
+  conn->fd = -1;
+  tcp_session_drop(&conn->session);
+  conn->cancel_owed = false;
+  conn->in.len = 0;
+  conn->out.buf.len = 0;
+  conn->out.failed = false;
+}
+
+void tcp_conn_drop_if_dead(struct tcp_conn *conn) {
+  char byte;
+  if (conn->fd < 0) return;
+  const bool quiet = recv(conn->fd, &byte, sizeof byte, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
+  if (!quiet || conn->in.len > 0) tcp_conn_drop(conn);
+}
+
+void tcp_conn_free(struct tcp_conn *conn) {
+  tcp_conn_drop(conn);
+  buf_free(&conn->in);
+  buf_free(&conn->out.buf);
+  free(conn->run_id);
+}
+
+/* ---- messages ---------------------------------------------------------------------------------------------- */
+
+int tcp_conn_send(struct tcp_conn *conn, deadline until, const struct cancel *cancel, rdzv_error *error) {
+  if (conn->out.failed) return error_no_memory(error);
+  size_t sent;
+  const int result = net_send(conn->fd, conn->out.buf.data, conn->out.buf.len, until, cancel, &sent, error);
+  if (sent > 0) conn->sent = true;
+  conn->out.buf.len = 0;
+  return result;
+}
+
+/* Room for what the message still wants, but never much more than what has really come. */
+static size_t room(const struct tcp_conn *conn) {
+  enum { LEAST = 16 * 1024 };
+  const size_t missing = conn->scan.want > conn->in.len ? conn->scan.want - conn->in.len : 0;
+  const size_t most = conn->in.len > LEAST ? conn->in.len : LEAST;
+  return missing > most || missing < LEAST ? most : missing;
+}
+
+int tcp_conn_receive(struct tcp_conn *conn, const char *fields, uint64_t items, deadline until,
+                     const struct cancel *cancel, rdzv_error *error) {
+  wire_scan_start(&conn->scan, fields, 0);
+  conn->scan.items = items;
+  for (;;) {
+    const enum wire_result result = wire_scan(&conn->scan, &limits, conn->in.data, conn->in.len);
+    if (result == WIRE_DONE) return 0;
+    if (result == WIRE_BAD)
+      return error_set(error, RDZV_E_PROTOCOL, "the answer of %s is no TCPStore's: %s", conn->peer, conn->scan.why);
+    if (!buf_reserve(&conn->in, room(conn))) return error_no_memory(error);
+    size_t got;
+    const int failed =
+        net_recv(conn->fd, conn->in.data + conn->in.len, conn->in.cap - conn->in.len, until, cancel, &got, error);
+    if (failed) return failed;
+    conn->in.len += got;
+  }
+}
+
+void tcp_conn_consume(struct tcp_conn *conn) {
+  enum { KEEP = 64 * 1024 };
+  buf_consume(&conn->in, conn->scan.pos);
+  if (conn->in.len == 0 && conn->in.cap > KEEP) buf_free(&conn->in);
+}
+
+/* ---- the greeting ------------------------------------------------------------------------------------------ */
+
+struct attempt {
+  deadline until;
+  const struct cancel *cancel;
+  rdzv_error *error;
+};
+
+static int dial(struct tcp_conn *conn, const struct attempt *at) {
+  tcp_conn_drop(conn);
+  const int result = net_connect(&conn->endpoint, at->until, at->cancel, &conn->fd, at->error);
+  if (result < 0) return result;
+  struct sockaddr_storage address = {0};
+  socklen_t len = sizeof address;
+  getpeername(conn->fd, (struct sockaddr *)&address, &len);
+  net_format((struct sockaddr *)&address, conn->peer);
+  return 0;
+}
+
+/* Is it a server of another protocol? 0: not that we know. */
+static int look_for_foreign(struct tcp_conn *conn, const struct attempt *at) {
+  conn->foreign_asked = clock_now_ms();
+  const char *text = tcp_foreign_text(foreign_ask(&conn->endpoint, at->until, at->cancel));
+  return text ? error_set(at->error, RDZV_E_PROTOCOL, "%s", text) : 0;
+}
+
+/* A server that says nothing for a while may be one that waits for a request in its own protocol. */
+static int receive_greeting(struct tcp_conn *conn, const char *fields, const struct attempt *at) {
+  const deadline silent = deadline_after(SILENT_MS);
+  const deadline first = silent < at->until ? silent : at->until;
+  waiting_for(cancel_waiting(at->cancel), CANNOT_YET NOT_ANSWERING, conn->name, conn->peer);
+  int result = tcp_conn_receive(conn, fields, 0, first, at->cancel, at->error);
+  if (result != RDZV_E_TIMEOUT || first == at->until) return result;
+  result = conn->foreign_asked ? 0 : look_for_foreign(conn, at);
+  return result < 0 ? result : tcp_conn_receive(conn, fields, 0, at->until, at->cancel, at->error);
+}
+
+/* Sends what was put into `out` and receives a number of 1, 4 or 8 bytes, to be consumed. */
+static int ask(struct tcp_conn *conn, const char *fields, uint64_t *number, const struct attempt *at) {
+  int result = conn->out.buf.len ? tcp_conn_send(conn, at->until, at->cancel, at->error) : 0;
+  if (result == 0) result = receive_greeting(conn, fields, at);
+  if (result < 0) return result;
+  *number = conn->scan.field[0].number;
+  return 0;
+}
+
+/* What came is not a greeting. What a server of another protocol says by itself may tell enough of it. */
+static int no_greeting(struct tcp_conn *conn, const struct attempt *at) {
+  const enum foreign found = foreign_recognize((rdzv_bytes){conn->in.data, conn->in.len});
+  const bool known = found != FOREIGN_UNKNOWN && found != FOREIGN_HTTP; /* which may still be etcd */
+  if (known) conn->foreign_asked = clock_now_ms();
+  return error_set(at->error, RDZV_E_PROTOCOL, "%s", known ? tcp_foreign_text(found) : "no TCPStore answers like this");
+}
+
+static void put_validate(struct tcp_conn *conn) {
+  wire_put_op(&conn->out, WIRE_V2, WIRE_VALIDATE);
+  wire_put32(&conn->out, WIRE_MAGIC);
+}
+
+static void put_ping(struct tcp_conn *conn, uint32_t nonce) {
+  wire_put_op(&conn->out, WIRE_V2, WIRE_PING);
+  wire_put32(&conn->out, nonce);
+}
+
+/* The answer to the second PING: PyTorch's servers and ours of old echo it, ours of today brings a session. */
+static int receive_offer(struct tcp_conn *conn, const struct attempt *at) {
+  uint64_t unused;
+  const bool ours = conn->dialect == WIRE_RDZV;
+  int result = ask(conn, ours ? "bw" : "w", &unused, at);
+  if (result < 0) return result;
+  const uint64_t answer = conn->scan.field[ours ? 1 : 0].number;
+  tcp_conn_consume(conn);
+  if (answer == WIRE_SESSION_NONCE) return 0;
+  if (!ours || answer != WIRE_SESSION_ANSWER)
+    return error_set(at->error, RDZV_E_PROTOCOL, "%s answers the greeting as no TCPStore does", conn->peer);
+  result = ask(conn, "nn", &unused, at);
+  if (result < 0) return result;
+  memcpy(conn->offer, conn->in.data, sizeof conn->offer);
+  conn->has_offer = true;
+  tcp_conn_consume(conn);
+  return 0;
+}
+
+/* The answer to the third PING: whoever does not serve another run echoes it. */
+static int receive_run(struct tcp_conn *conn, const struct attempt *at) {
+  uint64_t status = 0, unused;
+  if (!conn->run_id) return 0;
+  int result = conn->dialect == WIRE_RDZV ? ask(conn, "b", &status, at) : 0;
+  if (result < 0) return result;
+  if (conn->dialect == WIRE_RDZV) tcp_conn_consume(conn);
+  result = ask(conn, status ? "v" : "w", &unused, at);
+  if (result < 0) return result;
+  const rdzv_bytes text = status ? wire_field_bytes(&conn->scan, 0, conn->in.data) : rdzv_str("");
+  if (status == -RDZV_E_STALE)
+    result = error_set(at->error, RDZV_E_STALE, "%.*s, not '%s'", (int)(text.len < 160 ? text.len : 160),
+                       (const char *)text.data, conn->run_id);
+  else if (status)
+    result = error_set(at->error, RDZV_E_CONNECTION, "refused by the server: %.*s",
+                       (int)(text.len < 160 ? text.len : 160), (const char *)text.data);
+  tcp_conn_consume(conn);
+  return result;
+}
+
+static int greet_v2(struct tcp_conn *conn, const struct attempt *at) {
+  put_validate(conn);
+  put_ping(conn, WIRE_HELLO_NONCE);
+  put_ping(conn, WIRE_SESSION_NONCE);
+  if (conn->run_id) put_ping(conn, wire_run_nonce(conn->run_id));
+  uint64_t answer;
+  int result = ask(conn, "w", &answer, at);
+  if (result < 0) return result;
+  if (answer != WIRE_HELLO_NONCE && answer != WIRE_HELLO_ANSWER) return no_greeting(conn, at);
+  tcp_conn_consume(conn);
+  conn->dialect = answer == WIRE_HELLO_ANSWER ? WIRE_RDZV : WIRE_V2;
+  result = conn->dialect == WIRE_RDZV ? ask(conn, "n", &conn->instance, at) : 0;
+  if (result < 0) return result;
+  if (conn->dialect == WIRE_RDZV) tcp_conn_consume(conn);
+  result = receive_offer(conn, at);
+  return result < 0 ? result : receive_run(conn, at);
+}
+
+/* A server that closed on our greeting is PyTorch's of 1.x if it answers this. If it is ours, the network or a full
+ * server has closed, and the greeting is to be tried again. */
+static int greet_v1(struct tcp_conn *conn, const struct attempt *at) {
+  int result = dial(conn, at);
+  if (result < 0) return result;
+  wire_put_op(&conn->out, WIRE_V1, WIRE_CHECK);
+  wire_put64(&conn->out, 1);
+  wire_put_bytes(&conn->out, (rdzv_bytes){0});
+  uint64_t answer;
+  result = ask(conn, "b", &answer, at);
+  if (result == RDZV_E_CONNECTION)
+    error_prefix(at->error, result,
+                 "%s closes every connection: it is full, or stopping, or PyTorch 2.2 to 2.4 (then choose dialect v2)",
+                 conn->peer);
+  if (result < 0) return result;
+  if (answer == WIRE_NOT_V1_BYTE)
+    return error_set(
+        at->error, RDZV_E_CONNECTION,
+        "the rdzv server at %s was reached, but the connection is lost in the greeting (is a proxy between?)",
+        conn->peer);
+  if (answer > 1 || conn->in.len > conn->scan.pos) return no_greeting(conn, at);
+  tcp_conn_consume(conn);
+  conn->dialect = WIRE_V1;
+  return 0;
+}
+
+/* It was a store a moment ago, so it is not asked for a while whether it is one. */
+static int lost_greeting(struct tcp_conn *conn, const struct attempt *at) {
+  if (!conn->foreign_asked) conn->foreign_asked = clock_now_ms();
+  return error_prefix(at->error, RDZV_E_CONNECTION, "the connection to %s is lost in the greeting", conn->peer);
+}
+
+static int greet(struct tcp_conn *conn, const struct attempt *at) {
+  conn->instance = 0;
+  conn->has_offer = false;
+  if (conn->wanted == RDZV_DIALECT_V1) {
+    conn->dialect = WIRE_V1;
+    return 0;
+  }
+  if (conn->wanted == RDZV_DIALECT_V2) {
+    conn->dialect = WIRE_V2;
+    put_validate(conn);
+    return tcp_conn_send(conn, at->until, at->cancel, at->error);
+  }
+  int result = greet_v2(conn, at);
+  if (conn->wanted == RDZV_DIALECT_RDZV) {
+    if (result == 0 && conn->dialect != WIRE_RDZV)
+      result = error_set(at->error, RDZV_E_UNSUPPORTED, "the server at %s is not an rdzv server", conn->peer);
+    return result;
+  }
+  if (result == RDZV_E_CONNECTION && conn->dialect == WIRE_UNKNOWN) { /* once may be an accident */
+    result = dial(conn, at);
+    if (result == 0) result = greet_v2(conn, at);
+  }
+  if (result != RDZV_E_CONNECTION) return result;
+  return conn->dialect == WIRE_V2 || conn->dialect == WIRE_RDZV ? lost_greeting(conn, at) : greet_v1(conn, at);
+}
+
+/* ---- connecting -------------------------------------------------------------------------------------------- */
+
+static bool is_worth_another_try(int code) {
+  return code == RDZV_E_CONNECTION || code == RDZV_E_ADDRESS || code == RDZV_E_TIMEOUT;
+}
+
+/* A server that closes on the greeting, answers it in another way, or not at all: what is it? */
+static int explain(struct tcp_conn *conn, int result, const struct attempt *at) {
+  const bool recently = conn->foreign_asked && clock_now_ms() - conn->foreign_asked < FOREIGN_MS;
+  const bool silent = result == RDZV_E_TIMEOUT;
+  if (silent) error_set(at->error, result, NOT_ANSWERING, conn->peer);
+  if (!silent && (recently || (result != RDZV_E_CONNECTION && result != RDZV_E_PROTOCOL))) return result;
+  const int foreign = look_for_foreign(conn, at);
+  return foreign < 0 ? foreign : result;
+}
+
+static int try_once(struct tcp_conn *conn, deadline until, const struct cancel *cancel, rdzv_error *error) {
+  const deadline pass = deadline_after(conn->foreign_asked ? PASS_MS : FIRST_PASS_MS);
+  const struct attempt at = {pass < until ? pass : until, cancel, error}, whole = {until, cancel, error};
+  int result = dial(conn, &at);
+  if (result < 0) return result;
+  result = greet(conn, &at);
+  if (result == 0) {
+    conn->foreign_asked = 0;
+    return 0;
+  }
+  tcp_conn_drop(conn);
+  return explain(conn, result, &whole);
+}
+
+/* A last try with little time left ends in a time-out of its own, whatever is wrong: the cause before is the better
+ * one. */
+static int try_until(struct tcp_conn *conn, deadline until, const struct cancel *cancel, rdzv_error *cause) {
+  const int64_t began = clock_now_ms();
+  const rdzv_error before = *cause;
+  const int result = try_once(conn, until, cancel, cause);
+  if (result != RDZV_E_TIMEOUT || before.code == 0 || clock_now_ms() - began >= SHORT_TRY_MS) return result;
+  *cause = before;
+  return before.code;
+}
+
+static int report(struct tcp_conn *conn, int result, int tries, int64_t waited, rdzv_error *error) {
+  if (result == RDZV_E_TIMEOUT) {
+    result = RDZV_E_CONNECTION;
+    error->code = result;
+  }
+  if (result == RDZV_E_PROTOCOL || result == RDZV_E_STALE) return result; /* which say all that there is to say */
+  return error_prefix(error, result, "cannot connect to '%s' (%d %s in %lld ms)", conn->name, tries,
+                      tries == 1 ? "try" : "tries", (long long)waited);
+}
+
+/* Another instance of our server has none of the keys that the one before had, and none of its sessions. */
+static int compare_instance(struct tcp_conn *conn, rdzv_error *error) {
+  const bool changed = conn->known_instance != 0 && conn->instance != conn->known_instance;
+  conn->known_instance = conn->instance;
+  if (changed) tcp_session_forget(&conn->session);
+  if (conn->has_offer) tcp_session_offer(&conn->session, conn->offer);
+  if (!changed) return 0;
+  return error_set(error, RDZV_E_DATA_LOST, "the server at '%s' was restarted and has forgotten its keys", conn->name);
+}
+
+int tcp_conn_open(struct tcp_conn *conn, deadline until, const struct cancel *cancel, rdzv_error *error) {
+  if (conn->fd >= 0) return 0;
+  rdzv_error cause = {0};
+  struct waiting alone, *waiting = cancel_waiting(cancel);
+  if (!waiting) waiting_begin(waiting = &alone, &conn->log, until);
+  const struct cancel telling = cancel_with(cancel, waiting);
+  const int64_t began = clock_now_ms();
+  int64_t pause = FIRST_PAUSE_MS;
+  for (int tries = 1;; tries++) {
+    int result = try_until(conn, until, &telling, &cause);
+    if (result == 0) waiting_clear(waiting);
+    if (result == 0) return compare_instance(conn, error);
+    const deadline next = deadline_after(jitter(pause));
+    if (is_worth_another_try(result) && next < until) {
+      waiting_fail(waiting, CANNOT_YET "%s", conn->name, cause.message);
+      if (cancel_pause(&telling, next) == 0) {
+        pause = pause * 8 / 5 < LONGEST_PAUSE_MS ? pause * 8 / 5 : LONGEST_PAUSE_MS;
+        continue;
+      }
+      result = error_set(&cause, RDZV_E_CANCELED, "connecting was canceled");
+    }
+    result = report(conn, result, tries, clock_now_ms() - began, &cause);
+    if (error) *error = cause;
+    return result;
+  }
+}

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Nodes of the first-generation rendezvous, and an etcd that is a few variables, on a virtual clock. Each node has one
+ * request under way; requests are carried out one after the other, in the order of the nodes or, with a seed, in any.
+ */
+#ifndef RDZV_TESTS_BARRIER_WORLD_H
+#define RDZV_TESTS_BARRIER_WORLD_H
+
+#include "state/gen1/barrier.h"
+#include "unit.h"
+
+enum { MAX_NODES = 16, MAX_LEASES = 64, LEASE_MS = ACTIVE_KEEP_ALIVE_TTL * 1000, LONGEST_WATCH_MS = 10000 };
+
+/* What happens to a node's next request of some kind. */
+enum fault { NO_FAULT, LOST, DONE_UNHEARD, REFUSED };
+
+struct node {
+  struct barrier barrier;
+  struct barrier_update update;
+  bool exists, dead;
+  bool joined, closed, is_closed, evicted, someone_waits, failed, has_lease;
+  char version[24], died[512];
+  int64_t rank, world_size, joined_at;
+  rdzv_error error;
+  enum barrier_request fault_at;
+  enum fault fault;
+  int requests;
+};
+
+struct lease {
+  char key[512], version[24];
+  int64_t expires; /* INT64_MAX: its node is alive */
+  int node;
+};
+
+struct world {
+  int64_t now;
+  uint64_t index;                     /* etcd's */
+  char *active;                       /* NULL: there is none */
+  int64_t expires;                    /* of active */
+  uint64_t active_index, whole_index; /* of the last change */
+  int counter, dirs;
+  struct lease leases[MAX_LEASES];
+  size_t lease_count;
+  struct node nodes[MAX_NODES];
+  struct barrier_settings settings;
+  uint64_t random; /* 0: in order */
+};
+
+static inline void lease_key(void *argument, const char *version, int64_t rank, char out[512]) {
+  (void)argument;
+  snprintf(out, 512, "/rdzv/v_%s/rank_%d", version, (int)rank);
+}
+
+static inline struct world world_of(int64_t min, int64_t max) {
+  return (struct world){
+      .now = 1000,
+      .index = 10,
+      .expires = INT64_MAX,
+      .settings = {min, max, .join_timeout = 60000, .last_call_timeout = 3000, .close_timeout = 5000}};
+}
+
+/* ---- etcd ----------------------------------------------------------------------------------------------------- */
+
+static inline void write_active(struct world *world, const char *text, int64_t ttl) {
+  char *copy = text ? strdup(text) : NULL;
+  free(world->active);
+  world->active = copy;
+  world->expires = text && ttl > 0 ? world->now + ttl * 1000 : INT64_MAX;
+  world->active_index = world->whole_index = ++world->index;
+}
+
+static inline void expire(struct world *world) {
+  if (world->active && world->now >= world->expires) write_active(world, NULL, 0);
+  for (size_t i = 0; i < world->lease_count;) {
+    if (world->now < world->leases[i].expires) {
+      i++;
+      continue;
+    }
+    world->leases[i] = world->leases[--world->lease_count];
+    world->whole_index = ++world->index;
+  }
+}
+
+static inline void drop_leases(struct world *world, int node, int64_t at) {
+  for (size_t i = 0; i < world->lease_count; i++)
+    if (world->leases[i].node == node && world->leases[i].expires == INT64_MAX) world->leases[i].expires = at;
+  world->nodes[node].has_lease = false;
+}
+
+static inline void put_lease(struct world *world, int node, const struct barrier_update *update) {
+  struct lease *lease = &world->leases[world->lease_count++];
+  assert_true(world->lease_count < MAX_LEASES);
+  lease_key(NULL, update->version, update->rank, lease->key);
+  snprintf(lease->version, sizeof lease->version, "%s", update->version);
+  lease->expires = INT64_MAX;
+  lease->node = node;
+  world->nodes[node].has_lease = true;
+  world->whole_index = ++world->index;
+}
+
+/* etcd is started again, without its data, and counts from 1. */
+static inline void wipe(struct world *world) {
+  write_active(world, NULL, 0);
+  world->lease_count = 0;
+  world->counter = 0;
+  world->index = world->active_index = world->whole_index = 1;
+}
+
+/* ---- nodes ---------------------------------------------------------------------------------------------------- */
+
+static inline void take_update(struct world *world, int at) {
+  struct node *node = &world->nodes[at];
+  const struct barrier_update *update = &node->update;
+  if (update->happened & BARRIER_JOINED) {
+    node->joined = true;
+    node->joined_at = world->now;
+    snprintf(node->version, sizeof node->version, "%s", update->version);
+    node->rank = update->rank;
+    node->world_size = update->world_size;
+  }
+  if (update->happened & BARRIER_CLOSED) node->closed = true;
+  if (update->happened & BARRIER_IS_CLOSED) node->is_closed = true;
+  if (update->happened & BARRIER_EVICTED) node->evicted = true;
+  if (update->happened & BARRIER_SOMEONE_WAITS) node->someone_waits = true;
+  if (update->happened & BARRIER_MEMBER_DIED) snprintf(node->died, sizeof node->died, "%s", update->who);
+  if (update->happened & BARRIER_LEASE_OVER) drop_leases(world, at, world->now);
+  if (update->happened & BARRIER_FAILED) {
+    node->failed = true;
+    node->error = update->error;
+  }
+}
+
+static inline void step(struct world *world, int at, struct barrier_event event) {
+  struct node *node = &world->nodes[at];
+  rdzv_error error = {0};
+  event.now_ms = world->now;
+  const int result = barrier_step(&node->barrier, &event, &node->update, &error);
+  if (result < 0) fail_msg("node %d: %s", at, error.message);
+  if (node->update.request == BARRIER_WATCH) assert_true(node->update.until_ms <= world->now + LONGEST_WATCH_MS);
+  take_update(world, at);
+}
+
+static inline void add_node(struct world *world, int at) {
+  struct node *node = &world->nodes[at];
+  assert_false(node->exists);
+  node->exists = true;
+  barrier_init(&node->barrier, &world->settings, (uint64_t)at + 1, lease_key, NULL);
+}
+
+/* A member that joins again lets its lease go first, as the handler has to. */
+static inline void join(struct world *world, int at) {
+  if (!world->nodes[at].exists) add_node(world, at);
+  world->nodes[at].joined = world->nodes[at].failed = world->nodes[at].someone_waits = world->nodes[at].evicted = false;
+  drop_leases(world, at, world->now);
+  step(world, at, (struct barrier_event){.kind = BARRIER_ASK_JOIN});
+}
+
+static inline void ask_close(struct world *world, int at) {
+  if (!world->nodes[at].exists) add_node(world, at);
+  step(world, at, (struct barrier_event){.kind = BARRIER_ASK_CLOSE});
+}
+
+static inline void die(struct world *world, int at) {
+  world->nodes[at].dead = true;
+  drop_leases(world, at, world->now + LEASE_MS);
+}
+
+static inline void break_next(struct world *world, int at, enum barrier_request request, enum fault fault) {
+  world->nodes[at].fault_at = request;
+  world->nodes[at].fault = fault;
+}
+
+/* ---- requests ------------------------------------------------------------------------------------------------- */
+
+static inline struct barrier_event swap_active(struct world *world, const struct barrier_update *update) {
+  if (!world->active || strcmp(world->active, update->expected) != 0)
+    return (struct barrier_event){.kind = BARRIER_REFUSED};
+  write_active(world, update->request == BARRIER_DROP ? NULL : update->text, update->ttl);
+  return (struct barrier_event){.kind = BARRIER_DONE, .index = world->index};
+}
+
+static inline struct barrier_event carry_out(struct world *world, int at, const char **keys, char version[24]) {
+  const struct barrier_update *update = &world->nodes[at].update;
+  struct barrier_event event = {.kind = BARRIER_DONE, .index = world->index};
+  switch (update->request) {
+    case BARRIER_READ:
+      return (struct barrier_event){.kind = BARRIER_STATE, .text = world->active, .index = world->index};
+    case BARRIER_CREATE:
+      if (world->active) return (struct barrier_event){.kind = BARRIER_REFUSED};
+      write_active(world, update->text, update->ttl);
+      event.index = world->index;
+      return event;
+    case BARRIER_COUNT:
+      snprintf(version, 24, "%d", ++world->counter);
+      event.version = version;
+      return event;
+    case BARRIER_MAKE_DIR: world->dirs++; return event;
+    case BARRIER_SWAP:
+    case BARRIER_DROP: return swap_active(world, update);
+    case BARRIER_LEASE: put_lease(world, at, update); return event;
+    case BARRIER_LIST:
+      event = (struct barrier_event){.kind = BARRIER_LISTED, .keys = keys};
+      for (size_t i = 0; i < world->lease_count; i++)
+        if (strcmp(world->leases[i].version, update->version) == 0) keys[event.key_count++] = world->leases[i].key;
+      return event;
+    default: fail_msg("no such request"); return event;
+  }
+}
+
+static inline bool is_due(const struct world *world, const struct node *node) {
+  const struct barrier_update *update = &node->update;
+  if (!node->exists || node->dead || update->request == BARRIER_IDLE) return false;
+  if (update->request == BARRIER_PAUSE) return world->now >= update->until_ms;
+  if (update->request != BARRIER_WATCH) return true;
+  const uint64_t changed = update->whole ? world->whole_index : world->active_index;
+  return changed >= update->from_index || world->now >= update->until_ms;
+}
+
+static inline struct barrier_event with_fault(struct world *world, int at, const char **keys, char version[24]) {
+  static const rdzv_error lost = {RDZV_E_CONNECTION, "lost"}, unheard = {RDZV_E_OUTCOME_UNKNOWN, "unheard"};
+  struct node *node = &world->nodes[at];
+  const enum fault fault = node->fault;
+  if (fault == NO_FAULT || node->update.request != node->fault_at) return carry_out(world, at, keys, version);
+  node->fault = NO_FAULT;
+  if (fault == REFUSED) return (struct barrier_event){.kind = BARRIER_REFUSED};
+  if (fault == DONE_UNHEARD) carry_out(world, at, keys, version);
+  return (struct barrier_event){.kind = BARRIER_ERROR, .error = fault == LOST ? &lost : &unheard};
+}
+
+static inline void serve_node(struct world *world, int at) {
+  const char *keys[MAX_LEASES];
+  char version[24];
+  struct node *node = &world->nodes[at];
+  const bool waits = node->update.request == BARRIER_WATCH || node->update.request == BARRIER_PAUSE;
+  node->requests += !waits;
+  step(world, at, waits ? (struct barrier_event){.kind = BARRIER_TIMER} : with_fault(world, at, keys, version));
+}
+
+static inline int pick_due(struct world *world) {
+  int due[MAX_NODES], count = 0;
+  for (int i = 0; i < MAX_NODES; i++)
+    if (is_due(world, &world->nodes[i])) due[count++] = i;
+  if (count == 0) return -1;
+  if (!world->random) return due[0];
+  world->random = world->random * UINT64_C(6364136223846793005) + 1442695040888963407u;
+  return due[(world->random >> 33) % (uint64_t)count];
+}
+
+static inline int64_t next_time(const struct world *world) {
+  int64_t next = world->expires;
+  for (size_t i = 0; i < world->lease_count; i++)
+    if (world->leases[i].expires < next) next = world->leases[i].expires;
+  for (int i = 0; i < MAX_NODES; i++) {
+    const struct node *node = &world->nodes[i];
+    const bool waits = node->update.request == BARRIER_WATCH || node->update.request == BARRIER_PAUSE;
+    if (node->exists && !node->dead && waits && node->update.until_ms < next) next = node->update.until_ms;
+  }
+  return next;
+}
+
+/* Goes on for so long. With no work for that long in one moment, they spin. */
+static inline void run_for(struct world *world, int64_t ms) {
+  const int64_t end = world->now + ms;
+  for (int spins = 0; world->now <= end;) {
+    expire(world);
+    const int at = pick_due(world);
+    if (at >= 0) {
+      serve_node(world, at);
+      assert_true(++spins < 100000);
+      continue;
+    }
+    const int64_t next = next_time(world);
+    if (next > end) break;
+    if (next > world->now) spins = 0;
+    world->now = next > world->now ? next : world->now + 1;
+  }
+  world->now = end;
+}
+
+static inline void end_world(struct world *world) {
+  for (int i = 0; i < MAX_NODES; i++)
+    if (world->nodes[i].exists) barrier_free(&world->nodes[i].barrier);
+  free(world->active);
+}
+
+/* These are in one round, of them alone, with ranks from 0 on. */
+static inline void assert_round_(struct world *world, const char *who, const char *file, int line) {
+  const size_t count = strlen(who);
+  bool taken[MAX_NODES] = {false};
+  const struct node *first = &world->nodes[who[0] - '0'];
+  for (size_t i = 0; i < count; i++) {
+    const struct node *node = &world->nodes[who[i] - '0'];
+    const bool fine = node->joined && strcmp(node->version, first->version) == 0 &&
+                      node->world_size == (int64_t)count && node->rank >= 0 && node->rank < (int64_t)count &&
+                      !taken[node->rank];
+    if (!fine) {
+      print_error("node %c: joined %d, version %s, rank %d of %d; %s; state %s\n", who[i], node->joined, node->version,
+                  (int)node->rank, (int)node->world_size, node->error.message, world->active ? world->active : "none");
+      _fail(file, line);
+    }
+    taken[node->rank] = true;
+  }
+}
+#define assert_round(world, who) assert_round_((world), (who), __FILE__, __LINE__)
+
+#endif

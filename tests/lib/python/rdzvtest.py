@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the Python tests share: where things are, servers that end with the test, and waiting for events.
+
+Nothing here sleeps to be safe: readiness is a port file, an end is a waited-for process.
+"""
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+SOURCE = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../.."))
+BUILD = os.environ.get("RDZV_BUILD", os.path.join(SOURCE, "build"))
+RDZV = os.path.join(BUILD, "rdzv")
+PYTHON = "/usr/bin/python3"
+SANITIZED = os.environ.get("RDZV_SANITIZE", "")
+DEADLINE = 60.0  # for anything that should happen soon
+
+
+def torch26_folder():
+    return os.path.join(os.environ.get("RDZV_CACHE", "/var/cache/rdzv"), "debian13")
+
+
+def has_torch26():
+    return os.environ.get("RDZV_TORCH26", "on") != "off" and os.path.exists(os.path.join(torch26_folder(), ".ready"))
+
+
+def has_torch113():
+    return subprocess.run([PYTHON, "-c", "import importlib.util as u, sys; sys.exit(u.find_spec('torch') is None)"],
+                          check=False).returncode == 0
+
+
+def torch_python(version):
+    """The command line that runs a Python with that PyTorch ("1.13" or "2.6"), from the source folder."""
+    if version == "1.13":
+        return [PYTHON]
+    return [os.path.join(SOURCE, "scripts", "torch26"), "run", "python3"]
+
+
+def wait_until(condition, what, seconds=DEADLINE):
+    """Looks until condition() is true; the error says what did not happen."""
+    end = time.monotonic() + seconds
+    while not (result := condition()):
+        if time.monotonic() > end:
+            raise TimeoutError(f"{what}: not within {seconds} s")
+        time.sleep(0.005)
+    return result
+
+
+class Case(unittest.TestCase):
+    """A test with a folder of its own; whatever it starts is ended and waited for, and its folder removed."""
+
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="rdzv-test-")
+        self.addCleanup(shutil.rmtree, self.folder, True)
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def start(self, command, **options):
+        """Starts a process that must not outlive the test."""
+        process = subprocess.Popen(command, **options)
+        self.addCleanup(self.end, process)
+        return process
+
+    @staticmethod
+    def end(process):
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            if stream:
+                stream.close()
+
+    def serve(self, *options, **popen_options):
+        """Starts `rdzv serve` on a free port; the process has its port and endpoint as attributes."""
+        port_file = self.path(f"port-{time.monotonic_ns()}")
+        server = self.start([RDZV, "serve", "--port", "0", "--port-file", port_file, *options],
+                            stdout=subprocess.DEVNULL, **popen_options)
+        server.port_file = port_file
+
+        def ready():
+            if server.poll() is not None:
+                raise RuntimeError(f"rdzv serve ended with {server.returncode}")
+            return os.path.exists(port_file)
+
+        wait_until(ready, "rdzv serve writes its port file")
+        with open(port_file, encoding="ascii") as file:
+            server.port = int(file.read())
+        server.endpoint = f"127.0.0.1:{server.port}"
+        return server
+
+    def stop(self, server):
+        """Ends a server in order and checks that it says all is well (a sanitizer report would not be)."""
+        server.send_signal(signal.SIGTERM)
+        self.assertEqual(server.wait(DEADLINE), 0)
+
+    def rdzv(self, *arguments, **options):
+        """Runs the command and gives the finished process, its output as text."""
+        options.setdefault("timeout", DEADLINE)
+        return subprocess.run([RDZV, *arguments], capture_output=True, text=options.pop("text", True), check=False,
+                              **options)
+
+    def store(self, server, *arguments, **options):
+        return self.rdzv("store", "--endpoint", server.endpoint, *arguments, **options)
+
+
+def main():
+    unittest.main(verbosity=2)
+
+
+def skip(why):
+    """Ends the whole test as skipped."""
+    print(f"SKIP: {why}", file=sys.stderr)
+    sys.exit(77)

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Every request meets every event; and every state that can be reached, each with every event, keeps the rules. */
+#include "agent/supervisor.h"
+#include "unit.h"
+
+enum { REQUESTS = SUPERVISOR_END + 1, KINDS = SUPERVISOR_DONE + 1 };
+
+static const char *const request_names[] = {"JOIN", "WATCH", "STOP", "KILL", "BARRIER", "LEAVE", "CLOSE", "END"};
+
+static bool step(struct supervisor *supervisor, enum supervisor_event_kind kind) {
+  const struct supervisor_event event = {.kind = kind, .signal = kind == SUPERVISOR_SIGNAL ? 15 : 0};
+  return supervisor_step(supervisor, &event);
+}
+
+static struct supervisor after(int64_t max_restarts, const enum supervisor_event_kind *events, size_t count) {
+  struct supervisor supervisor;
+  supervisor_init(&supervisor, max_restarts);
+  for (size_t i = 0; i < count; i++) step(&supervisor, events[i]);
+  return supervisor;
+}
+
+#define AFTER(max, ...)                                           \
+  after((max), (const enum supervisor_event_kind[]){__VA_ARGS__}, \
+        sizeof((const enum supervisor_event_kind[]){__VA_ARGS__}) / sizeof(enum supervisor_event_kind))
+
+/* ---- one step, from each request ------------------------------------------------------------------------------ */
+
+/* What follows; SAME: the event changes nothing. */
+enum { SAME = -1 };
+static const int next[REQUESTS][KINDS] = {
+    [SUPERVISOR_JOIN] = {[SUPERVISOR_STARTED] = SUPERVISOR_WATCH,
+                         [SUPERVISOR_JOIN_FAILED] = SUPERVISOR_END,
+                         [SUPERVISOR_ROUND_OVER] = SUPERVISOR_JOIN,
+                         [SUPERVISOR_WORKER_FAILED] = SAME,
+                         [SUPERVISOR_WORKERS_DONE] = SAME,
+                         [SUPERVISOR_MEMBERS] = SAME,
+                         [SUPERVISOR_CLOSED] = SAME,
+                         [SUPERVISOR_EVICTED] = SAME,
+                         [SUPERVISOR_STORE_LOST] = SAME,
+                         [SUPERVISOR_SIGNAL] = SUPERVISOR_LEAVE,
+                         [SUPERVISOR_STOPPED] = SAME,
+                         [SUPERVISOR_DONE] = SAME},
+    [SUPERVISOR_WATCH] = {[SUPERVISOR_STARTED] = SAME,
+                          [SUPERVISOR_JOIN_FAILED] = SAME,
+                          [SUPERVISOR_ROUND_OVER] = SAME,
+                          [SUPERVISOR_WORKER_FAILED] = SUPERVISOR_STOP,
+                          [SUPERVISOR_WORKERS_DONE] = SUPERVISOR_BARRIER,
+                          [SUPERVISOR_MEMBERS] = SUPERVISOR_STOP,
+                          [SUPERVISOR_CLOSED] = SUPERVISOR_STOP,
+                          [SUPERVISOR_EVICTED] = SUPERVISOR_STOP,
+                          [SUPERVISOR_STORE_LOST] = SUPERVISOR_STOP,
+                          [SUPERVISOR_SIGNAL] = SUPERVISOR_LEAVE,
+                          [SUPERVISOR_STOPPED] = SAME,
+                          [SUPERVISOR_DONE] = SAME},
+    [SUPERVISOR_STOP] = {SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME,
+                         SAME, [SUPERVISOR_SIGNAL] = SUPERVISOR_LEAVE, /* for it was to JOIN */
+                         [SUPERVISOR_STOPPED] = SUPERVISOR_JOIN, [SUPERVISOR_DONE] = SAME},
+    [SUPERVISOR_KILL] = {SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME,
+                         SAME, [SUPERVISOR_STOPPED] = SUPERVISOR_END, [SUPERVISOR_DONE] = SAME},
+    [SUPERVISOR_BARRIER] =
+        {SAME, SAME, SAME, SAME, SAME,
+         SAME, [SUPERVISOR_CLOSED] = SUPERVISOR_END, [SUPERVISOR_EVICTED] = SAME, [SUPERVISOR_STORE_LOST] = SAME,
+         [SUPERVISOR_SIGNAL] = SUPERVISOR_LEAVE, [SUPERVISOR_STOPPED] = SAME, [SUPERVISOR_DONE] = SUPERVISOR_CLOSE},
+    [SUPERVISOR_LEAVE] =
+        {SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME,
+         SAME, [SUPERVISOR_SIGNAL] = SUPERVISOR_KILL, [SUPERVISOR_STOPPED] = SAME, [SUPERVISOR_DONE] = SUPERVISOR_STOP},
+    [SUPERVISOR_CLOSE] = {SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME,
+                          SAME, [SUPERVISOR_DONE] = SUPERVISOR_END},
+    [SUPERVISOR_END] = {SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME},
+};
+
+static struct supervisor standing_in(enum supervisor_request request) {
+  switch (request) {
+    case SUPERVISOR_JOIN: return AFTER(1, SUPERVISOR_STOPPED);
+    case SUPERVISOR_WATCH: return AFTER(1, SUPERVISOR_STARTED);
+    case SUPERVISOR_STOP: return AFTER(1, SUPERVISOR_STARTED, SUPERVISOR_WORKER_FAILED);
+    case SUPERVISOR_KILL: return AFTER(1, SUPERVISOR_STARTED, SUPERVISOR_SIGNAL, SUPERVISOR_SIGNAL);
+    case SUPERVISOR_BARRIER: return AFTER(1, SUPERVISOR_STARTED, SUPERVISOR_WORKERS_DONE);
+    case SUPERVISOR_LEAVE: return AFTER(1, SUPERVISOR_STARTED, SUPERVISOR_SIGNAL);
+    case SUPERVISOR_CLOSE: return AFTER(1, SUPERVISOR_STARTED, SUPERVISOR_WORKERS_DONE, SUPERVISOR_DONE);
+    case SUPERVISOR_END: break;
+  }
+  return AFTER(1, SUPERVISOR_JOIN_FAILED);
+}
+
+static void test_each_request_with_each_event(void **unused) {
+  (void)unused;
+  for (int request = 0; request < REQUESTS; request++)
+    for (int kind = 0; kind < KINDS; kind++) {
+      struct supervisor supervisor = standing_in((enum supervisor_request)request);
+      assert_int_equal(supervisor.request, request);
+      const bool changed = step(&supervisor, (enum supervisor_event_kind)kind);
+      const int wanted = next[request][kind] == SAME ? request : next[request][kind];
+      if ((int)supervisor.request != wanted || changed != (next[request][kind] != SAME))
+        fail_msg("%s with event %d: %s%s", request_names[request], kind, request_names[supervisor.request],
+                 changed ? "" : ", not new");
+    }
+}
+
+/* ---- what it was stopped for ---------------------------------------------------------------------------------- */
+
+static void test_what_follows_a_stop(void **unused) {
+  (void)unused;
+  static const struct {
+    enum supervisor_event_kind why;
+    int64_t max_restarts;
+    enum supervisor_request then;
+    enum supervisor_outcome outcome;
+    int64_t restarts;
+  } cases[] = {
+      {SUPERVISOR_WORKER_FAILED, 1, SUPERVISOR_JOIN, SUPERVISOR_SUCCEEDED, 1},
+      {SUPERVISOR_WORKER_FAILED, 0, SUPERVISOR_CLOSE, SUPERVISOR_FAILED, 0},
+      {SUPERVISOR_MEMBERS, 1, SUPERVISOR_JOIN, SUPERVISOR_SUCCEEDED, 0},
+      {SUPERVISOR_EVICTED, 1, SUPERVISOR_JOIN, SUPERVISOR_SUCCEEDED, 0},
+      {SUPERVISOR_CLOSED, 1, SUPERVISOR_END, SUPERVISOR_CLOSED_ON_US, 0},
+      {SUPERVISOR_STORE_LOST, 1, SUPERVISOR_END, SUPERVISOR_NOT_JOINED, 0},
+  };
+  for (size_t i = 0; i < COUNT_OF(cases); i++) {
+    struct supervisor supervisor = AFTER(cases[i].max_restarts, SUPERVISOR_STARTED, cases[i].why, SUPERVISOR_STOPPED);
+    assert_int_equal(supervisor.request, cases[i].then);
+    assert_int_equal(supervisor.restarts, cases[i].restarts);
+    if (supervisor.request != SUPERVISOR_JOIN) assert_int_equal(supervisor.outcome, cases[i].outcome);
+  }
+}
+
+/* Whoever begins anew then would wait for those who never come. */
+static void test_members_that_change_while_others_are_done_are_no_reason_to_stop(void **unused) {
+  (void)unused;
+  struct supervisor supervisor = AFTER(1, SUPERVISOR_STARTED);
+  assert_false(supervisor_step(&supervisor, &(struct supervisor_event){SUPERVISOR_MEMBERS, .others_done = true}));
+  assert_int_equal(supervisor.request, SUPERVISOR_WATCH);
+}
+
+static void test_each_failure_uses_up_one_restart_and_the_last_one_closes(void **unused) {
+  (void)unused;
+  struct supervisor supervisor;
+  supervisor_init(&supervisor, 3);
+  for (int64_t i = 1; i <= 3; i++) {
+    step(&supervisor, SUPERVISOR_STARTED);
+    step(&supervisor, SUPERVISOR_WORKER_FAILED);
+    assert_int_equal(supervisor.restarts, i);
+    assert_false(step(&supervisor, SUPERVISOR_WORKER_FAILED)); /* another of the same attempt */
+    assert_int_equal(supervisor.restarts, i);
+    step(&supervisor, SUPERVISOR_STOPPED);
+    assert_int_equal(supervisor.request, SUPERVISOR_JOIN);
+  }
+  step(&supervisor, SUPERVISOR_STARTED);
+  step(&supervisor, SUPERVISOR_WORKER_FAILED);
+  step(&supervisor, SUPERVISOR_STOPPED);
+  assert_int_equal(supervisor.request, SUPERVISOR_CLOSE);
+  step(&supervisor, SUPERVISOR_DONE);
+  assert_int_equal(supervisor.request, SUPERVISOR_END);
+  assert_int_equal(supervisor.outcome, SUPERVISOR_FAILED);
+}
+
+/* ---- told to stop --------------------------------------------------------------------------------------------- */
+
+static void test_the_last_signal_is_the_one_that_counts(void **unused) {
+  (void)unused;
+  struct supervisor supervisor = AFTER(1, SUPERVISOR_STARTED, SUPERVISOR_SIGNAL);
+  assert_int_equal(supervisor.signal, 15);
+  supervisor_step(&supervisor, &(struct supervisor_event){SUPERVISOR_SIGNAL, .signal = 2});
+  assert_int_equal(supervisor.signal, 2);
+  assert_int_equal(supervisor.outcome, SUPERVISOR_LEFT);
+}
+
+/* A job that has failed does not become one that was left; but it can be hurried. */
+static void test_a_signal_while_a_failed_job_is_stopped_changes_nothing_but_the_second_kills(void **unused) {
+  (void)unused;
+  struct supervisor supervisor = AFTER(0, SUPERVISOR_STARTED, SUPERVISOR_WORKER_FAILED);
+  assert_false(step(&supervisor, SUPERVISOR_SIGNAL));
+  assert_int_equal(supervisor.request, SUPERVISOR_STOP);
+  assert_true(step(&supervisor, SUPERVISOR_SIGNAL));
+  assert_int_equal(supervisor.request, SUPERVISOR_KILL);
+  step(&supervisor, SUPERVISOR_STOPPED);
+  assert_int_equal(supervisor.request, SUPERVISOR_CLOSE);
+  assert_int_equal(supervisor.outcome, SUPERVISOR_FAILED);
+}
+
+static void test_a_signal_in_the_barrier_leaves(void **unused) {
+  (void)unused;
+  const struct supervisor supervisor = AFTER(0, SUPERVISOR_STARTED, SUPERVISOR_WORKERS_DONE, SUPERVISOR_MEMBERS,
+                                             SUPERVISOR_SIGNAL, SUPERVISOR_DONE, SUPERVISOR_STOPPED);
+  assert_int_equal(supervisor.request, SUPERVISOR_END);
+  assert_int_equal(supervisor.outcome, SUPERVISOR_LEFT);
+}
+
+/* ---- all that can be reached ---------------------------------------------------------------------------------- */
+
+enum { MOST_STATES = 4096 };
+
+struct node {
+  struct supervisor state;
+  int signals; /* so far, two stand for more */
+  bool failed; /* beyond what can be restarted */
+  bool closed; /* has passed CLOSE */
+};
+
+struct world {
+  struct node nodes[MOST_STATES];
+  size_t count;
+};
+
+static bool same(const struct node *a, const struct node *b) {
+  const struct supervisor *x = &a->state, *y = &b->state;
+  return x->request == y->request && x->outcome == y->outcome && x->signal == y->signal && x->restarts == y->restarts &&
+         x->then == y->then && a->signals == b->signals && a->failed == b->failed && a->closed == b->closed;
+}
+
+static void add(struct world *world, const struct node *node) {
+  for (size_t i = 0; i < world->count; i++)
+    if (same(&world->nodes[i], node)) return;
+  assert_true(world->count < MOST_STATES);
+  world->nodes[world->count++] = *node;
+}
+
+static void check(const struct node *before, const struct node *now, bool changed) {
+  const struct supervisor *was = &before->state, *is = &now->state;
+  assert_true(is->restarts >= was->restarts && is->restarts <= was->restarts + 1);
+  assert_true(is->restarts <= is->max_restarts);
+  assert_int_equal(is->max_restarts, was->max_restarts);
+  if (was->request == SUPERVISOR_END) { /* END is final, and so is how it went */
+    assert_false(changed);
+    assert_int_equal(is->request, SUPERVISOR_END);
+    assert_int_equal(is->outcome, was->outcome);
+  }
+  if (!changed) assert_int_equal(is->request, was->request);
+  if (now->signals > 0) { /* nobody joins or watches who was told to stop */
+    assert_true(is->request != SUPERVISOR_JOIN && is->request != SUPERVISOR_WATCH);
+    assert_true(is->request != SUPERVISOR_BARRIER);
+    assert_int_not_equal(is->signal, 0);
+  } else {
+    assert_int_equal(is->signal, 0);
+    assert_true(is->request != SUPERVISOR_LEAVE);
+    if (is->request == SUPERVISOR_END) assert_int_not_equal(is->outcome, SUPERVISOR_LEFT);
+  }
+  if (is->request == SUPERVISOR_KILL) assert_int_equal(now->signals, 2);
+  if (is->request == SUPERVISOR_END && now->failed) { /* the others were told */
+    assert_true(now->closed);
+    assert_int_equal(is->outcome, SUPERVISOR_FAILED);
+  }
+  if (is->request == SUPERVISOR_END && is->outcome == SUPERVISOR_SUCCEEDED) assert_true(now->closed);
+  if (is->request == SUPERVISOR_CLOSE) /* nobody closes for others because of a signal to him */
+    assert_true(is->outcome == SUPERVISOR_SUCCEEDED || is->outcome == SUPERVISOR_FAILED);
+}
+
+static void follow(struct world *world, size_t which, const struct supervisor_event *event) {
+  const struct node *before = &world->nodes[which];
+  struct node now = *before;
+  const bool changed = supervisor_step(&now.state, event);
+  if (event->kind == SUPERVISOR_SIGNAL && now.signals < 2) now.signals++;
+  if (event->kind == SUPERVISOR_WORKER_FAILED && before->state.request == SUPERVISOR_WATCH)
+    now.failed = before->state.restarts == before->state.max_restarts;
+  now.closed |= now.state.request == SUPERVISOR_CLOSE;
+  check(before, &now, changed);
+  add(world, &now);
+}
+
+static void explore(int64_t max_restarts) {
+  static struct world world;
+  struct node first = {0};
+  bool reached[REQUESTS] = {0};
+  supervisor_init(&first.state, max_restarts);
+  world.count = 0;
+  add(&world, &first);
+  for (size_t i = 0; i < world.count; i++) {
+    reached[world.nodes[i].state.request] = true;
+    for (int kind = 0; kind < KINDS; kind++)
+      follow(&world, i, &(struct supervisor_event){(enum supervisor_event_kind)kind, .signal = 15});
+    follow(&world, i, &(struct supervisor_event){SUPERVISOR_MEMBERS, .others_done = true});
+  }
+  for (int i = 0; i < REQUESTS; i++) assert_true(reached[i]);
+}
+
+static void test_whatever_happens_the_rules_are_kept(void **unused) {
+  (void)unused;
+  for (int64_t max_restarts = 0; max_restarts < 4; max_restarts++) explore(max_restarts);
+}
+
+/* Whatever it is asked to do, once that is done it comes nearer to the end: no request waits for nothing. */
+static void test_who_is_told_to_stop_ends_in_a_few_steps(void **unused) {
+  (void)unused;
+  for (int request = 0; request < REQUESTS; request++) {
+    struct supervisor supervisor = standing_in((enum supervisor_request)request);
+    step(&supervisor, SUPERVISOR_SIGNAL);
+    for (int i = 0; i < 3 && supervisor.request != SUPERVISOR_END; i++) {
+      const bool stops = supervisor.request == SUPERVISOR_STOP || supervisor.request == SUPERVISOR_KILL;
+      assert_true(step(&supervisor, stops ? SUPERVISOR_STOPPED : SUPERVISOR_DONE));
+    }
+    assert_int_equal(supervisor.request, SUPERVISOR_END);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_each_request_with_each_event),
+      cmocka_unit_test(test_what_follows_a_stop),
+      cmocka_unit_test(test_members_that_change_while_others_are_done_are_no_reason_to_stop),
+      cmocka_unit_test(test_each_failure_uses_up_one_restart_and_the_last_one_closes),
+      cmocka_unit_test(test_the_last_signal_is_the_one_that_counts),
+      cmocka_unit_test(test_a_signal_while_a_failed_job_is_stopped_changes_nothing_but_the_second_kills),
+      cmocka_unit_test(test_a_signal_in_the_barrier_leaves),
+      cmocka_unit_test(test_whatever_happens_the_rules_are_kept),
+      cmocka_unit_test(test_who_is_told_to_stop_ends_in_a_few_steps),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

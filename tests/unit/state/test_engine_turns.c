@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Turns: who lost a race, or is about to join with many others, may wait for its turn instead of a random time; and
+ * what a swap says of itself, so that whoever carries it out knows whom to tell. We are node 'm'. */
+#include "rules_world.h"
+#include "state/engine/engine.h"
+
+struct world {
+  struct engine engine;
+  struct engine_update update;
+  struct moment now;
+};
+
+static void begin(struct world *world, int64_t min, int64_t max) {
+  struct engine_config config = {.node = node_of("m"), .settings = RENDEZVOUS_SETTINGS_DEFAULT, .seed = 7};
+  config.settings.min_nodes = min;
+  config.settings.max_nodes = max;
+  *world = (struct world){.now = NOW};
+  engine_init(&world->engine, &config);
+}
+
+static void step(struct world *world, struct engine_event event) {
+  rdzv_error error;
+  event.now = world->now;
+  assert_code(engine_step(&world->engine, &event, &world->update, &error), 0);
+}
+
+static void ask(struct world *world, enum engine_event_kind what) { step(world, (struct engine_event){.kind = what}); }
+
+/* Answers with the state of that text; complete where it says so. */
+static void answer(struct world *world, enum engine_event_kind kind, const char *text, bool complete, uint64_t token,
+                   bool has_turn) {
+  struct rendezvous_state state = state_of(text);
+  for (size_t i = 0; i < state.count; i++) state.members[i].last_heartbeat = world->now.wall_us;
+  state.complete = complete;
+  if (complete) assert_code(rendezvous_assign_ranks(&state, RANK_ORDER_TORCH, NULL), 0);
+  step(world, (struct engine_event){.kind = kind, .state = &state, .token = token, .has_turn = has_turn});
+  state_free(&state);
+}
+
+/* Asked to join, and about to write itself into the state. */
+static void begin_to_join(struct world *world, int64_t min, int64_t max, const char *text) {
+  begin(world, min, max);
+  ask(world, ENGINE_ASK_JOIN);
+  if (world->update.request == ENGINE_BACK_OFF) ask(world, ENGINE_TURN);
+  assert_int_equal(world->update.request, ENGINE_READ);
+  answer(world, ENGINE_STATE_READ, text, false, 1, false);
+  assert_int_equal(world->update.request, ENGINE_SWAP);
+}
+
+/* Few nodes begin at once; many wait for a random time, or for their turn. */
+static void test_many_begin_by_turns(void **state) {
+  (void)state;
+  struct world world;
+  begin(&world, 1, 8);
+  ask(&world, ENGINE_ASK_JOIN);
+  assert_int_equal(world.update.request, ENGINE_READ);
+  engine_free(&world.engine);
+  int backed_off = 0;
+  for (int i = 0; i < 20; i++) {
+    begin(&world, 1, 1000);
+    world.engine.pace.random = (uint64_t)i;
+    ask(&world, ENGINE_ASK_JOIN);
+    if (world.update.request == ENGINE_BACK_OFF) {
+      backed_off++;
+      assert_in_range(world.update.until_ms, NOW_MS + 1, NOW_MS + 5000);
+      assert_in_range(world.update.turn_ms, NOW_MS + 1, NOW_MS + 60000);
+      ask(&world, ENGINE_TURN);
+    }
+    assert_int_equal(world.update.request, ENGINE_READ);
+    engine_free(&world.engine);
+  }
+  assert_true(backed_off > 10);
+}
+
+/* After a lost swap: back off, with a time for a turn; the turn, or the timer, reads anew. */
+static void test_a_lost_swap_waits_for_a_turn(void **state) {
+  (void)state;
+  for (int by_turn = 0; by_turn < 2; by_turn++) {
+    struct world world;
+    begin_to_join(&world, 900, 1000, "p:a");
+    int tries = 0;
+    do { /* until the random time is not 0 */
+      answer(&world, ENGINE_SWAP_LOST, "p:ab", false, (uint64_t)++tries + 1, false);
+    } while (world.update.request == ENGINE_SWAP && tries < 50);
+    assert_int_equal(world.update.request, ENGINE_BACK_OFF);
+    assert_true(world.update.turn_ms > world.now.mono_ms);
+    assert_true(world.update.until_ms > world.now.mono_ms);
+    if (by_turn) {
+      ask(&world, ENGINE_TURN);
+    } else {
+      world.now.mono_ms = world.update.until_ms;
+      ask(&world, ENGINE_TIMER);
+    }
+    assert_true(world.update.request == ENGINE_READ || world.update.request == ENGINE_SWAP);
+    engine_free(&world.engine);
+  }
+}
+
+/* A timer that comes before its time is no turn. */
+static void test_a_back_off_is_not_ended_early_but_by_a_turn(void **state) {
+  (void)state;
+  struct world world;
+  begin_to_join(&world, 900, 1000, "p:a");
+  int tries = 0;
+  do {
+    answer(&world, ENGINE_SWAP_LOST, "p:ab", false, (uint64_t)++tries + 1, false);
+  } while ((world.update.request == ENGINE_SWAP || world.update.until_ms - NOW_MS < 3) && tries < 50);
+  assert_int_equal(world.update.request, ENGINE_BACK_OFF);
+  const int64_t until = world.update.until_ms;
+  ask(&world, ENGINE_TIMER);
+  assert_int_equal(world.update.request, ENGINE_BACK_OFF);
+  assert_int_equal(world.update.until_ms, until);
+  engine_free(&world.engine);
+}
+
+/* Who has the turn and lost to somebody who takes none tries again at once, with what is there now. */
+static void test_who_has_the_turn_does_not_back_off(void **state) {
+  (void)state;
+  struct world world;
+  begin_to_join(&world, 900, 1000, "p:a");
+  for (uint64_t i = 0; i < 20; i++) {
+    answer(&world, ENGINE_SWAP_LOST, "p:ab", false, i + 2, true);
+    assert_int_equal(world.update.request, ENGINE_SWAP);
+    assert_int_equal(world.update.token, i + 2);
+    assert_string_equal(text_of(world.update.state).text, "p:abm");
+  }
+  engine_free(&world.engine);
+}
+
+/* A store that fails is no race: no turn helps there. */
+static void test_a_store_that_fails_is_not_waited_for_by_turns(void **state) {
+  (void)state;
+  struct world world;
+  const rdzv_error error = {RDZV_E_CONNECTION, "no route"};
+  begin_to_join(&world, 2, 3, "p:a");
+  step(&world, (struct engine_event){.kind = ENGINE_STORE_ERROR, .error = &error});
+  assert_int_equal(world.update.request, ENGINE_BACK_OFF);
+  assert_int_equal(world.update.turn_ms, 0);
+  assert_true(world.update.until_ms > NOW_MS);
+  engine_free(&world.engine);
+}
+
+/* An error of before that trying again would not have helped does not fail what is asked for later. */
+static void test_an_error_of_before_does_not_fail_what_comes_after(void **state) {
+  (void)state;
+  static const enum engine_event_kind asks[] = {ENGINE_ASK_JOIN, ENGINE_ASK_LEAVE, ENGINE_ASK_CLOSE};
+  const rdzv_error error = {RDZV_E_CORRUPT, "no state"};
+  for (size_t i = 0; i < COUNT_OF(asks); i++) {
+    struct world world;
+    begin(&world, 1, 1);
+    ask(&world, ENGINE_ASK_JOIN);
+    step(&world, (struct engine_event){.kind = ENGINE_STORE_ERROR, .error = &error});
+    assert_int_equal(world.update.happened, ENGINE_FAILED);
+    assert_code(world.update.error.code, RDZV_E_CORRUPT);
+    world.now.mono_ms += 10000;
+    ask(&world, asks[i]);
+    assert_int_equal(world.update.happened, 0);
+    assert_int_equal(world.update.request, ENGINE_READ);
+    engine_free(&world.engine);
+  }
+}
+
+/* Two things that were asked for, and fail at once, are both told of: somebody waits for each. */
+static void test_two_failures_at_once_are_both_told(void **state) {
+  (void)state;
+  struct world world;
+  const rdzv_error error = {RDZV_E_CORRUPT, "no state"};
+  begin(&world, 1, 1);
+  ask(&world, ENGINE_ASK_LEAVE);
+  ask(&world, ENGINE_ASK_CLOSE);
+  unsigned told = 0;
+  for (int i = 0; i < 10 && world.update.request != ENGINE_IDLE; i++) {
+    if (world.update.request == ENGINE_BACK_OFF) world.now.mono_ms = world.update.until_ms;
+    if (world.update.request == ENGINE_BACK_OFF)
+      ask(&world, ENGINE_TIMER);
+    else
+      step(&world, (struct engine_event){.kind = ENGINE_STORE_ERROR, .error = &error});
+    if (world.update.happened & ENGINE_FAILED) told |= 1U << world.update.failed;
+  }
+  assert_int_equal(world.update.request, ENGINE_IDLE);
+  assert_int_equal(told, 1U << ENGINE_ASK_LEAVE | 1U << ENGINE_ASK_CLOSE);
+  engine_free(&world.engine);
+}
+
+/* ---- what a swap says of itself ------------------------------------------------------------------------------- */
+
+/* One more in a round that gathers is not urgent; the one who completes it is. */
+static void test_joining_is_urgent_when_it_completes_the_round(void **state) {
+  (void)state;
+  struct world world;
+  begin_to_join(&world, 3, 3, "p:a");
+  assert_int_equal(world.update.action, ACTION_ADD_TO_PARTICIPANTS);
+  assert_false(world.update.urgent);
+  engine_free(&world.engine);
+  begin_to_join(&world, 2, 2, "p:a");
+  assert_int_equal(world.update.action, ACTION_ADD_TO_PARTICIPANTS);
+  assert_true(world.update.urgent);
+  engine_free(&world.engine);
+}
+
+/* A heartbeat is not; leaving, waiting, being a spare and closing are. */
+static void test_what_others_want_to_hear_of_is_urgent(void **state) {
+  (void)state;
+  struct world world;
+  begin_to_join(&world, 2, 3, "p:a");
+  step(&world, (struct engine_event){.kind = ENGINE_SWAP_WON, .token = 2});
+  answer(&world, ENGINE_STATE_READ, "p:amz", true, 3, false);
+  assert_int_equal(world.update.happened, ENGINE_JOINED);
+  world.now.mono_ms += 5000;
+  world.now.wall_us += 5000000;
+  ask(&world, ENGINE_TIMER);
+  assert_int_equal(world.update.request, ENGINE_READ);
+  answer(&world, ENGINE_STATE_READ, "p:amz", true, 4, false);
+  assert_int_equal(world.update.request, ENGINE_SWAP);
+  assert_int_equal(world.update.action, ACTION_KEEP_ALIVE);
+  assert_false(world.update.urgent);
+  step(&world, (struct engine_event){.kind = ENGINE_SWAP_WON, .token = 5});
+  ask(&world, ENGINE_ASK_LEAVE);
+  assert_int_equal(world.update.request, ENGINE_SWAP);
+  assert_int_equal(world.update.action, ACTION_REMOVE_FROM_PARTICIPANTS);
+  assert_true(world.update.urgent);
+  step(&world, (struct engine_event){.kind = ENGINE_SWAP_WON, .token = 6});
+  ask(&world, ENGINE_ASK_CLOSE);
+  assert_int_equal(world.update.request, ENGINE_SWAP);
+  assert_int_equal(world.update.action, ACTION_MARK_RENDEZVOUS_CLOSED);
+  assert_true(world.update.urgent);
+  engine_free(&world.engine);
+  begin(&world, 1, 3);
+  ask(&world, ENGINE_ASK_JOIN);
+  answer(&world, ENGINE_STATE_READ, "p:ab", true, 1, false);
+  assert_int_equal(world.update.action, ACTION_ADD_TO_WAIT_LIST);
+  assert_true(world.update.urgent);
+  engine_free(&world.engine);
+  begin(&world, 1, 2);
+  ask(&world, ENGINE_ASK_JOIN);
+  answer(&world, ENGINE_STATE_READ, "p:ab", true, 1, false);
+  assert_int_equal(world.update.action, ACTION_ADD_TO_REDUNDANCY_LIST);
+  assert_true(world.update.urgent);
+  engine_free(&world.engine);
+}
+
+/* What was asked while a request is under way waits for its answer. */
+static void test_a_request_under_way_goes_on_when_something_is_asked(void **state) {
+  (void)state;
+  struct world world;
+  begin_to_join(&world, 2, 3, "p:a");
+  ask(&world, ENGINE_ASK_LEAVE);
+  assert_int_equal(world.update.request, ENGINE_CONTINUE);
+  step(&world, (struct engine_event){.kind = ENGINE_SWAP_WON, .token = 2});
+  assert_int_equal(world.update.request, ENGINE_SWAP);
+  assert_int_equal(world.update.action, ACTION_REMOVE_FROM_PARTICIPANTS);
+  step(&world, (struct engine_event){.kind = ENGINE_SWAP_WON, .token = 3});
+  assert_int_equal(world.update.happened, ENGINE_LEFT);
+  engine_free(&world.engine);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_many_begin_by_turns),
+      cmocka_unit_test(test_a_lost_swap_waits_for_a_turn),
+      cmocka_unit_test(test_a_back_off_is_not_ended_early_but_by_a_turn),
+      cmocka_unit_test(test_who_has_the_turn_does_not_back_off),
+      cmocka_unit_test(test_a_store_that_fails_is_not_waited_for_by_turns),
+      cmocka_unit_test(test_an_error_of_before_does_not_fail_what_comes_after),
+      cmocka_unit_test(test_two_failures_at_once_are_both_told),
+      cmocka_unit_test(test_joining_is_urgent_when_it_completes_the_round),
+      cmocka_unit_test(test_what_others_want_to_hear_of_is_urgent),
+      cmocka_unit_test(test_a_request_under_way_goes_on_when_something_is_asked),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
