@@ -2,8 +2,8 @@
 /* N nodes that join one rendezvous at once: the measuring half of bench/rendezvous and bench/etcd.
  *
  * Each node is a thread with a handler of its own, opened and joined by the public API at a common start. The time is
- * from that start until the last rdzv_next has returned, opening included. It is a figure only if all is right: every
- * rank once, one round, a world of N.
+ * from that start until the last rdzv_handler_next has returned, opening included. It is a figure only if all is right:
+ * every rank once, one round, a world of N.
  *
  * What the nodes say to a TCPStore is counted where it is said (etcd counts for itself). The linker puts the functions
  * below in the place of three of the library's (--wrap, see bench/CMakeLists.txt), so that the figures are exact: the
@@ -163,12 +163,12 @@ static void *run_node(void *argument) {
   rdzv_result *result;
   rdzv_error error;
   await_start();
-  if (rdzv_open(&params, &handler, &error) < 0) die("%s", error.message);
+  if (rdzv_handler_open(&params, &handler, &error) < 0) die("%s", error.message);
   node->opened = now_ns() - all.start;
-  if (rdzv_next(handler, &result, &error) < 0) die("%s", error.message);
+  if (rdzv_handler_next(handler, &result, &error) < 0) die("%s", error.message);
   await_end(node, result);
   rdzv_result_free(result);
-  rdzv_close(handler);
+  rdzv_handler_free(handler);
   return NULL;
 }
 

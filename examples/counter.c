@@ -28,6 +28,6 @@ int main(int argc, char **argv) {
     printf("rank %lld of %ld: %s\n", (long long)number - 1, size, word.data);
     rdzv_value_free(&word);
   }
-  rdzv_store_close(store);
+  rdzv_store_free(store);
   return result < 0 ? fail(&error) : 0;
 }

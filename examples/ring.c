@@ -194,7 +194,7 @@ int main(int argc, char **argv) {
   if (result == 0) result = number_of("GROUP_WORLD_SIZE", &worker.nodes);
   if (result == 0) result = open_store(&worker);
   if (result == 0) result = work(&worker, steps, pause_ms);
-  rdzv_store_close(worker.store);
-  rdzv_store_close(worker.server);
+  rdzv_store_free(worker.store);
+  rdzv_store_free(worker.server);
   return result < 0 ? 1 : 0;
 }

@@ -15,7 +15,7 @@
  * The agent of one node, PyTorch's LocalElasticAgent: joins the rendezvous, agrees with the other agents on the ranks
  * of all workers, starts this node's workers and watches over them.
  *
- *   rdzv_agent_open -> rdzv_agent_run -> rdzv_agent_close
+ *   rdzv_agent_open -> rdzv_agent_run -> rdzv_agent_free
  *
  * A worker that fails stops all, here and on the other nodes; a restart is used up, and everybody joins the next round.
  * When members of the round go, or others wait to come in, the same happens without a restart being used up. The agents
@@ -128,7 +128,7 @@ typedef struct rdzv_agent_result {
 
 RDZV_BEGIN
 
-/* Opens the rendezvous, too; what rdzv_open returns. RDZV_E_INVALID names the option. RDZV_E_CANCELED. */
+/* Opens the rendezvous, too; what rdzv_handler_open returns. RDZV_E_INVALID names the option. RDZV_E_CANCELED. */
 RDZV_API int rdzv_agent_open(const rdzv_agent_options *options, rdzv_agent **out, rdzv_error *error);
 
 /* Until the job is over for this node. 0 also where it failed: *out says how it went, to be freed with
@@ -149,7 +149,7 @@ RDZV_API void rdzv_agent_suspend(rdzv_agent *agent, bool suspended);
 RDZV_API rdzv_handler *rdzv_agent_handler(rdzv_agent *agent);
 
 /* NULL is fine for both. */
-RDZV_API void rdzv_agent_close(rdzv_agent *agent);
+RDZV_API void rdzv_agent_free(rdzv_agent *agent);
 RDZV_API void rdzv_agent_result_free(rdzv_agent_result *result);
 
 /* "RENDEZVOUS", "STARTING", … "WORKER_FAILED". Static storage. */

@@ -14,7 +14,7 @@
  * One fenced cell that all nodes of a rendezvous share: PyTorch's RendezvousBackend. It holds bytes, and each version
  * of them has a token that is not 0; 0 stands for there being none yet. Tokens are this object's own names.
  *
- * To bring another one, put this first in a struct of your own, and pass it to rdzv_open_dynamic in a creator
+ * To bring another one, put this first in a struct of your own, and pass it to rdzv_handler_open_dynamic in a creator
  * (rdzv_registry_add). The handler calls it from one thread at a time, but for wake and cancel.
  */
 typedef struct rdzv_backend rdzv_backend;
@@ -53,8 +53,8 @@ typedef struct rdzv_backend_ops {
   /* Makes the call under way, and later ones, return RDZV_E_CANCELED. From any thread. */
   void (*cancel)(rdzv_backend *backend);
 
-  /* Also from rdzv_close in a child process of the one that opened it: it must then free memory and descriptors, and
-   * touch nothing that the parent shares. */
+  /* Also from rdzv_handler_free in a child process of the one that opened it: it must then free memory and descriptors,
+   * and touch nothing that the parent shares. */
   void (*close)(rdzv_backend *backend);
 } rdzv_backend_ops;
 
@@ -68,8 +68,8 @@ RDZV_BEGIN
  * PyTorch's DynamicRendezvousHandler over a cell, with a store for the rounds, both of which the handler closes, also
  * if this fails; `store` may be NULL: results have none then. RDZV_E_INVALID: an option.
  */
-RDZV_API int rdzv_open_dynamic(const rdzv_params *params, rdzv_backend *backend, rdzv_store *store, rdzv_handler **out,
-                               rdzv_error *error);
+RDZV_API int rdzv_handler_open_dynamic(const rdzv_params *params, rdzv_backend *backend, rdzv_store *store,
+                                       rdzv_handler **out, rdzv_error *error);
 
 RDZV_END
 

@@ -45,10 +45,10 @@ typedef enum rdzv_error_code {
 } rdzv_error_code;
 
 typedef enum rdzv_error_class {
-  RDZV_CLASS_OK = 0,
-  RDZV_CLASS_RETRYABLE,
-  RDZV_CLASS_DEFINITE,
-  RDZV_CLASS_UNCERTAIN,
+  RDZV_ERROR_CLASS_OK = 0,
+  RDZV_ERROR_CLASS_RETRYABLE,
+  RDZV_ERROR_CLASS_DEFINITE,
+  RDZV_ERROR_CLASS_UNCERTAIN,
 } rdzv_error_class;
 
 #define RDZV_MESSAGE_SIZE 512

@@ -84,7 +84,7 @@ RDZV_API int rdzv_etcd_process_wait(rdzv_etcd_process *process, int cancel_fd, i
 
 /* Ends it, also where it has ended already, removes a data directory of its own making and only that, and frees it;
  * NULL is fine. In a process forked from the one that started it, it only frees. */
-RDZV_API void rdzv_etcd_process_stop(rdzv_etcd_process *process);
+RDZV_API void rdzv_etcd_process_free(rdzv_etcd_process *process);
 
 RDZV_END
 

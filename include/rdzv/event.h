@@ -7,10 +7,10 @@
 
 /* PyTorch's NodeState. */
 typedef enum rdzv_node_state {
-  RDZV_NODE_INIT = 0,
-  RDZV_NODE_RUNNING,
-  RDZV_NODE_SUCCEEDED,
-  RDZV_NODE_FAILED,
+  RDZV_NODE_STATE_INIT = 0,
+  RDZV_NODE_STATE_RUNNING,
+  RDZV_NODE_STATE_SUCCEEDED,
+  RDZV_NODE_STATE_FAILED,
 } rdzv_node_state;
 
 /* A step that somebody would want to read of after the fact: PyTorch's rendezvous event. The texts are valid during

@@ -13,16 +13,18 @@
  * One node of a rendezvous: PyTorch's RendezvousHandler. The nodes of a job, between min and max of them, agree on a
  * round, on ranks 0 … n-1 and a world of n, and do it again when nodes come, go or die.
  *
- *   rdzv_open -> rdzv_next -> work, with rdzv_wait_event -> rdzv_next -> … -> rdzv_leave or rdzv_shutdown -> rdzv_close
+ *   rdzv_handler_open -> rdzv_handler_next -> work, with rdzv_handler_wait_change -> rdzv_handler_next -> … ->
+ * rdzv_handler_leave or rdzv_handler_shutdown -> rdzv_handler_free
  *
- * From rdzv_next on, a thread of the handler keeps the node alive, on a connection of its own; signals are blocked in
- * it. If the node is the one that serves the store, the store is gone with rdzv_close.
+ * From rdzv_handler_next on, a thread of the handler keeps the node alive, on a connection of its own; signals are
+ * blocked in it. If the node is the one that serves the store, the store is gone with rdzv_handler_free.
  *
- * Threads: all calls from any thread; of rdzv_next, rdzv_leave, rdzv_set_closed and rdzv_shutdown one at a time, the
- * others wait. rdzv_close only when no other call is under way. `error` may be NULL everywhere.
+ * Threads: all calls from any thread; of rdzv_handler_next, rdzv_handler_leave, rdzv_handler_set_closed and
+ * rdzv_handler_shutdown one at a time, the others wait. rdzv_handler_free only when no other call is under way. `error`
+ * may be NULL everywhere.
  *
- * A child that this process forks has no use for the handler: there rdzv_close and rdzv_result_free free memory and
- * take nothing from the parent, and every other call returns RDZV_E_INVALID.
+ * A child that this process forks has no use for the handler: there rdzv_handler_free and rdzv_result_free free memory
+ * and take nothing from the parent, and every other call returns RDZV_E_INVALID.
  *
  * Any call may return RDZV_E_NO_MEMORY and RDZV_E_IO, and those that ask the store what the store's calls return.
  */
@@ -56,7 +58,7 @@ RDZV_BEGIN
 
 /* Finds the store, serves it if it is this node's to serve, and connects. RDZV_E_INVALID: params, the sentence names
  * the field or option and its value. RDZV_E_CONNECTION, RDZV_E_ADDRESS, RDZV_E_TIMEOUT: the store cannot be reached. */
-RDZV_API int rdzv_open(const rdzv_params *params, rdzv_handler **out, rdzv_error *error);
+RDZV_API int rdzv_handler_open(const rdzv_params *params, rdzv_handler **out, rdzv_error *error);
 
 /*
  * The same by a URL, as PyTorch's first generation is opened:
@@ -67,9 +69,9 @@ RDZV_API int rdzv_open(const rdzv_params *params, rdzv_handler **out, rdzv_error
  * min_nodes and max_nodes are those of the params, every other name is one of the backend's options (rdzv/params.h),
  * and each is given once. Special characters are written %XX; no value can have a comma. Where there is no HOST the
  * default holds. `params` has what the URL does not say, and may be NULL; its backend, endpoint and run id are not
- * looked at, its conf comes before the URL's options. RDZV_E_INVALID: the URL; the rest as rdzv_open.
+ * looked at, its conf comes before the URL's options. RDZV_E_INVALID: the URL; the rest as rdzv_handler_open.
  */
-RDZV_API int rdzv_open_url(const char *url, const rdzv_params *params, rdzv_handler **out, rdzv_error *error);
+RDZV_API int rdzv_handler_open_url(const char *url, const rdzv_params *params, rdzv_handler **out, rdzv_error *error);
 
 /*
  * Joins the next round, leaving the one that we are in, and waits until it is complete; *out is to be freed with
@@ -77,10 +79,10 @@ RDZV_API int rdzv_open_url(const char *url, const rdzv_params *params, rdzv_hand
  * how many were needed. RDZV_E_CLOSED; RDZV_E_GRACEFUL_EXIT: closed while this node was a spare, which is
  * no failure of its. RDZV_E_CANCELED. RDZV_E_CORRUPT: what is in the store is no state of a
  * rendezvous. RDZV_E_CONNECTION: this node has been in a round, and the store has not answered
- * for the dead time, as for rdzv_wait_event; a node that joins for the first time waits for its store until
+ * for the dead time, as for rdzv_handler_wait_change; a node that joins for the first time waits for its store until
  * join_timeout. On failure the node is taken out again, in the background if need be.
  */
-RDZV_API int rdzv_next(rdzv_handler *handler, rdzv_result **out, rdzv_error *error);
+RDZV_API int rdzv_handler_next(rdzv_handler *handler, rdzv_result **out, rdzv_error *error);
 
 /* Closes its store, too; NULL is fine. It may outlive the handler, though its store not the server. */
 RDZV_API void rdzv_result_free(rdzv_result *result);
@@ -100,65 +102,69 @@ typedef struct rdzv_change {
 } rdzv_change;
 
 /*
- * Waits for a change since rdzv_next, or since the call before; what has happened already is told at once.
+ * Waits for a change since rdzv_handler_next, or since the call before; what has happened already is told at once.
  * timeout_ms 0 does not wait. RDZV_E_TIMEOUT: nothing happened. RDZV_E_CANCELED. RDZV_E_INVALID: we are in no round. A
  * store that has not answered for so long that the others must take us for dead: its error. Time in which this process
  * did not run is not counted, nor is time without a call beyond a third of the dead time (5 s by default) each.
  */
-RDZV_API int rdzv_wait_event(rdzv_handler *handler, int64_t timeout_ms, rdzv_change *out, rdzv_error *error);
+RDZV_API int rdzv_handler_wait_change(rdzv_handler *handler, int64_t timeout_ms, rdzv_change *out, rdzv_error *error);
 
-/* A descriptor that is readable while rdzv_wait_event has a change to tell, for programs with a loop of their own; that
- * the store is silent it does not show, so call rdzv_wait_event every few seconds all the same. Owned by the handler;
- * -1: this kind of rendezvous never changes. */
-RDZV_API int rdzv_change_fd(const rdzv_handler *handler);
+/* A descriptor that is readable while rdzv_handler_wait_change has a change to tell, for programs with a loop of their
+ * own; that the store is silent it does not show, so call rdzv_handler_wait_change every few seconds all the same.
+ * Owned by the handler; -1: this kind of rendezvous never changes. */
+RDZV_API int rdzv_handler_change_fd(const rdzv_handler *handler);
 
-RDZV_API int rdzv_is_closed(rdzv_handler *handler, bool *closed, rdzv_error *error);
+RDZV_API int rdzv_handler_is_closed(rdzv_handler *handler, bool *closed, rdzv_error *error);
 
 /* How many wait for the next round. */
-RDZV_API int rdzv_num_waiting(rdzv_handler *handler, int64_t *count, rdzv_error *error);
+RDZV_API int rdzv_handler_num_nodes_waiting(rdzv_handler *handler, int64_t *count, rdzv_error *error);
 
 /* Closes the rendezvous for all, for good. This node stays in its round. `reason` is for those who find it closed;
  * NULL: none. One that was given before stays. RDZV_E_TIMEOUT: not within close_timeout. */
-RDZV_API int rdzv_set_closed(rdzv_handler *handler, const char *reason, rdzv_error *error);
+RDZV_API int rdzv_handler_set_closed(rdzv_handler *handler, const char *reason, rdzv_error *error);
 
 /* Takes this node out without closing: the others go on, and hear of it. RDZV_E_TIMEOUT. */
-RDZV_API int rdzv_leave(rdzv_handler *handler, rdzv_error *error);
+RDZV_API int rdzv_handler_leave(rdzv_handler *handler, rdzv_error *error);
 
 /* PyTorch's shutdown: no more heartbeats, and closes the rendezvous for all. */
-RDZV_API int rdzv_shutdown(rdzv_handler *handler, rdzv_error *error);
+RDZV_API int rdzv_handler_shutdown(rdzv_handler *handler, rdzv_error *error);
 
-/* Makes rdzv_next, rdzv_wait_event and rdzv_status_read return RDZV_E_CANCELED, now and later; the others, which say
- * farewell, work on. From any thread and from a signal handler. */
-RDZV_API void rdzv_cancel(rdzv_handler *handler);
+/* Makes rdzv_handler_next, rdzv_handler_wait_change and rdzv_handler_status return RDZV_E_CANCELED, now and later; the
+ * others, which say farewell, work on. From any thread and from a signal handler. */
+RDZV_API void rdzv_handler_cancel(rdzv_handler *handler);
 
 /* Frees it, without leaving: whatever it is in lapses with its heartbeat, so that others count this node until then.
  * NULL is fine. */
-RDZV_API void rdzv_close(rdzv_handler *handler);
+RDZV_API void rdzv_handler_free(rdzv_handler *handler);
 
 /* This node, as others see it: addr_pid_localid. Owned by the handler. */
-RDZV_API const char *rdzv_node(const rdzv_handler *handler);
+RDZV_API const char *rdzv_handler_node(const rdzv_handler *handler);
 
 /* Where the rendezvous is: "c10d tcp localhost:29400 (127.0.0.1:29400, rdzv), served by this process". Owned by the
  * handler. */
-RDZV_API const char *rdzv_describe(rdzv_handler *handler);
+RDZV_API const char *rdzv_handler_describe(rdzv_handler *handler);
 
 /* ---- extra data: backend etcd only --------------------------------------------------------------------------- */
 
 /* A text that all members of this version can read under that name. RDZV_E_INVALID: we are in no round;
  * RDZV_E_UNSUPPORTED: another backend, which has the round's store for that. */
-RDZV_API int rdzv_extra_set(rdzv_handler *handler, const char *key, const char *value, rdzv_error *error);
+RDZV_API int rdzv_handler_set_extra(rdzv_handler *handler, const char *key, const char *value, rdzv_error *error);
 
 /* Waits until somebody has set it. RDZV_E_TIMEOUT. To be freed with rdzv_value_free. */
-RDZV_API int rdzv_extra_get(rdzv_handler *handler, const char *key, int64_t timeout_ms, rdzv_value *out,
-                            rdzv_error *error);
+RDZV_API int rdzv_handler_get_extra(rdzv_handler *handler, const char *key, int64_t timeout_ms, rdzv_value *out,
+                                    rdzv_error *error);
 
 /* ---- looking at it from outside ------------------------------------------------------------------------------ */
 
-typedef enum rdzv_role { RDZV_ROLE_PARTICIPANT = 0, RDZV_ROLE_WAITING, RDZV_ROLE_SPARE } rdzv_role;
+typedef enum rdzv_node_kind {
+  RDZV_NODE_KIND_PARTICIPANT = 0,
+  RDZV_NODE_KIND_WAITING,
+  RDZV_NODE_KIND_SPARE
+} rdzv_node_kind;
 
 typedef struct rdzv_node_status {
   const char *node;
-  rdzv_role role;
+  rdzv_node_kind kind;
   int64_t rank; /* -1 before the round is complete */
   /* Since its last heartbeat: since we saw it change where we did, else by its own clock, which may be wrong; -1: it
    * has none. */
@@ -181,7 +187,7 @@ typedef struct rdzv_status {
 
 /* Asks the store, and joins nothing. wait_ms > 0: waits so long for it to be another than the last that this handler
  * saw; if it does not, the same again. *out is to be freed with rdzv_status_free. RDZV_E_CORRUPT. */
-RDZV_API int rdzv_status_read(rdzv_handler *handler, int64_t wait_ms, rdzv_status **out, rdzv_error *error);
+RDZV_API int rdzv_handler_status(rdzv_handler *handler, int64_t wait_ms, rdzv_status **out, rdzv_error *error);
 RDZV_API void rdzv_status_free(rdzv_status *status);
 
 RDZV_END

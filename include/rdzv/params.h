@@ -20,7 +20,7 @@ typedef struct rdzv_registry rdzv_registry;
  * `conf` is "name=value,name=value", as torchrun's --rdzv-conf. A name that is not known is refused with the nearest
  * one that is. Times are in seconds and may have a fraction.
  *
- *   backends c10d and etcd-v2, and what others open with rdzv_open_dynamic:
+ *   backends c10d and etcd-v2, and what others open with rdzv_handler_open_dynamic:
  *     join_timeout            600   for a round to come about; then RDZV_E_TIMEOUT, and the node is taken out
  *     last_call_timeout        30   how long a round waits for more once it has min_nodes
  *     close_timeout            30   for closing, and for leaving
@@ -67,7 +67,7 @@ typedef struct rdzv_params {
   const char *local_addr; /* what other nodes know this one by, and reach it at; default the host name, and the address
                              that this machine reaches the endpoint from */
   int cancel_fd;          /* a descriptor of the caller's: while it is readable, calls that wait for others return
-                             RDZV_E_CANCELED. See rdzv_cancel. Default none. */
+                             RDZV_E_CANCELED. See rdzv_handler_cancel. Default none. */
   rdzv_log log;
   rdzv_on_event *on_event; /* default none */
   void *event_user;
@@ -78,7 +78,7 @@ typedef struct rdzv_params {
                           in the log; but one that is nearly the name of another is refused */
 } rdzv_params;
 
-/* Makes a handler for rdzv_open; what it gets has been checked, but for endpoint and conf. */
+/* Makes a handler for rdzv_handler_open; what it gets has been checked, but for endpoint and conf. */
 typedef int rdzv_creator(void *user, const rdzv_params *params, rdzv_handler **out, rdzv_error *error);
 
 RDZV_BEGIN
@@ -91,7 +91,7 @@ RDZV_API int rdzv_registry_add(rdzv_registry *registry, const char *name, rdzv_c
                                rdzv_error *error);
 
 /* NULL is fine. */
-RDZV_API void rdzv_registry_close(rdzv_registry *registry);
+RDZV_API void rdzv_registry_free(rdzv_registry *registry);
 
 RDZV_END
 

@@ -22,7 +22,7 @@ RDZV_API int rdzv_runs_list(const rdzv_params *params, rdzv_value **out, size_t 
 /* Removes the run of params->run_id with all that it has left, so that its id can be used again, from round 0 on; tells
  * how many keys there were. Whether it is closed is not asked: nodes of one that is not lose their places. Rounds'
  * stores stay where a PyTorch server cannot list its keys. */
-RDZV_API int rdzv_run_remove(const rdzv_params *params, size_t *removed, rdzv_error *error);
+RDZV_API int rdzv_runs_remove(const rdzv_params *params, size_t *removed, rdzv_error *error);
 
 RDZV_END
 

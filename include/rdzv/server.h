@@ -71,7 +71,7 @@ RDZV_API void rdzv_server_stop(rdzv_server *server);
 RDZV_API void rdzv_server_drain(rdzv_server *server, int64_t timeout_ms);
 
 /* Stops it if it runs, waits for its thread, and frees it; NULL is fine. Not from the thread that runs it. */
-RDZV_API void rdzv_server_close(rdzv_server *server);
+RDZV_API void rdzv_server_free(rdzv_server *server);
 
 RDZV_END
 

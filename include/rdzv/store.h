@@ -15,11 +15,11 @@
  *
  * Threads: one handle may be used from several threads. Calls on a tcp handle take their turns, so a blocked get holds
  * back the others: give each thread that blocks a handle of its own (rdzv_store_clone). On a hash or file handle a
- * blocked call holds nobody back. rdzv_store_cancel may be called at any time; rdzv_store_close only when no call on
+ * blocked call holds nobody back. rdzv_store_cancel may be called at any time; rdzv_store_free only when no call on
  * the handle is under way.
  *
  * Processes: a handle belongs to the process that opened it. In a child made by fork every call returns RDZV_E_INVALID,
- * and rdzv_store_close frees the child's copy without touching what the parent uses.
+ * and rdzv_store_free frees the child's copy without touching what the parent uses.
  *
  * Out-parameters are written on success only. `error` may be NULL everywhere, and so may the results of add and
  * delete_key; any other missing out-parameter is RDZV_E_INVALID.
@@ -130,7 +130,7 @@ RDZV_API int rdzv_store_clone(rdzv_store *store, rdzv_store **out, rdzv_error *e
 
 /* Frees the handle; NULL is fine. A file store that counts itself (num_workers) signs off here, and says in its log
  * if it cannot. */
-RDZV_API void rdzv_store_close(rdzv_store *store);
+RDZV_API void rdzv_store_free(rdzv_store *store);
 
 /* Makes the call that is under way, and every later one, return RDZV_E_CANCELED. From any thread, and from a signal
  * handler. A prefix view is canceled together with its base, whichever of them is named. */
@@ -142,10 +142,10 @@ RDZV_API int64_t rdzv_store_get_timeout(const rdzv_store *store);
 
 /* What not every store can. A call of what it cannot returns RDZV_E_UNSUPPORTED. */
 enum {
-  RDZV_STORE_APPEND = 1 << 0,    /* append */
-  RDZV_STORE_QUEUES = 1 << 1,    /* queue_push, queue_pop, queue_len */
-  RDZV_STORE_LIST_KEYS = 1 << 2, /* list_keys */
-  RDZV_STORE_VERSIONS = 1 << 3,  /* the calls on versions, at the end of this header */
+  RDZV_FEATURE_APPEND = 1 << 0,    /* append */
+  RDZV_FEATURE_QUEUES = 1 << 1,    /* queue_push, queue_pop, queue_len */
+  RDZV_FEATURE_LIST_KEYS = 1 << 2, /* list_keys */
+  RDZV_FEATURE_VERSIONS = 1 << 3,  /* the calls on versions, at the end of this header */
 };
 
 /* The flags of what this store can; for a tcp store it depends on the server. A PyTorch server says neither its

@@ -138,12 +138,12 @@ static int open_rendezvous(rdzv_agent *agent, const rdzv_agent_options *options,
   }
   if (result == 0 && options->standalone) params.endpoint = rdzv_server_address(agent->standalone);
   if (result == 0) result = (agent->run_id = strdup(params.run_id ? params.run_id : "")) ? 0 : error_no_memory(error);
-  if (result == 0) result = rdzv_open(&params, &agent->handler, error);
+  if (result == 0) result = rdzv_handler_open(&params, &agent->handler, error);
   free(conf);
   if (result < 0) return result;
   handler_find_master_later(agent->handler);
   log_line(&agent->log, RDZV_LOG_INFO, "rendezvous '%s' at %s; this node is '%s'", agent->run_id,
-           rdzv_describe(agent->handler), rdzv_node(agent->handler));
+           rdzv_handler_describe(agent->handler), rdzv_handler_node(agent->handler));
   if (options->rendezvous.cancel_fd > 0) cancel_forget(&agent->stop, options->rendezvous.cancel_fd);
   return result;
 }
@@ -192,7 +192,7 @@ int rdzv_agent_open(const rdzv_agent_options *given, rdzv_agent **out, rdzv_erro
   agent->told_fd = agent->port_fd = -1;
   result = open_parts(agent, &options, error);
   if (result < 0)
-    rdzv_agent_close(agent);
+    rdzv_agent_free(agent);
   else
     *out = agent;
   return result;
@@ -211,10 +211,10 @@ void rdzv_agent_suspend(rdzv_agent *agent, bool suspended) { group_suspend(&agen
 
 rdzv_handler *rdzv_agent_handler(rdzv_agent *agent) { return agent->handler; }
 
-void rdzv_agent_close(rdzv_agent *agent) {
+void rdzv_agent_free(rdzv_agent *agent) {
   if (!agent) return;
-  rdzv_close(agent->handler);
-  rdzv_server_close(agent->standalone);
+  rdzv_handler_free(agent->handler);
+  rdzv_server_free(agent->standalone);
   if (!fork_crossed(agent->born)) { /* else they are the parent's, as the workers are */
     pump_close(agent->streams.pump);
     guard_close(&agent->guard);

@@ -131,7 +131,7 @@ static int is_over(rdzv_agent *agent, int result, rdzv_error *error) {
   const bool gave_up = result == RDZV_E_CANCELED;
   if ((!gave_up && result != RDZV_E_TIMEOUT) || cancel_raised(&agent->stop)) return result;
   rdzv_error why;
-  const int heard = rdzv_wait_event(agent->handler, 0, &change, &why);
+  const int heard = rdzv_handler_wait_change(agent->handler, 0, &change, &why);
   if (heard < 0 && !(gave_up && heard == RDZV_E_TIMEOUT)) {
     if (gave_up && error) *error = why;
     return gave_up ? heard : result;
@@ -145,7 +145,7 @@ static int is_over(rdzv_agent *agent, int result, rdzv_error *error) {
 int round_begin(rdzv_agent *agent, rdzv_error *error) {
   agent_note(agent, RDZV_AGENT_RENDEZVOUS, NULL, "joins the next round");
   agent->has_left = false;
-  int result = rdzv_next(agent->handler, &agent->round, error);
+  int result = rdzv_handler_next(agent->handler, &agent->round, error);
   if (result < 0) return result;
   if (!agent->round->store)
     return error_set(error, RDZV_E_UNSUPPORTED, "the rendezvous '%s' has no store for agents", agent->round->backend);
@@ -155,7 +155,7 @@ int round_begin(rdzv_agent *agent, rdzv_error *error) {
 }
 
 void round_end(rdzv_agent *agent) {
-  rdzv_server_close(agent->workers_store);
+  rdzv_server_free(agent->workers_store);
   agent->workers_store = NULL;
   rdzv_result_free(agent->round);
   agent->round = NULL;

@@ -69,7 +69,7 @@ static void on_told(uv_poll_t *handle, int status, int events) {
 /* By rdzv close, or by an agent that does not tell of a failure. */
 static void tell_closed(rdzv_agent *agent) {
   rdzv_status *status = NULL;
-  const bool known = rdzv_status_read(agent->handler, 0, &status, NULL) == 0 && status->reason[0];
+  const bool known = rdzv_handler_status(agent->handler, 0, &status, NULL) == 0 && status->reason[0];
   log_line(&agent->log, RDZV_LOG_WARNING, "the rendezvous was closed%s%s: the workers go on, but cannot be restarted",
            known ? ": " : ", and nobody has said why", known ? bytes_quote(rdzv_str(status->reason)).text : "");
   rdzv_status_free(status);
@@ -107,7 +107,7 @@ static void look(struct watch *watch) {
   rdzv_agent *agent = watch->agent;
   rdzv_change change;
   rdzv_error error;
-  const int result = rdzv_wait_event(agent->handler, 0, &change, &error);
+  const int result = rdzv_handler_wait_change(agent->handler, 0, &change, &error);
   if (result == RDZV_E_TIMEOUT || result == RDZV_E_CANCELED) return; /* told to stop: on_told hears of it */
   if (result < 0) {                                                  /* there is no more to hear */
     uv_poll_stop(&watch->changes);
@@ -220,7 +220,7 @@ static void adopt(struct watch *watch, uv_handle_t *handle) {
 }
 
 static void watch_open(struct watch *watch, rdzv_agent *agent, bool changes) {
-  const int change_fd = changes ? rdzv_change_fd(agent->handler) : -1;
+  const int change_fd = changes ? rdzv_handler_change_fd(agent->handler) : -1;
   *watch = (struct watch){.agent = agent};
   agent->group.user = watch;
   uv_timer_init(&agent->loop, &watch->timer);
@@ -344,7 +344,7 @@ static void leave(rdzv_agent *agent) {
   if (agent->has_left) return;
   agent->has_left = true;
   handler_set_farewell(agent->handler, LEAVE_MS);
-  if (rdzv_leave(agent->handler, &error) < 0) log_line(&agent->log, RDZV_LOG_WARNING, "%s", error.message);
+  if (rdzv_handler_leave(agent->handler, &error) < 0) log_line(&agent->log, RDZV_LOG_WARNING, "%s", error.message);
 }
 
 /* What was under way was given up, for we are told to stop: the supervisor hears of it. */
@@ -384,7 +384,7 @@ static void carry_join(rdzv_agent *agent) {
  * for any longer, which is soon where the rendezvous was closed without a word. */
 static bool hears_of_failure(rdzv_agent *agent, deadline *until) {
   rdzv_change change;
-  const bool heard = rdzv_wait_event(agent->handler, 0, &change, NULL) == 0;
+  const bool heard = rdzv_handler_wait_change(agent->handler, 0, &change, NULL) == 0;
   const deadline soon = deadline_after(CLOSED_MS);
   if (!heard || !(change.what & RDZV_CHANGE_CLOSED)) return false;
   if (soon < *until) *until = soon;
@@ -440,11 +440,13 @@ static void carry_close(rdzv_agent *agent) {
   const bool failed = agent->supervisor.outcome == SUPERVISOR_FAILED;
   handler_set_farewell(agent->handler, CLOSE_MS);
   const bool closes = failed || agent->round->rank == 0;
-  const int closed = closes ? rdzv_set_closed(agent->handler, failed ? agent->reason : "the job is done", &error) : 0;
+  const int closed =
+      closes ? rdzv_handler_set_closed(agent->handler, failed ? agent->reason : "the job is done", &error) : 0;
   if (closed < 0) log_line(&agent->log, RDZV_LOG_WARNING, "%s", error.message);
   round_end(agent);
   handler_set_linger(agent->handler, LINGER_MS);
-  if (closed == 0 && rdzv_leave(agent->handler, &error) < 0) log_line(&agent->log, RDZV_LOG_DEBUG, "%s", error.message);
+  if (closed == 0 && rdzv_handler_leave(agent->handler, &error) < 0)
+    log_line(&agent->log, RDZV_LOG_DEBUG, "%s", error.message);
   done(agent, SUPERVISOR_DONE);
 }
 

@@ -390,7 +390,7 @@ static const char *c10d_describe(rdzv_backend *backend) { return self(backend)->
 
 static void c10d_close(rdzv_backend *backend) {
   struct c10d *cell = self(backend);
-  rdzv_server_close(cell->server);
+  rdzv_server_free(cell->server);
   cancel_close(&cell->wake);
   if (!fork_crossed(cell->born)) rdzv_value_free(&cell->seen); /* a thread may be changing it */
   free(cell->key);
@@ -442,10 +442,10 @@ int c10d_open(rdzv_store *store, rdzv_server *server, const char *run_id, const 
               rdzv_error *error) {
   struct c10d *cell = calloc(1, sizeof *cell);
   if (!cell) {
-    rdzv_server_close(server);
+    rdzv_server_free(server);
     return error_no_memory(error);
   }
-  const unsigned needed = RDZV_STORE_VERSIONS | RDZV_STORE_QUEUES;
+  const unsigned needed = RDZV_FEATURE_VERSIONS | RDZV_FEATURE_QUEUES;
   cell->versions = (rdzv_store_features(store) & needed) == needed;
   cell->ops = c10d_ops;
   if (cell->versions) {

@@ -37,7 +37,7 @@ int c10d_serve(const struct endpoint *endpoint, bool loopback, const char *run_i
   if (result < 0) return result;
   result = rdzv_server_start(*out, error);
   if (result < 0) {
-    rdzv_server_close(*out);
+    rdzv_server_free(*out);
     *out = NULL;
   }
   return result;
@@ -72,7 +72,7 @@ static int try_host(const struct endpoint *endpoint, const struct host_match *ma
   c10d_own_endpoint(*server, own);
   result = open_client(own, options, NULL, store, error);
   if (result < 0) {
-    rdzv_server_close(*server);
+    rdzv_server_free(*server);
     *server = NULL;
     return result;
   }

@@ -15,8 +15,8 @@ struct row {
   const char *text;
 };
 
-static const struct row rows[] = {{RDZV_OK, RDZV_CLASS_OK, "OK", "no error"},
-#define ROW(name, number, class_, text) {number, RDZV_CLASS_##class_, #name, text},
+static const struct row rows[] = {{RDZV_OK, RDZV_ERROR_CLASS_OK, "OK", "no error"},
+#define ROW(name, number, class_, text) {number, RDZV_ERROR_CLASS_##class_, #name, text},
                                   RDZV_ERROR_LIST(ROW)
 #undef ROW
 };
@@ -30,7 +30,7 @@ enum { ERROR_INDEX_OK, RDZV_ERROR_LIST(CHECK_ORDER) };
 RDZV_ERROR_LIST(CHECK_ORDER)
 #undef CHECK_ORDER
 
-static const struct row unknown = {0, RDZV_CLASS_UNCERTAIN, "UNKNOWN", "unknown error"};
+static const struct row unknown = {0, RDZV_ERROR_CLASS_UNCERTAIN, "UNKNOWN", "unknown error"};
 
 static const struct row *row_of(int code) {
   const int count = (int)(sizeof rows / sizeof rows[0]);

@@ -16,7 +16,7 @@ struct noted_event {
 
 const char *rdzv_node_state_name(rdzv_node_state state) {
   static const char *const names[] = {"INIT", "RUNNING", "SUCCEEDED", "FAILED"};
-  return state <= RDZV_NODE_FAILED ? names[state] : "UNKNOWN";
+  return state <= RDZV_NODE_STATE_FAILED ? names[state] : "UNKNOWN";
 }
 
 void events_init(struct events *events, const rdzv_params *params, const char *node, int64_t local_id) {

@@ -36,60 +36,60 @@ void handler_deinit(rdzv_handler *handler) {
 #define NOT_FORKED(handler) \
   if (fork_crossed((handler)->born)) return fork_refuse("the handler", error)
 
-int rdzv_next(rdzv_handler *handler, rdzv_result **out, rdzv_error *error) {
-  if (!out) return error_null(error, "rdzv_next", "out");
+int rdzv_handler_next(rdzv_handler *handler, rdzv_result **out, rdzv_error *error) {
+  if (!out) return error_null(error, "rdzv_handler_next", "out");
   NOT_FORKED(handler);
   return handler->ops->next(handler, out, error);
 }
 
-int rdzv_wait_event(rdzv_handler *handler, int64_t timeout_ms, rdzv_change *out, rdzv_error *error) {
-  if (!out) return error_null(error, "rdzv_wait_event", "out");
+int rdzv_handler_wait_change(rdzv_handler *handler, int64_t timeout_ms, rdzv_change *out, rdzv_error *error) {
+  if (!out) return error_null(error, "rdzv_handler_wait_change", "out");
   if (timeout_ms < 0)
     return error_set(error, RDZV_E_INVALID, "invalid timeout of %lld ms: it is negative", (long long)timeout_ms);
   NOT_FORKED(handler);
   return handler->ops->wait_event(handler, timeout_ms, out, error);
 }
 
-int rdzv_is_closed(rdzv_handler *handler, bool *closed, rdzv_error *error) {
-  if (!closed) return error_null(error, "rdzv_is_closed", "closed");
+int rdzv_handler_is_closed(rdzv_handler *handler, bool *closed, rdzv_error *error) {
+  if (!closed) return error_null(error, "rdzv_handler_is_closed", "closed");
   NOT_FORKED(handler);
   return handler->ops->is_closed(handler, closed, error);
 }
 
-int rdzv_num_waiting(rdzv_handler *handler, int64_t *count, rdzv_error *error) {
-  if (!count) return error_null(error, "rdzv_num_waiting", "count");
+int rdzv_handler_num_nodes_waiting(rdzv_handler *handler, int64_t *count, rdzv_error *error) {
+  if (!count) return error_null(error, "rdzv_handler_num_nodes_waiting", "count");
   NOT_FORKED(handler);
   return handler->ops->num_waiting(handler, count, error);
 }
 
-int rdzv_set_closed(rdzv_handler *handler, const char *reason, rdzv_error *error) {
+int rdzv_handler_set_closed(rdzv_handler *handler, const char *reason, rdzv_error *error) {
   NOT_FORKED(handler);
   return handler->ops->set_closed(handler, reason, error);
 }
 
-int rdzv_leave(rdzv_handler *handler, rdzv_error *error) {
+int rdzv_handler_leave(rdzv_handler *handler, rdzv_error *error) {
   NOT_FORKED(handler);
   return handler->ops->leave(handler, error);
 }
 
-int rdzv_shutdown(rdzv_handler *handler, rdzv_error *error) {
+int rdzv_handler_shutdown(rdzv_handler *handler, rdzv_error *error) {
   NOT_FORKED(handler);
   return handler->ops->shutdown(handler, error);
 }
 
-void rdzv_cancel(rdzv_handler *handler) {
+void rdzv_handler_cancel(rdzv_handler *handler) {
   if (!fork_crossed(handler->born)) cancel_raise(&handler->cancel);
 }
 
-int rdzv_status_read(rdzv_handler *handler, int64_t wait_ms, rdzv_status **out, rdzv_error *error) {
-  if (!out) return error_null(error, "rdzv_status_read", "out");
+int rdzv_handler_status(rdzv_handler *handler, int64_t wait_ms, rdzv_status **out, rdzv_error *error) {
+  if (!out) return error_null(error, "rdzv_handler_status", "out");
   if (wait_ms < 0)
     return error_set(error, RDZV_E_INVALID, "invalid wait of %lld ms: it is negative", (long long)wait_ms);
   NOT_FORKED(handler);
   return handler->ops->status_read(handler, wait_ms, out, error);
 }
 
-int rdzv_change_fd(const rdzv_handler *handler) {
+int rdzv_handler_change_fd(const rdzv_handler *handler) {
   return handler->ops->change_fd && !fork_crossed(handler->born) ? handler->ops->change_fd(handler) : -1;
 }
 
@@ -97,23 +97,24 @@ static int no_extra(rdzv_error *error) {
   return error_set(error, RDZV_E_UNSUPPORTED, "this kind of rendezvous has no extra data");
 }
 
-int rdzv_extra_set(rdzv_handler *handler, const char *key, const char *value, rdzv_error *error) {
-  if (!key || !value) return error_null(error, "rdzv_extra_set", key ? "value" : "key");
+int rdzv_handler_set_extra(rdzv_handler *handler, const char *key, const char *value, rdzv_error *error) {
+  if (!key || !value) return error_null(error, "rdzv_handler_set_extra", key ? "value" : "key");
   NOT_FORKED(handler);
   return handler->ops->extra_set ? handler->ops->extra_set(handler, key, value, error) : no_extra(error);
 }
 
-int rdzv_extra_get(rdzv_handler *handler, const char *key, int64_t timeout_ms, rdzv_value *out, rdzv_error *error) {
-  if (!key) return error_null(error, "rdzv_extra_get", "key");
-  if (!out) return error_null(error, "rdzv_extra_get", "out");
+int rdzv_handler_get_extra(rdzv_handler *handler, const char *key, int64_t timeout_ms, rdzv_value *out,
+                           rdzv_error *error) {
+  if (!key) return error_null(error, "rdzv_handler_get_extra", "key");
+  if (!out) return error_null(error, "rdzv_handler_get_extra", "out");
   NOT_FORKED(handler);
   return handler->ops->extra_get ? handler->ops->extra_get(handler, key, timeout_ms, out, error) : no_extra(error);
 }
 
-const char *rdzv_node(const rdzv_handler *handler) { return handler->node; }
-const char *rdzv_describe(rdzv_handler *handler) { return handler->ops->describe(handler); }
+const char *rdzv_handler_node(const rdzv_handler *handler) { return handler->node; }
+const char *rdzv_handler_describe(rdzv_handler *handler) { return handler->ops->describe(handler); }
 
-void rdzv_close(rdzv_handler *handler) {
+void rdzv_handler_free(rdzv_handler *handler) {
   if (handler) (fork_crossed(handler->born) ? handler->ops->abandon : handler->ops->close)(handler);
 }
 

@@ -44,8 +44,8 @@ struct rdzv_handler {
 
 /* ---- for the agent ---- */
 
-/* rdzv_next does not wait for another node's MASTER_ADDR and MASTER_PORT: some agents of PyTorch's say them only when
- * they have heard from all others. */
+/* rdzv_handler_next does not wait for another node's MASTER_ADDR and MASTER_PORT: some agents of PyTorch's say them
+ * only when they have heard from all others. */
 void handler_find_master_later(rdzv_handler *handler);
 
 /* Now it does. master_port is 0 where rank 0 has not said it. */
@@ -55,7 +55,7 @@ int handler_find_master(rdzv_handler *handler, rdzv_result *result, rdzv_error *
  * none. */
 int handler_ended_fd(const rdzv_handler *handler);
 
-/* If this node serves the store, rdzv_close waits so long for the others to go first. */
+/* If this node serves the store, rdzv_handler_free waits so long for the others to go first. */
 void handler_set_linger(rdzv_handler *handler, int64_t linger_ms);
 
 /* From here on closing and leaving take no longer than that, whatever close_timeout says. */

@@ -85,7 +85,7 @@ static int pause_before_look(int64_t *pause_ms, struct store_call *call) {
 
 int master_await_named(struct result *result, struct store_call *call) {
   rdzv_store *store = result->base.store;
-  const bool versions = rdzv_store_features(store) & RDZV_STORE_VERSIONS;
+  const bool versions = rdzv_store_features(store) & RDZV_FEATURE_VERSIONS;
   int64_t pause_ms = FIRST_PAUSE_MS;
   uint64_t known = 0;
   for (;;) {

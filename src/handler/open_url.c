@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A rendezvous by URL, as PyTorch's first generation has it: cut into what rdzv_open takes. What is wrong is told by
- * its name only, for a password may be next to it. */
+/* A rendezvous by URL, as PyTorch's first generation has it: cut into what rdzv_handler_open takes. What is wrong is
+ * told by its name only, for a password may be next to it. */
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/text/nearest.h"
@@ -170,8 +170,8 @@ static void fill(rdzv_params *params, const struct url *url) {
   if (url->max_nodes > 0) params->max_nodes = url->max_nodes;
 }
 
-int rdzv_open_url(const char *text, const rdzv_params *params, rdzv_handler **out, rdzv_error *error) {
-  if (!text || !out) return error_null(error, "rdzv_open_url", text ? "out" : "url");
+int rdzv_handler_open_url(const char *text, const rdzv_params *params, rdzv_handler **out, rdzv_error *error) {
+  if (!text || !out) return error_null(error, "rdzv_handler_open_url", text ? "out" : "url");
   struct url url = {0};
   rdzv_params own;
   int result = options_copy(&own, sizeof own, params, error);
@@ -180,7 +180,7 @@ int rdzv_open_url(const char *text, const rdzv_params *params, rdzv_handler **ou
     error_prefix(error, result, "invalid URL");
   } else {
     fill(&own, &url);
-    result = rdzv_open(&own, out, error);
+    result = rdzv_handler_open(&own, out, error);
   }
   free(url.text);
   buf_free(&url.conf);

@@ -57,7 +57,7 @@ int rdzv_registry_add(rdzv_registry *registry, const char *name, rdzv_creator *c
   return 0;
 }
 
-void rdzv_registry_close(rdzv_registry *registry) {
+void rdzv_registry_free(rdzv_registry *registry) {
   for (size_t i = 0; registry && i < registry->count; i++) free((char *)registry->entries[i].name);
   free(registry);
 }
@@ -133,8 +133,8 @@ static int open_handler(const rdzv_params *params, rdzv_handler **out, rdzv_erro
   return result < 0 ? error_prefix(error, result, "cannot open rendezvous '%s'", own_params.run_id) : 0;
 }
 
-int rdzv_open(const rdzv_params *params, rdzv_handler **out, rdzv_error *error) {
-  if (!params || !out) return error_null(error, "rdzv_open", params ? "out" : "params");
+int rdzv_handler_open(const rdzv_params *params, rdzv_handler **out, rdzv_error *error) {
+  if (!params || !out) return error_null(error, "rdzv_handler_open", params ? "out" : "params");
   rdzv_error found = {0}; /* what failed on the way to success is not the caller's to read */
   const int result = open_handler(params, out, &found);
   if (result < 0 && error) *error = found;

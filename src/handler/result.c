@@ -79,8 +79,8 @@ void result_forget_cancel(struct result *result) {
 void rdzv_result_free(rdzv_result *base) {
   struct result *result = (struct result *)base;
   if (!result) return;
-  rdzv_store_close(result->base.store);
-  rdzv_store_close(result->store);
+  rdzv_store_free(result->base.store);
+  rdzv_store_free(result->store);
   for (size_t i = 0; i < result->base.member_count; i++) {
     free((char *)result->members[i].node);
     free((char *)result->members[i].addr);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What rdzv_next gives. */
+/* What rdzv_handler_next gives. */
 #ifndef RDZV_HANDLER_RESULT_H
 #define RDZV_HANDLER_RESULT_H
 

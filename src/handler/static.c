@@ -138,9 +138,9 @@ static const char *static_describe(rdzv_handler *base) { return self(base)->text
 
 static void static_close(rdzv_handler *base) {
   struct fixed *handler = self(base);
-  rdzv_store_close(handler->store);
+  rdzv_store_free(handler->store);
   if (handler->server && base->linger_ms > 0) rdzv_server_drain(handler->server, base->linger_ms);
-  rdzv_server_close(handler->server);
+  rdzv_server_free(handler->server);
   pthread_mutex_destroy(&handler->lock);
   handler_deinit(base);
   free(handler);
@@ -148,8 +148,8 @@ static void static_close(rdzv_handler *base) {
 
 static void static_abandon(rdzv_handler *base) {
   struct fixed *handler = self(base);
-  rdzv_store_close(handler->store);
-  rdzv_server_close(handler->server);
+  rdzv_store_free(handler->store);
+  rdzv_server_free(handler->server);
   handler_deinit(base);
   free(handler);
 }

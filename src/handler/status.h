@@ -4,7 +4,7 @@
 
 #include <rdzv/handler.h>
 
-/* What rdzv_status_read gives, with its private part. */
+/* What rdzv_handler_status gives, with its private part. */
 struct status {
   rdzv_status base;
   rdzv_node_status *nodes;

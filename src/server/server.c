@@ -182,7 +182,7 @@ static int open_server(rdzv_server_options *own, rdzv_server **out, rdzv_error *
   }
   result = set_up(server, own, error);
   if (result < 0)
-    rdzv_server_close(server);
+    rdzv_server_free(server);
   else
     *out = server;
   return result;
@@ -277,7 +277,7 @@ static void abandon(struct rdzv_server *server) {
   close(uv_backend_fd(&server->loop));
 }
 
-void rdzv_server_close(rdzv_server *server) {
+void rdzv_server_free(rdzv_server *server) {
   if (!server) return;
   if (fork_crossed(server->born)) {
     abandon(server);

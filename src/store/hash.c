@@ -263,7 +263,7 @@ static void hash_abandon(rdzv_store *store) {
 
 static unsigned hash_features(rdzv_store *store) {
   (void)store;
-  return RDZV_STORE_APPEND | RDZV_STORE_QUEUES | RDZV_STORE_LIST_KEYS | RDZV_STORE_VERSIONS;
+  return RDZV_FEATURE_APPEND | RDZV_FEATURE_QUEUES | RDZV_FEATURE_LIST_KEYS | RDZV_FEATURE_VERSIONS;
 }
 
 static const char *hash_describe(rdzv_store *store) {

@@ -168,7 +168,7 @@ static int prefix_list_keys(rdzv_store *store, rdzv_value **out, size_t *count, 
 
 static void prefix_close(rdzv_store *store) {
   struct prefix_store *prefix = self(store);
-  if (prefix->owns_under) rdzv_store_close(prefix->under);
+  if (prefix->owns_under) rdzv_store_free(prefix->under);
   store_deinit(store);
   free(prefix);
 }
@@ -193,7 +193,7 @@ static int prefix_clone(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv
   if (result < 0) return result;
   result = rdzv_store_open_prefix(copy, (rdzv_bytes){prefix->prefix, prefix->prefix_len - 1}, out, error);
   if (result < 0)
-    rdzv_store_close(copy);
+    rdzv_store_free(copy);
   else
     self(*out)->owns_under = true;
   return result;

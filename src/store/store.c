@@ -148,7 +148,7 @@ static int no_op(rdzv_store *store, const char *what, rdzv_error *error) {
     return store->ops->op(store, __VA_ARGS__, &call);                                                         \
   } while (0)
 
-void rdzv_store_close(rdzv_store *store) {
+void rdzv_store_free(rdzv_store *store) {
   if (store) (fork_crossed(store->born) ? store->ops->abandon : store->ops->close)(store);
 }
 

@@ -318,7 +318,7 @@ static enum op_kind choose(struct client *client, int key, enum key_kind kind) {
                      OP_POP, OP_POP, OP_LEN, OP_LEN, OP_CHECK}};
   for (int i = 0; i < 100; i++) {
     const enum op_kind op = (enum op_kind)mixes[kind][random_below(&client->random, 16)];
-    if (op == OP_APPEND && !(client->features & RDZV_STORE_APPEND)) continue;
+    if (op == OP_APPEND && !(client->features & RDZV_FEATURE_APPEND)) continue;
     if (!is_left_out(client->book, key, op)) return op;
   }
   return kind == KEY_QUEUE ? OP_LEN : OP_CHECK;
@@ -354,7 +354,7 @@ static void do_one(struct client *client, int key) {
 /* It may take some tries through a proxy that cuts. */
 static bool open_again(struct client *client, const struct place *place) {
   int code = 0;
-  rdzv_store_close(client->store);
+  rdzv_store_free(client->store);
   do client->store = place_open(place, &code);
   while (!client->store && !atomic_load(&client->book->stop));
   client->version = 0; /* one that this handle has not seen may be of another server */
@@ -375,7 +375,7 @@ void worker_run(struct book *book, const struct place *place, int worker) {
     if (random_chance(&client.random, 2) && !open_again(&client, place)) break;
   }
 ended:
-  rdzv_store_close(client.store);
+  rdzv_store_free(client.store);
   atomic_store(&log->ended, true);
 }
 
@@ -404,7 +404,7 @@ void read_all(struct book *book, const struct place *place) {
     const struct op *check = &log->ops[atomic_load(&log->count) - 1];
     if (check->outcome == DONE && check->flag) do_get(&client, key, rdzv_str(name.text));
   }
-  rdzv_store_close(client.store);
+  rdzv_store_free(client.store);
 }
 
 void note_wipe(struct book *book, int64_t from_us, int64_t to_us) {

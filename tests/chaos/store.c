@@ -215,14 +215,14 @@ static void let_it_settle(struct run *run) {
 static void close_place(struct run *run) {
   proxy_end(run->proxy);
   server_kill(&run->server);
-  rdzv_store_close(run->place.hash);
+  rdzv_store_free(run->place.hash);
   if (run->place.type == STORE_FILE) unlink(run->place.endpoint);
 }
 
 static unsigned kinds_of(const struct settings *settings, unsigned features) {
   unsigned kinds = 1u << KEY_REGISTER | 1u << KEY_NUMBER;
-  if (features & RDZV_STORE_VERSIONS) kinds |= 1u << KEY_VERSIONS;
-  if (features & RDZV_STORE_QUEUES) kinds |= 1u << KEY_QUEUE;
+  if (features & RDZV_FEATURE_VERSIONS) kinds |= 1u << KEY_VERSIONS;
+  if (features & RDZV_FEATURE_QUEUES) kinds |= 1u << KEY_QUEUE;
   return kinds & settings->kinds ? kinds & settings->kinds : kinds;
 }
 
@@ -236,7 +236,7 @@ static void ask_features(struct run *run) {
     exit(2);
   }
   run->place.features = (rdzv_store_features(store) | run->settings->with) & ~run->settings->without;
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 /* ---- judging
@@ -383,10 +383,10 @@ static bool set_option(struct settings *settings, int option) {
     case 't': return settings->trace = true;
     case 'e': return settings->resets = true;
     case 'k': set_kinds(settings, optarg); return true;
-    case 'C': settings->with = has_word(optarg, "queues") ? RDZV_STORE_QUEUES : 0; return true;
+    case 'C': settings->with = has_word(optarg, "queues") ? RDZV_FEATURE_QUEUES : 0; return true;
     case 'w':
-      if (has_word(optarg, "append")) settings->without |= RDZV_STORE_APPEND;
-      if (has_word(optarg, "queues")) settings->without |= RDZV_STORE_QUEUES;
+      if (has_word(optarg, "append")) settings->without |= RDZV_FEATURE_APPEND;
+      if (has_word(optarg, "queues")) settings->without |= RDZV_FEATURE_QUEUES;
       settings->no_set |= has_word(optarg, "set");
       settings->no_nan |= has_word(optarg, "nan");
       return true;

@@ -49,8 +49,8 @@ static bool sign(bool *signed_, char *roll) {
   if (code == 0) code = rdzv_store_get(view, rdzv_str("roll"), &value, NULL);
   if (code == 0) snprintf(roll, ROLL, "%s", value.data);
   rdzv_value_free(&value);
-  rdzv_store_close(view);
-  rdzv_store_close(base);
+  rdzv_store_free(view);
+  rdzv_store_free(base);
   return code == 0;
 }
 

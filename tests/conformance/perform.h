@@ -189,10 +189,10 @@ OP(keys) {
 static const struct {
   const char *name;
   unsigned flag;
-} features[] = {{"append", RDZV_STORE_APPEND},
-                {"queues", RDZV_STORE_QUEUES},
-                {"list_keys", RDZV_STORE_LIST_KEYS},
-                {"versions", RDZV_STORE_VERSIONS}};
+} features[] = {{"append", RDZV_FEATURE_APPEND},
+                {"queues", RDZV_FEATURE_QUEUES},
+                {"list_keys", RDZV_FEATURE_LIST_KEYS},
+                {"versions", RDZV_FEATURE_VERSIONS}};
 enum { FEATURES = sizeof features / sizeof *features };
 
 OP(features) {
@@ -311,7 +311,7 @@ static void perform(const struct scene *scene, const struct step *step, rdzv_sto
   out->ms = now_ms() - start;
   if (out->code < 0) put_error(out);
   while (call.count > 0) free_joined(call.args[--call.count]);
-  while (views_count > 0) rdzv_store_close(views[--views_count]);
+  while (views_count > 0) rdzv_store_free(views[--views_count]);
 }
 
 #endif

@@ -331,8 +331,8 @@ static int play(const struct options *options, const char *cases, struct player 
     printf("on   %s\n", rdzv_store_describe(player->first));
     play_file(player, cases);
   }
-  rdzv_store_close(player->second);
-  for (size_t i = options->prefixes_count + 1; i > 0; i--) rdzv_store_close(stores[i - 1]);
+  rdzv_store_free(player->second);
+  for (size_t i = options->prefixes_count + 1; i > 0; i--) rdzv_store_free(stores[i - 1]);
   free(player->scene.name);
   free(player->rule);
   return code;

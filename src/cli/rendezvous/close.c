@@ -29,7 +29,7 @@ int cmd_close(int argc, char **argv) {
   if (rest < 0) return rest == -2 ? EXIT_YES : EXIT_USAGE;
   const int code = rendezvous_open(&rendezvous, me, &settings.flags, true);
   if (code != EXIT_YES) return code;
-  const int result = rdzv_set_closed(rendezvous.handler, settings.reason, &error);
+  const int result = rdzv_handler_set_closed(rendezvous.handler, settings.reason, &error);
   if (result < 0) complain(me, "%s", error.message);
   rendezvous_close(&rendezvous);
   return exit_code_of(result);

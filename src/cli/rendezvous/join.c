@@ -36,7 +36,7 @@ static int failed(int result, const rdzv_error *error) {
 static int next(struct rendezvous *rendezvous, rdzv_result **out) {
   rdzv_error error;
   struct progress *progress = progress_begin(rendezvous->handler);
-  const int result = rdzv_next(rendezvous->handler, out, &error);
+  const int result = rdzv_handler_next(rendezvous->handler, out, &error);
   progress_end(progress, result < 0 ? NULL : *out);
   return result < 0 ? failed(result, &error) : print_round(me, *out);
 }
@@ -45,7 +45,7 @@ static int next(struct rendezvous *rendezvous, rdzv_result **out) {
 static int stay(struct rendezvous *rendezvous, bool *again) {
   rdzv_change change;
   rdzv_error error;
-  const int result = rdzv_wait_event(rendezvous->handler, INT64_MAX, &change, &error);
+  const int result = rdzv_handler_wait_change(rendezvous->handler, INT64_MAX, &change, &error);
   if (result < 0) return failed(result, &error);
   *again = true; /* a rendezvous that was closed says so when it is joined */
   return EXIT_YES;
@@ -65,7 +65,7 @@ static int rounds(struct rendezvous *rendezvous) {
 
 static void leave(struct rendezvous *rendezvous) {
   rdzv_error error;
-  if (rdzv_leave(rendezvous->handler, &error) < 0) complain(me, "%s", error.message);
+  if (rdzv_handler_leave(rendezvous->handler, &error) < 0) complain(me, "%s", error.message);
 }
 
 static int one_round(struct rendezvous *rendezvous, const struct settings *settings, char **argv) {

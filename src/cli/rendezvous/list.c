@@ -44,7 +44,7 @@ static int print_run(const struct settings *settings, const char *run_id, size_t
   flags.run_id = run_id;
   int code = rendezvous_open(&rendezvous, me, &flags, true);
   if (code != EXIT_YES || !rendezvous.handler) return code;
-  const int result = rdzv_status_read(rendezvous.handler, 0, &status, &error);
+  const int result = rdzv_handler_status(rendezvous.handler, 0, &status, &error);
   if (result < 0) {
     complain(me, "run '%s': %s", run_id, error.message);
     code = exit_code_of(result);

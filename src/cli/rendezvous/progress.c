@@ -119,7 +119,7 @@ static void *run(void *argument) {
   rdzv_status *status;
   struct timespec now;
   while (tick(progress)) {
-    if (rdzv_status_read(progress->handler, 0, &status, NULL) < 0) continue;
+    if (rdzv_handler_status(progress->handler, 0, &status, NULL) < 0) continue;
     remember_participants(status);
     clock_gettime(CLOCK_MONOTONIC, &now);
     if (status->exists && !status->complete) draw(status, (long long)(now.tv_sec - progress->began.tv_sec));

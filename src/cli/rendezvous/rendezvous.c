@@ -99,7 +99,7 @@ static char *guest_conf(const struct rendezvous_flags *flags) {
 static void say_free_port(const struct rendezvous *rendezvous, const char *endpoint) {
   const size_t len = endpoint ? strlen(endpoint) : 0;
   if (len > 2 && strcmp(endpoint + len - 2, ":0") == 0)
-    complain(rendezvous->command, "the rendezvous is at %s", rdzv_describe(rendezvous->handler));
+    complain(rendezvous->command, "the rendezvous is at %s", rdzv_handler_describe(rendezvous->handler));
 }
 
 rdzv_params rendezvous_guest_params(const char *command, const struct rendezvous_flags *flags, char **conf) {
@@ -115,7 +115,7 @@ rdzv_params rendezvous_guest_params(const char *command, const struct rendezvous
 
 static int open_handler(struct rendezvous *rendezvous, const rdzv_params *params) {
   rdzv_error error;
-  const int result = rdzv_open(params, &rendezvous->handler, &error);
+  const int result = rdzv_handler_open(params, &rendezvous->handler, &error);
   if (result == 0) {
     say_free_port(rendezvous, params->endpoint);
     return EXIT_YES;
@@ -162,6 +162,6 @@ int rendezvous_open(struct rendezvous *rendezvous, const char *command, const st
 }
 
 void rendezvous_close(struct rendezvous *rendezvous) {
-  rdzv_close(rendezvous->handler);
+  rdzv_handler_free(rendezvous->handler);
   if (rendezvous->event_fd >= 0) close(rendezvous->event_fd);
 }

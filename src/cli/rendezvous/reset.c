@@ -35,7 +35,7 @@ static int check(const struct settings *settings, bool *exists) {
   rdzv_error error;
   int code = rendezvous_open(&rendezvous, me, &settings->flags, true);
   if (code != EXIT_YES) return code;
-  const int result = rdzv_status_read(rendezvous.handler, 0, &status, &error);
+  const int result = rdzv_handler_status(rendezvous.handler, 0, &status, &error);
   if (result < 0) {
     complain(me, "%s", error.message);
     code = exit_code_of(result);
@@ -70,7 +70,7 @@ int cmd_reset(int argc, char **argv) {
   if (code != EXIT_YES) return code;
   char *conf;
   const rdzv_params params = rendezvous_guest_params(me, &settings.flags, &conf);
-  const int result = rdzv_run_remove(&params, &removed, &error);
+  const int result = rdzv_runs_remove(&params, &removed, &error);
   free(conf);
   if (result < 0) {
     complain(me, "%s", error.message);

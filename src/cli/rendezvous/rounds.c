@@ -39,13 +39,13 @@ int print_round(const char *command, const rdzv_result *result) {
 
 /* ---- status --------------------------------------------------------------------------------------------------- */
 
-static const char *role_name(rdzv_role role) {
+static const char *kind_name(rdzv_node_kind kind) {
   static const char *const names[] = {"participant", "waiting", "spare"};
-  return names[role];
+  return names[kind];
 }
 
 static json_t *node_object(const rdzv_node_status *node) {
-  json_t *object = json_pack("{s:s, s:s, s:I}", "node", node->node, "role", role_name(node->role), "heartbeat_age_ms",
+  json_t *object = json_pack("{s:s, s:s, s:I}", "node", node->node, "kind", kind_name(node->kind), "heartbeat_age_ms",
                              (json_int_t)node->heartbeat_age_ms);
   json_object_set_new(object, "rank", node->rank >= 0 ? json_integer(node->rank) : json_null());
   return object;
@@ -70,7 +70,7 @@ static void print_node(const rdzv_node_status *node) {
   char rank[24] = "-", age[32] = "-";
   if (node->rank >= 0) snprintf(rank, sizeof rank, "%lld", (long long)node->rank);
   if (node->heartbeat_age_ms >= 0) snprintf(age, sizeof age, "%.1f s ago", (double)node->heartbeat_age_ms / 1000);
-  printf("  %-5s %-11s %-14s %s\n", rank, role_name(node->role), age, shown(node->node).text);
+  printf("  %-5s %-11s %-14s %s\n", rank, kind_name(node->kind), age, shown(node->node).text);
 }
 
 static int print_status_table(const char *command, const rdzv_status *status, const char *run_id) {

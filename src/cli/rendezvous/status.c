@@ -29,7 +29,7 @@ static int parse(int argc, char **argv, struct settings *to) {
 static int print_once(struct rendezvous *rendezvous, const struct settings *settings, int64_t wait_ms) {
   rdzv_status *status;
   rdzv_error error;
-  const int result = rdzv_status_read(rendezvous->handler, wait_ms, &status, &error);
+  const int result = rdzv_handler_status(rendezvous->handler, wait_ms, &status, &error);
   if (result == RDZV_E_CANCELED && rendezvous_signal()) return EXIT_YES;
   if (result < 0) {
     complain(me, "%s", error.message);

@@ -346,7 +346,7 @@ static int open_and_run(const struct settings *settings, rdzv_agent_options *opt
   tell(agent);
   code = run(settings, log);
   tell(NULL);
-  rdzv_agent_close(agent);
+  rdzv_agent_free(agent);
   signals_end();
   return code;
 }

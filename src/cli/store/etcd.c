@@ -86,6 +86,6 @@ int cmd_etcd(int argc, char **argv) {
   }
   /* Before, a signal ends us, and what we have started with us. */
   const int code = rendezvous_catch_signals(me) == EXIT_YES ? serve(process, &settings) : EXIT_IO;
-  rdzv_etcd_process_stop(process);
+  rdzv_etcd_process_free(process);
   return code;
 }

@@ -146,6 +146,6 @@ int cmd_serve(int argc, char **argv) {
     return result == RDZV_E_IN_USE ? EXIT_CONNECT : exit_code_of(result);
   }
   const int code = serve(server, &settings);
-  rdzv_server_close(server);
+  rdzv_server_free(server);
   return code;
 }

@@ -330,8 +330,8 @@ static int run(const struct operation *operation, struct job *job) {
   job->store = view ? view : base;
   if (result == 0) result = rdzv_store_set_timeout(job->store, settings->timeout, &job->error);
   const int code = result < 0 ? failed(job, result) : operation->run(job);
-  rdzv_store_close(view);
-  rdzv_store_close(base);
+  rdzv_store_free(view);
+  rdzv_store_free(base);
   return code;
 }
 

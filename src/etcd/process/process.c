@@ -313,7 +313,7 @@ int rdzv_etcd_process_start(const rdzv_etcd_process_options *given, rdzv_etcd_pr
   for (int i = 0; i < tries && (i == 0 ? result == 0 : result == RDZV_E_CONNECTION); i++)
     result = try_start(process, options.port, options.timeout_ms > 0 ? options.timeout_ms : READY_MS, error);
   if (result < 0) {
-    rdzv_etcd_process_stop(process);
+    rdzv_etcd_process_free(process);
     return result;
   }
   log_line(&process->log, RDZV_LOG_INFO, "etcd ('%s') answers at %s", process->binary, process->endpoint);
@@ -338,7 +338,7 @@ int rdzv_etcd_process_wait(rdzv_etcd_process *process, int cancel_fd, int *statu
   return 0;
 }
 
-void rdzv_etcd_process_stop(rdzv_etcd_process *process) {
+void rdzv_etcd_process_free(rdzv_etcd_process *process) {
   if (!process) return;
   if (process->owner == getpid()) end_try(process);
   free(process->own_dir);

@@ -26,7 +26,7 @@ int c10d_create(void *user, const rdzv_params *params, rdzv_handler **out, rdzv_
   if (result < 0) return result;
   result = c10d_open(store, server, params->run_id, &params->log, &backend, error);
   if (result < 0) {
-    rdzv_store_close(store);
+    rdzv_store_free(store);
     return result;
   }
   result = dynamic_open(params, CONF_DYNAMIC | CONF_C10D, backend, store, out, error);

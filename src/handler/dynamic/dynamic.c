@@ -72,7 +72,7 @@ static int silent(struct dynamic *handler, const char *what, rdzv_error *error) 
 
 /* The store is lost, whatever became of the last request: a time-out is for what the caller waits for. */
 static int lost(int result, rdzv_error *error) {
-  if (rdzv_error_class_of(result) == RDZV_CLASS_DEFINITE) return result;
+  if (rdzv_error_class_of(result) == RDZV_ERROR_CLASS_DEFINITE) return result;
   if (error) error->code = RDZV_E_CONNECTION;
   return RDZV_E_CONNECTION;
 }
@@ -208,7 +208,7 @@ static bool get_reason(struct dynamic *handler, const char *key, rdzv_value *out
   if (!handler->store || rdzv_store_clone(handler->store, &store, NULL) < 0) return false;
   const bool found =
       rdzv_store_check(store, &bytes, 1, &there, NULL) == 0 && there && rdzv_store_get(store, bytes, out, NULL) == 0;
-  rdzv_store_close(store);
+  rdzv_store_free(store);
   return found;
 }
 
@@ -255,7 +255,7 @@ static int await_round(struct dynamic *handler, struct result **out, rdzv_error 
   pthread_mutex_lock(&handler->lock);
   patience.for_answers = handler->been_member;
   pthread_mutex_unlock(&handler->lock);
-  events_note(&handler->events, RDZV_NODE_INIT, -1, -1, "attempts to join the next round");
+  events_note(&handler->events, RDZV_NODE_STATE_INIT, -1, -1, "attempts to join the next round");
   events_flush(&handler->events);
   begin_ask(handler, DYNAMIC_JOIN);
   const int result = end_ask(handler, "join the rendezvous", &patience, error);
@@ -274,11 +274,11 @@ static int enter(struct dynamic *handler, struct result *joined, rdzv_error *err
   if (result == RDZV_E_CANCELED && cancel_raised(&handler->base.cancel)) {
     error_set(error, result, "cannot join the rendezvous: canceled");
   } else if (result == RDZV_E_CANCELED) {
-    events_note(&handler->events, RDZV_NODE_RUNNING, joined->base.round, joined->base.rank,
+    events_note(&handler->events, RDZV_NODE_STATE_RUNNING, joined->base.round, joined->base.rank,
                 "round %" PRId64 " is over before rank 0 has published where it can be reached", joined->base.round);
     result = ROUND_OVER;
   } else {
-    events_note(&handler->events, RDZV_NODE_FAILED, joined->base.round, joined->base.rank,
+    events_note(&handler->events, RDZV_NODE_STATE_FAILED, joined->base.round, joined->base.rank,
                 "the store of the round cannot be used");
   }
   events_flush(&handler->events);
@@ -487,7 +487,7 @@ static void leave_reason(struct dynamic *handler, const char *reason) {
   int result = key ? rdzv_store_clone(handler->store, &store, &error) : error_no_memory(&error);
   if (result == 0 && key) result = rdzv_store_set(store, rdzv_str(key), rdzv_str(reason), &error);
   if (result < 0) log_line(&handler->base.log, RDZV_LOG_WARNING, "the reason for closing is lost: %s", error.message);
-  rdzv_store_close(store);
+  rdzv_store_free(store);
   free(key);
 }
 

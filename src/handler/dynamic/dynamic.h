@@ -112,7 +112,7 @@ void dynamic_drop_joined(struct dynamic *handler);
 void dynamic_close(rdzv_handler *base);
 void dynamic_abandon(rdzv_handler *base);
 
-/* As rdzv_open_dynamic, with the options of those kinds: CONF_… */
+/* As rdzv_handler_open_dynamic, with the options of those kinds: CONF_… */
 int dynamic_open(const rdzv_params *params, unsigned options, rdzv_backend *backend, rdzv_store *store,
                  rdzv_handler **out, rdzv_error *error);
 

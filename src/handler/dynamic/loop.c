@@ -29,7 +29,7 @@ static void answer(struct dynamic *handler, unsigned what, int outcome, const rd
 }
 
 static void tell_joined(struct dynamic *handler, const struct engine_update *update) {
-  events_note(&handler->events, RDZV_NODE_SUCCEEDED, update->round, update->rank,
+  events_note(&handler->events, RDZV_NODE_STATE_SUCCEEDED, update->round, update->rank,
               "joined round %" PRId64 " as rank %" PRId64 " in a world of %" PRId64, update->round, update->rank,
               update->world_size);
   if (handler->answering != DYNAMIC_JOIN || (handler->asks & DYNAMIC_JOIN)) return; /* nobody waits any more */
@@ -60,7 +60,7 @@ static void tell_failed(struct dynamic *handler, const struct engine_update *upd
     snprintf(error.message + len, sizeof error.message - len, "; at %s",
              handler->backend->ops->describe(handler->backend));
   }
-  events_note(&handler->events, RDZV_NODE_FAILED, -1, -1, "%s", error.message);
+  events_note(&handler->events, RDZV_NODE_STATE_FAILED, -1, -1, "%s", error.message);
   answer(handler, what, error.code, &error);
 }
 
@@ -83,7 +83,7 @@ static void tell_changes(struct dynamic *handler, const struct engine_update *up
                        : happened == ENGINE_MEMBER_DIED ? update->dead.text
                                                         : "";
     if (*name) who = name; /* of the dead rather than of those who left */
-    events_note(&handler->events, RDZV_NODE_RUNNING, handler->engine.round, -1, "%s%s%s", changes[i].text,
+    events_note(&handler->events, RDZV_NODE_STATE_RUNNING, handler->engine.round, -1, "%s%s%s", changes[i].text,
                 *name ? ": " : "", name);
   }
   if (what == 0) return;
@@ -98,11 +98,11 @@ static void tell_changes(struct dynamic *handler, const struct engine_update *up
 static void tell(struct dynamic *handler, const struct engine_update *update) {
   if (update->happened & ENGINE_JOINED) tell_joined(handler, update);
   if (update->happened & ENGINE_LEFT) {
-    events_note(&handler->events, RDZV_NODE_SUCCEEDED, -1, -1, "left the rendezvous");
+    events_note(&handler->events, RDZV_NODE_STATE_SUCCEEDED, -1, -1, "left the rendezvous");
     answer(handler, DYNAMIC_LEAVE, 0, NULL);
   }
   if (update->happened & ENGINE_CLOSE_DONE) {
-    events_note(&handler->events, RDZV_NODE_SUCCEEDED, -1, -1, "closed the rendezvous");
+    events_note(&handler->events, RDZV_NODE_STATE_SUCCEEDED, -1, -1, "closed the rendezvous");
     answer(handler, DYNAMIC_CLOSE, 0, NULL);
   }
   if (update->happened & ENGINE_FAILED) tell_failed(handler, update);
@@ -121,7 +121,7 @@ static void tell_written(struct dynamic *handler, enum rendezvous_action action,
       [ACTION_MARK_RENDEZVOUS_COMPLETE] = "completed the round",
   };
   const char *text = (size_t)action < sizeof texts / sizeof texts[0] ? texts[action] : NULL;
-  if (text) events_note(&handler->events, RDZV_NODE_RUNNING, round, -1, "%s", text);
+  if (text) events_note(&handler->events, RDZV_NODE_STATE_RUNNING, round, -1, "%s", text);
 }
 
 /* ---- the engine ----------------------------------------------------------------------------------------------- */
@@ -152,9 +152,10 @@ static void note_store(struct dynamic *handler, const struct engine_event *event
     return;
   if (failed && !handler->store_failed) {
     log_line(&handler->base.log, RDZV_LOG_WARNING, "the store of the rendezvous fails: %s", event->error->message);
-    events_note(&handler->events, RDZV_NODE_RUNNING, -1, -1, "the store fails: %s", event->error->message);
+    events_note(&handler->events, RDZV_NODE_STATE_RUNNING, -1, -1, "the store fails: %s", event->error->message);
   }
-  if (!failed && handler->store_failed) events_note(&handler->events, RDZV_NODE_RUNNING, -1, -1, "the store is back");
+  if (!failed && handler->store_failed)
+    events_note(&handler->events, RDZV_NODE_STATE_RUNNING, -1, -1, "the store is back");
   handler->store_failed = failed;
   if (failed)
     handler->trouble = *event->error;

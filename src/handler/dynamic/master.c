@@ -139,7 +139,7 @@ static int look_into(struct dynamic *handler, struct result *result, int64_t rou
   outcome = rdzv_store_check(store, keys, 2, &there, error);
   if (outcome == 0)
     outcome = there ? take_from(handler, result, store, result->members[0].addr, error) : RDZV_E_TIMEOUT;
-  rdzv_store_close(store);
+  rdzv_store_free(store);
   return outcome;
 }
 

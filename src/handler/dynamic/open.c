@@ -29,7 +29,7 @@ void dynamic_close(rdzv_handler *base) {
   dynamic_forget_master(handler);
   engine_free(&handler->engine);
   state_free(&handler->view);
-  rdzv_store_close(handler->store);
+  rdzv_store_free(handler->store);
   if (handler->server && base->linger_ms > 0) rdzv_server_drain(handler->server, base->linger_ms);
   handler->backend->ops->close(handler->backend);
   cancel_close(&handler->done);
@@ -55,7 +55,7 @@ void dynamic_abandon(rdzv_handler *base) {
   }
   if (pthread_mutex_trylock(&handler->call) == 0) dynamic_forget_master(handler);
   events_abandon(&handler->events);
-  rdzv_store_close(handler->store);
+  rdzv_store_free(handler->store);
   handler->backend->ops->close(handler->backend);
   cancel_close(&handler->done);
   cancel_close(&handler->changed);
@@ -139,7 +139,7 @@ static int open_parts(struct dynamic *handler, const rdzv_params *params, rdzv_e
 }
 
 static void close_both(rdzv_backend *backend, rdzv_store *store) {
-  rdzv_store_close(store);
+  rdzv_store_free(store);
   backend->ops->close(backend);
 }
 
@@ -173,18 +173,18 @@ int dynamic_open(const rdzv_params *given, unsigned options, rdzv_backend *backe
     dynamic_close(&handler->base);
     return result;
   }
-  events_note(&handler->events, RDZV_NODE_INIT, -1, -1, "opened rendezvous '%s' at %s", params.run_id,
+  events_note(&handler->events, RDZV_NODE_STATE_INIT, -1, -1, "opened rendezvous '%s' at %s", params.run_id,
               backend->ops->describe(backend));
   events_flush(&handler->events);
   *out = &handler->base;
   return 0;
 }
 
-int rdzv_open_dynamic(const rdzv_params *params, rdzv_backend *backend, rdzv_store *store, rdzv_handler **out,
-                      rdzv_error *error) {
+int rdzv_handler_open_dynamic(const rdzv_params *params, rdzv_backend *backend, rdzv_store *store, rdzv_handler **out,
+                              rdzv_error *error) {
   if (!out) {
     close_both(backend, store);
-    return error_null(error, "rdzv_open_dynamic", "out");
+    return error_null(error, "rdzv_handler_open_dynamic", "out");
   }
   return dynamic_open(params, CONF_DYNAMIC, backend, store, out, error);
 }

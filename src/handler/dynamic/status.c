@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static rdzv_role role_of(const struct state_member *member) {
-  if (member->kinds & STATE_PARTICIPANT) return RDZV_ROLE_PARTICIPANT;
-  return member->kinds & STATE_WAITING ? RDZV_ROLE_WAITING : RDZV_ROLE_SPARE;
+static rdzv_node_kind kind_of(const struct state_member *member) {
+  if (member->kinds & STATE_PARTICIPANT) return RDZV_NODE_KIND_PARTICIPANT;
+  return member->kinds & STATE_WAITING ? RDZV_NODE_KIND_WAITING : RDZV_NODE_KIND_SPARE;
 }
 
 static int64_t age_of(struct dynamic *handler, const struct state_member *member) {
@@ -22,7 +22,7 @@ static int64_t age_of(struct dynamic *handler, const struct state_member *member
 
 static int in_order(const void *a, const void *b) {
   const rdzv_node_status *one = a, *other = b;
-  if (one->role != other->role) return one->role < other->role ? -1 : 1;
+  if (one->kind != other->kind) return one->kind < other->kind ? -1 : 1;
   if (one->rank != other->rank) return one->rank < other->rank ? -1 : 1;
   return strcmp(one->node, other->node);
 }
@@ -39,12 +39,12 @@ static bool add_nodes(struct dynamic *handler, struct status *status) {
     node->node = strdup(node_text(&member->node).text);
     if (!node->node) return false;
     count++;
-    node->role = role_of(member);
-    node->rank = state->complete && node->role == RDZV_ROLE_PARTICIPANT ? member->rank : -1;
+    node->kind = kind_of(member);
+    node->rank = state->complete && node->kind == RDZV_NODE_KIND_PARTICIPANT ? member->rank : -1;
     node->heartbeat_age_ms = age_of(handler, member);
-    status->base.participants += node->role == RDZV_ROLE_PARTICIPANT;
-    status->base.waiting += node->role == RDZV_ROLE_WAITING;
-    status->base.spares += node->role == RDZV_ROLE_SPARE;
+    status->base.participants += node->kind == RDZV_NODE_KIND_PARTICIPANT;
+    status->base.waiting += node->kind == RDZV_NODE_KIND_WAITING;
+    status->base.spares += node->kind == RDZV_NODE_KIND_SPARE;
   }
   if (count > 1) qsort(status->nodes, count, sizeof *status->nodes, in_order);
   return status->nodes != NULL;

@@ -159,11 +159,11 @@ static int join(struct etcd_v1 *handler, rdzv_result **out, rdzv_error *error) {
 
 static void note_joined(struct etcd_v1 *handler, int code, const rdzv_result *joined, const rdzv_error *error) {
   if (code == 0)
-    events_note(&handler->events, RDZV_NODE_SUCCEEDED, joined->round, joined->rank,
+    events_note(&handler->events, RDZV_NODE_STATE_SUCCEEDED, joined->round, joined->rank,
                 "joined version %" PRId64 " as rank %" PRId64 " in a world of %" PRId64, joined->round, joined->rank,
                 joined->world_size);
   else
-    events_note(&handler->events, RDZV_NODE_FAILED, -1, -1, "%s", error->message);
+    events_note(&handler->events, RDZV_NODE_STATE_FAILED, -1, -1, "%s", error->message);
   events_flush(&handler->events);
 }
 
@@ -171,7 +171,7 @@ static int v1_next(rdzv_handler *base, rdzv_result **out, rdzv_error *error) {
   struct etcd_v1 *handler = self(base);
   rdzv_error own = {0};
   if (cancel_raised(&base->cancel)) return error_set(error, RDZV_E_CANCELED, "cannot join the rendezvous: canceled");
-  events_note(&handler->events, RDZV_NODE_INIT, -1, -1, "attempts to join the next round");
+  events_note(&handler->events, RDZV_NODE_STATE_INIT, -1, -1, "attempts to join the next round");
   events_flush(&handler->events);
   etcd_v1_take_turn(handler);
   const int result = join(handler, out, &own);

@@ -91,8 +91,8 @@ static void look_for_silence(struct etcd_leases *leases, struct slot *slot) {
 static void note_failure(struct etcd_leases *leases, struct slot *slot, const rdzv_error *error) {
   const int64_t again = deadline_after(AGAIN_MS), end = ends(slot);
   if (!slot->failing)
-    events_note(leases->events, RDZV_NODE_RUNNING, -1, -1, "the lease '%s' cannot be renewed: %s", slot->lease.key,
-                error->message);
+    events_note(leases->events, RDZV_NODE_STATE_RUNNING, -1, -1, "the lease '%s' cannot be renewed: %s",
+                slot->lease.key, error->message);
   slot->failing = true;
   slot->cause = *error;
   slot->due_ms = deadline_left(end) > 0 && end < again ? end : again;
@@ -108,7 +108,7 @@ static void note(struct etcd_leases *leases, struct slot *slot, int64_t asked_ms
     slot->due_ms = deadline_after(slot->lease.ttl_s * 1000 / 2);
     enter_state(leases, slot, ETCD_LEASE_HELD);
   } else if (outcome == ETCD_NOT_FOUND || outcome == ETCD_COMPARE_FAILED) {
-    events_note(leases->events, RDZV_NODE_FAILED, -1, -1, "the lease '%s' expired", slot->lease.key);
+    events_note(leases->events, RDZV_NODE_STATE_FAILED, -1, -1, "the lease '%s' expired", slot->lease.key);
     enter_state(leases, slot, ETCD_LEASE_LOST);
   } else {
     note_failure(leases, slot, error);

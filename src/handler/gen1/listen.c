@@ -33,7 +33,8 @@ static void add(struct etcd_v1 *handler, unsigned what, const char *text, const 
   news->change.what |= what;
   if (!news->change.who[0]) snprintf(news->change.who, sizeof news->change.who, "%s", who);
   if (what & (RDZV_CHANGE_CLOSED | RDZV_CHANGE_EVICTED)) news->member = false;
-  events_note(&handler->events, RDZV_NODE_RUNNING, strtoll(news->version, NULL, 10), handler->rank, "%s%s", text, who);
+  events_note(&handler->events, RDZV_NODE_STATE_RUNNING, strtoll(news->version, NULL, 10), handler->rank, "%s%s", text,
+              who);
 }
 
 static void add_changes(struct etcd_v1 *handler, unsigned happened) {

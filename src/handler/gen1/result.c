@@ -36,7 +36,7 @@ static int find_master(struct etcd_v1 *handler, struct result *result, rdzv_erro
   int outcome = open_store(handler, MASTER_MS, handler->base.cancel.fd, &store, &own);
   if (outcome == 0) {
     outcome = master_take(result, store, NULL, &own);
-    rdzv_store_close(store);
+    rdzv_store_free(store);
   }
   if (outcome == RDZV_E_TIMEOUT) {
     log_line(&handler->base.log, RDZV_LOG_WARNING, "rank 0 has not published where it can be reached");

@@ -73,7 +73,7 @@ static bool add_nodes(struct status *status, const struct active_version *active
     const bool in = i < active->participants;
     char name[32];
     snprintf(name, sizeof name, in ? "rank_%zu" : "waiting_%zu", in ? i : i - active->participants);
-    status->nodes[i] = (rdzv_node_status){strdup(name), in ? RDZV_ROLE_PARTICIPANT : RDZV_ROLE_WAITING,
+    status->nodes[i] = (rdzv_node_status){strdup(name), in ? RDZV_NODE_KIND_PARTICIPANT : RDZV_NODE_KIND_WAITING,
                                           in && final ? (int64_t)i : -1, -1};
     in ? status->base.participants++ : status->base.waiting++;
     if (!status->nodes[i].node) return false;

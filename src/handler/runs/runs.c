@@ -88,7 +88,7 @@ static int remove_key(rdzv_store *store, const char *key, size_t *removed, rdzv_
   const rdzv_bytes bytes = rdzv_str(key);
   bool there = false, deleted = false;
   rdzv_value value;
-  while ((rdzv_store_features(store) & RDZV_STORE_QUEUES) &&
+  while ((rdzv_store_features(store) & RDZV_FEATURE_QUEUES) &&
          rdzv_store_queue_pop(store, bytes, false, &value, NULL) == 0)
     rdzv_value_free(&value);
   int result = rdzv_store_check(store, &bytes, 1, &there, error);
@@ -169,7 +169,7 @@ int rdzv_runs_list(const rdzv_params *given, rdzv_value **out, size_t *count, rd
   if (is_c10d(&params)) {
     result = open_c10d(&params, &store, error);
     if (result == 0) result = runs_list_store(store, &runs, error);
-    rdzv_store_close(store);
+    rdzv_store_free(store);
   } else {
     result = runs_list_etcd(&params, &runs, error);
   }
@@ -183,8 +183,8 @@ int rdzv_runs_list(const rdzv_params *given, rdzv_value **out, size_t *count, rd
   return 0;
 }
 
-int rdzv_run_remove(const rdzv_params *given, size_t *removed, rdzv_error *error) {
-  if (!given || !removed) return error_null(error, "rdzv_run_remove", given ? "removed" : "params");
+int rdzv_runs_remove(const rdzv_params *given, size_t *removed, rdzv_error *error) {
+  if (!given || !removed) return error_null(error, "rdzv_runs_remove", given ? "removed" : "params");
   rdzv_params params;
   rdzv_store *store = NULL;
   size_t count = 0;
@@ -193,7 +193,7 @@ int rdzv_run_remove(const rdzv_params *given, size_t *removed, rdzv_error *error
   if (is_c10d(&params)) {
     result = open_c10d(&params, &store, error);
     if (result == 0) result = runs_remove_store(store, params.run_id, &count, error);
-    rdzv_store_close(store);
+    rdzv_store_free(store);
   } else {
     result = runs_remove_etcd(&params, &count, error);
   }

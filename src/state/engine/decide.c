@@ -49,7 +49,7 @@ static void fail_by_action(struct engine *engine, const struct rendezvous_contex
 /* Trying again may help: nothing was done, or whatever was done the state will show. */
 static bool is_passing(int code) {
   const rdzv_error_class class = rdzv_error_class_of(code);
-  return class == RDZV_CLASS_RETRYABLE || class == RDZV_CLASS_UNCERTAIN;
+  return class == RDZV_ERROR_CLASS_RETRYABLE || class == RDZV_ERROR_CLASS_UNCERTAIN;
 }
 
 static void fail_by_store(struct engine *engine, struct moment now, struct engine_update *update) {

@@ -468,7 +468,7 @@ static int timer(struct barrier *barrier, struct barrier_update *update, bool *d
 }
 
 static bool is_passing(int code) {
-  return rdzv_error_class_of(code) == RDZV_CLASS_RETRYABLE || code == RDZV_E_OUTCOME_UNKNOWN;
+  return rdzv_error_class_of(code) == RDZV_ERROR_CLASS_RETRYABLE || code == RDZV_E_OUTCOME_UNKNOWN;
 }
 
 /* Whatever was under way may have been done; we look. */

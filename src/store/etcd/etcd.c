@@ -525,7 +525,7 @@ static void etcd_store_abandon(rdzv_store *store) {
 
 static unsigned etcd_features(rdzv_store *store) {
   (void)store;
-  return RDZV_STORE_APPEND | RDZV_STORE_LIST_KEYS | RDZV_STORE_VERSIONS;
+  return RDZV_FEATURE_APPEND | RDZV_FEATURE_LIST_KEYS | RDZV_FEATURE_VERSIONS;
 }
 
 static const char *etcd_store_describe(rdzv_store *store) { return shared_of(store)->text; }

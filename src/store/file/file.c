@@ -272,7 +272,7 @@ static void file_abandon(rdzv_store *store) {
 
 static unsigned file_features(rdzv_store *store) {
   (void)store;
-  return RDZV_STORE_APPEND | RDZV_STORE_LIST_KEYS;
+  return RDZV_FEATURE_APPEND | RDZV_FEATURE_LIST_KEYS;
 }
 
 static const char *file_describe(rdzv_store *store) { return self(store)->text; }

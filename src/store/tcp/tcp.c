@@ -211,9 +211,9 @@ static void tcp_abandon(rdzv_store *store) {
 }
 
 static unsigned tcp_features(rdzv_store *store) {
-  const unsigned all = RDZV_STORE_APPEND | RDZV_STORE_QUEUES | RDZV_STORE_LIST_KEYS | RDZV_STORE_VERSIONS;
+  const unsigned all = RDZV_FEATURE_APPEND | RDZV_FEATURE_QUEUES | RDZV_FEATURE_LIST_KEYS | RDZV_FEATURE_VERSIONS;
   const enum wire_dialect dialect = dialect_of(self(store));
-  return dialect == WIRE_RDZV ? all : dialect == WIRE_V2 ? RDZV_STORE_APPEND : 0;
+  return dialect == WIRE_RDZV ? all : dialect == WIRE_V2 ? RDZV_FEATURE_APPEND : 0;
 }
 
 static const char *tcp_describe(rdzv_store *store) {

@@ -76,7 +76,7 @@ static rdzv_agent_result *run_alone(const char *text, struct watcher *watcher, i
   rdzv_agent *agent = open_agent(&options);
   if (watcher) watcher->agent = agent;
   rdzv_agent_result *result = run(agent);
-  rdzv_agent_close(agent);
+  rdzv_agent_free(agent);
   return result;
 }
 
@@ -155,7 +155,7 @@ static void test_a_program_that_cannot_start_is_an_error_of_run(void **state) {
   rdzv_agent_result *result = NULL;
   rdzv_error error;
   assert_error(rdzv_agent_run(agent, &result, &error), RDZV_E_IO, &error, "cannot start '/no/such/program': exec");
-  rdzv_agent_close(agent);
+  rdzv_agent_free(agent);
 }
 
 /* ---- stopping ------------------------------------------------------------------------------------------------- */
@@ -205,7 +205,7 @@ static void test_stopped_before_it_runs(void **state) {
   assert_int_equal(result->exit_code, 128 + SIGINT);
   assert_false(has_seen(&watcher, RDZV_WORKER_STARTED));
   rdzv_agent_result_free(result);
-  rdzv_agent_close(agent);
+  rdzv_agent_free(agent);
 }
 
 /* ---- a signal in the middle of a fork --------------------------------------------------------------------------- */
@@ -235,15 +235,15 @@ static void test_a_signal_between_fork_and_exec_is_the_workers(void **state) {
   signal(SIGUSR1, SIG_DFL);
   assert_int_equal(result->state, RDZV_AGENT_FAILED);
   assert_int_equal(result->failures[0].signal, SIGUSR1);
-  rdzv_agent_close(to_stop);
+  rdzv_agent_free(to_stop);
   rdzv_agent_result_free(result);
 }
 
 static void test_closed_without_being_run(void **state) {
   (void)state;
   const rdzv_agent_options options = alone(PROGRAM("exit 0"), NULL);
-  rdzv_agent_close(open_agent(&options));
-  rdzv_agent_close(NULL);
+  rdzv_agent_free(open_agent(&options));
+  rdzv_agent_free(NULL);
   rdzv_agent_result_free(NULL);
 }
 
@@ -261,7 +261,7 @@ static void *run_node(void *argument) {
   rdzv_agent_result *result = run(agent);
   node->state = result->state;
   rdzv_agent_result_free(result);
-  rdzv_agent_close(agent);
+  rdzv_agent_free(agent);
   return NULL;
 }
 
@@ -288,7 +288,7 @@ static void test_two_agents_in_one_process(void **state) {
     assert_int_equal(nodes[i].state, RDZV_AGENT_SUCCEEDED);
   }
   assert_int_equal(watchers[0].rank + watchers[1].rank, 1);
-  rdzv_server_close(server);
+  rdzv_server_free(server);
 }
 
 /* ---- options -------------------------------------------------------------------------------------------------- */
@@ -339,7 +339,7 @@ static void test_the_limit_on_descriptors_is_left_alone(void **state) {
   options.worker_descriptors = 150;
   rdzv_agent *agent = open_agent(&options);
   rdzv_agent_result *result = run(agent);
-  rdzv_agent_close(agent);
+  rdzv_agent_free(agent);
   setrlimit(RLIMIT_NOFILE, &before);
   assert_int_equal(result->exit_code, 0);
   assert_int_equal(watcher.limit.rlim_cur, 200);
@@ -359,7 +359,7 @@ static void test_every_state_has_a_name(void **state) {
 static int open_for_good(void **state) {
   (void)state;
   const rdzv_agent_options options = alone(PROGRAM("exit 0"), NULL);
-  rdzv_agent_close(open_agent(&options));
+  rdzv_agent_free(open_agent(&options));
   return 0;
 }
 

@@ -159,7 +159,7 @@ class Rounds(Rendezvous):
         spare = self.node("d", "2:3")
         found = self.wait_status(lambda found: found["spares"] == 1, "d is a spare")
         self.assertEqual((found["round"], found["participants"]), (1, 3))
-        self.assertEqual([node["rank"] for node in found["nodes"] if node["role"] == "spare"], [None])
+        self.assertEqual([node["rank"] for node in found["nodes"] if node["kind"] == "spare"], [None])
         nodes[0].send_signal(signal.SIGTERM)
         self.gone(nodes[0], YES)
         self.together([*nodes[1:], spare], after=1)
@@ -461,7 +461,7 @@ class Status(Rendezvous):
         self.assertEqual(found["torch_layout"], "2.6")
         [seen] = found["nodes"]
         self.assertEqual(seen.pop("heartbeat_age_ms") >= 0, True)
-        self.assertEqual(seen, {"node": f"a_{node.pid}_0", "role": "participant", "rank": None})
+        self.assertEqual(seen, {"node": f"a_{node.pid}_0", "kind": "participant", "rank": None})
 
     def test_the_last_call_has_its_time(self):
         self.node("a", "1:2", "last_call_timeout=60")

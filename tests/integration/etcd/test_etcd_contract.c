@@ -97,7 +97,7 @@ static void test_out_parameters_where_nobody_answers(void **state) {
   ASSERT_UNTOUCHED(rdzv_store_delete_key(store, keys[0], &outs.flag, NULL));
   ASSERT_UNTOUCHED(rdzv_store_num_keys(store, &outs.number, NULL));
   ASSERT_UNTOUCHED(rdzv_store_list_keys(store, &outs.values, &outs.count, NULL));
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 /* The key is there, whatever is in it. */
@@ -110,7 +110,7 @@ static void test_out_parameters_where_the_value_is_not_base64(void **state) {
   assert_all_untouched(store, "k");
   assert_code(rdzv_store_check(store, &key, 1, &there, NULL), 0);
   assert_true(there);
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 /* ---- memory --------------------------------------------------------------------------------------------------- */
@@ -128,7 +128,7 @@ static void test_a_value_that_is_not_base64_leaks_nothing(void **state) {
   const size_t before = allocated();
   for (int i = 0; i < TIMES; i++) assert_code(rdzv_store_get(store, rdzv_str("leak"), &value, NULL), RDZV_E_CORRUPT);
   assert_true(allocated() < before + MOST_KEPT);
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 static void test_a_state_that_is_not_base64_leaks_nothing(void **state) {
@@ -143,12 +143,12 @@ static void test_a_state_that_is_not_base64_leaks_nothing(void **state) {
   rdzv_status *status;
   rdzv_error error;
   put_no_base64("/torch/elastic/rendezvous/leak");
-  assert_code(rdzv_open(&params, &handler, &error), 0);
-  assert_error(rdzv_status_read(handler, 0, &status, &error), RDZV_E_CORRUPT, &error, "not base64");
+  assert_code(rdzv_handler_open(&params, &handler, &error), 0);
+  assert_error(rdzv_handler_status(handler, 0, &status, &error), RDZV_E_CORRUPT, &error, "not base64");
   const size_t before = allocated();
-  for (int i = 0; i < TIMES; i++) assert_code(rdzv_status_read(handler, 0, &status, NULL), RDZV_E_CORRUPT);
+  for (int i = 0; i < TIMES; i++) assert_code(rdzv_handler_status(handler, 0, &status, NULL), RDZV_E_CORRUPT);
   assert_true(allocated() < before + MOST_KEPT);
-  rdzv_close(handler);
+  rdzv_handler_free(handler);
 }
 
 /* ---- options of libcurl --------------------------------------------------------------------------------------- */
@@ -172,7 +172,7 @@ static void test_an_authority_that_cannot_be_set(void **state) {
   assert_code(rdzv_store_open_etcd("/contract", &options, &store, &error), 0);
   free(name);
   assert_error(rdzv_store_set(store, rdzv_str("k"), rdzv_str("v"), &error), RDZV_E_INVALID, &error, "CAINFO");
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 int main(void) {

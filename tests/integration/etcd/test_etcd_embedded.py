@@ -71,14 +71,14 @@ int main(void) {
     } else if (strcmp(word, "stop-in-child") == 0) {
       const pid_t child = fork();
       if (child == 0) {
-        rdzv_etcd_process_stop(process);
+        rdzv_etcd_process_free(process);
         _exit(0);
       }
       waitpid(child, &status, 0);
       printf("%d\n", status);
     } else if (strcmp(word, "stop") == 0) {
-      rdzv_etcd_process_stop(process);
-      rdzv_etcd_process_stop(NULL);
+      rdzv_etcd_process_free(process);
+      rdzv_etcd_process_free(NULL);
       puts("stopped");
     }
   }

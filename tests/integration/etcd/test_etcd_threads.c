@@ -100,7 +100,7 @@ static void add_from_threads(rdzv_store *store, bool clones) {
   }
   for (int i = 0; i < THREADS; i++) {
     pthread_join(workers[i].thread, NULL);
-    if (clones) rdzv_store_close(workers[i].store);
+    if (clones) rdzv_store_free(workers[i].store);
   }
   assert_int_equal(must_add(store, "sum", 0), THREADS * TIMES);
 }
@@ -109,14 +109,14 @@ static void test_no_count_is_lost_on_one_handle(void **state) {
   (void)state;
   rdzv_store *store = open_store("/one-handle", 30000, 0);
   add_from_threads(store, false);
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 static void test_no_count_is_lost_on_clones(void **state) {
   (void)state;
   rdzv_store *store = open_store("/clones", 30000, 0);
   add_from_threads(store, true);
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 /* ---- calls that wait ------------------------------------------------------------------------------------------ */
@@ -163,7 +163,7 @@ static void test_blocked_gets_are_woken(void **state) {
     must_set(store, keys[i], "v");
     end_get(&waiters[i], 0, began);
   }
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 static void test_cancel_of_a_blocked_get(void **state) {
@@ -177,7 +177,7 @@ static void test_cancel_of_a_blocked_get(void **state) {
   end_get(&waiter, RDZV_E_CANCELED, began);
   assert_non_null(strstr(waiter.error.message, "'never'"));
   assert_code(rdzv_store_set(store, rdzv_str("k"), rdzv_str("v"), NULL), RDZV_E_CANCELED);
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 static void test_cancel_by_a_descriptor(void **state) {
@@ -191,7 +191,7 @@ static void test_cancel_by_a_descriptor(void **state) {
   const int64_t began = live_now_ms();
   assert_int_equal(write(pipes[1], "x", 1), 1);
   end_get(&waiter, RDZV_E_CANCELED, began);
-  rdzv_store_close(store);
+  rdzv_store_free(store);
   close(pipes[0]);
   close(pipes[1]);
 }
@@ -209,7 +209,7 @@ static void test_cancel_while_etcd_is_silent(void **state) {
   rdzv_store_cancel(store);
   end_get(&waiter, RDZV_E_CANCELED, began);
   kill(member.pid, SIGCONT);
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 /* A get that is given little time does not take the time of a request. */
@@ -226,7 +226,7 @@ static void test_a_get_ends_by_its_deadline_while_etcd_is_silent(void **state) {
   assert_true(live_now_ms() - began < 5000);
   kill(member.pid, SIGCONT);
   assert_get(store, "k", "v");
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 static void test_versions(void **state) {
@@ -250,7 +250,7 @@ static void test_versions(void **state) {
   assert_bytes(rdzv_value_bytes(&value), "3");
   rdzv_value_free(&value);
   assert_code(rdzv_store_wait_changed(store, rdzv_str("k"), second, 200, &value, &first, NULL), RDZV_E_TIMEOUT);
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 /* ---- the client ----------------------------------------------------------------------------------------------- */

@@ -19,28 +19,29 @@ static void test_extra_data(void **state) {
   rdzv_result *results[2];
   rdzv_error error;
   rdzv_value value;
-  assert_error(rdzv_extra_set(a, "k", "v", &error), RDZV_E_INVALID, &error, "in no round");
-  assert_error(rdzv_extra_get(a, "k", 0, &value, &error), RDZV_E_INVALID, &error, "in no round");
+  assert_error(rdzv_handler_set_extra(a, "k", "v", &error), RDZV_E_INVALID, &error, "in no round");
+  assert_error(rdzv_handler_get_extra(a, "k", 0, &value, &error), RDZV_E_INVALID, &error, "in no round");
   join_both(a, b, results);
   const int64_t start = live_now_ms();
-  assert_error(rdzv_extra_get(a, "k", 200, &value, &error), RDZV_E_TIMEOUT, &error, "'k': timed out after 200 ms");
+  assert_error(rdzv_handler_get_extra(a, "k", 200, &value, &error), RDZV_E_TIMEOUT, &error,
+               "'k': timed out after 200 ms");
   assert_true(live_now_ms() - start >= 200 && live_now_ms() - start < 10000);
-  assert_code(rdzv_extra_set(a, "k", "\xC3\xBC \"quoted\"", &error), 0);
-  assert_code(rdzv_extra_set(b, "other", "", &error), 0);
-  assert_code(rdzv_extra_get(b, "k", 0, &value, &error), 0);
+  assert_code(rdzv_handler_set_extra(a, "k", "\xC3\xBC \"quoted\"", &error), 0);
+  assert_code(rdzv_handler_set_extra(b, "other", "", &error), 0);
+  assert_code(rdzv_handler_get_extra(b, "k", 0, &value, &error), 0);
   assert_bytes(rdzv_value_bytes(&value), "\xC3\xBC \"quoted\"");
   rdzv_value_free(&value);
-  assert_code(rdzv_extra_set(b, "k", "another", &error), 0);
-  assert_code(rdzv_extra_get(a, "k", 0, &value, &error), 0);
+  assert_code(rdzv_handler_set_extra(b, "k", "another", &error), 0);
+  assert_code(rdzv_handler_get_extra(a, "k", 0, &value, &error), 0);
   assert_bytes(rdzv_value_bytes(&value), "another");
   rdzv_value_free(&value);
-  assert_code(rdzv_extra_get(a, "other", 0, &value, &error), 0);
+  assert_code(rdzv_handler_get_extra(a, "other", 0, &value, &error), 0);
   assert_bytes(rdzv_value_bytes(&value), "");
   rdzv_value_free(&value);
-  assert_true(rdzv_extra_set(a, "k", "\xFF", &error) < 0); /* no UTF-8, so no JSON */
+  assert_true(rdzv_handler_set_extra(a, "k", "\xFF", &error) < 0); /* no UTF-8, so no JSON */
   for (int i = 0; i < 2; i++) rdzv_result_free(results[i]);
-  rdzv_close(a);
-  rdzv_close(b);
+  rdzv_handler_free(a);
+  rdzv_handler_free(b);
 }
 
 /* Several are waited for, and all are set at once: none is lost. */
@@ -55,7 +56,7 @@ static void test_extra_data_that_is_waited_for(void **state) {
     begin(&calls[i], do_extra_get, node);
   }
   pause_ms(200);
-  for (size_t i = 0; i < COUNT_OF(keys); i++) assert_code(rdzv_extra_set(node, keys[i], keys[i], NULL), 0);
+  for (size_t i = 0; i < COUNT_OF(keys); i++) assert_code(rdzv_handler_set_extra(node, keys[i], keys[i], NULL), 0);
   for (size_t i = 0; i < COUNT_OF(keys); i++) {
     assert_code(finish(&calls[i]), 0);
     assert_string_equal(calls[i].value.data, keys[i]);
@@ -64,10 +65,10 @@ static void test_extra_data_that_is_waited_for(void **state) {
   struct call canceled = {.key = "never"};
   begin(&canceled, do_extra_get, node);
   pause_ms(100);
-  rdzv_cancel(node);
+  rdzv_handler_cancel(node);
   assert_code(finish(&canceled), RDZV_E_CANCELED);
   rdzv_result_free(result);
-  rdzv_close(node);
+  rdzv_handler_free(node);
 }
 
 /* ---- changes -------------------------------------------------------------------------------------------------- */
@@ -79,19 +80,19 @@ static void test_polling_hears_of_changes(void **state) {
   rdzv_result *result = must_join(member);
   rdzv_change change;
   rdzv_error error;
-  assert_error(rdzv_wait_event(comes, 0, &change, &error), RDZV_E_INVALID, &error, "in no round");
+  assert_error(rdzv_handler_wait_change(comes, 0, &change, &error), RDZV_E_INVALID, &error, "in no round");
   assert_false(has_news(member, 0) || has_news(comes, 0));
-  assert_code(rdzv_wait_event(member, 0, &change, &error), RDZV_E_TIMEOUT);
-  assert_code(rdzv_wait_event(member, 300, &change, &error), RDZV_E_TIMEOUT);
+  assert_code(rdzv_handler_wait_change(member, 0, &change, &error), RDZV_E_TIMEOUT);
+  assert_code(rdzv_handler_wait_change(member, 300, &change, &error), RDZV_E_TIMEOUT);
   struct call next = {0};
   begin(&next, do_next, comes);
   await_waiting(member, 1);
   assert_true(has_news(member, SOON_MS));
-  assert_code(rdzv_wait_event(member, 0, &change, &error), 0);
+  assert_code(rdzv_handler_wait_change(member, 0, &change, &error), 0);
   assert_int_equal(change.what, RDZV_CHANGE_WAITING);
   assert_string_equal(change.who, "");
   assert_false(has_news(member, 0)); /* it is told once */
-  assert_code(rdzv_wait_event(member, 0, &change, &error), RDZV_E_TIMEOUT);
+  assert_code(rdzv_handler_wait_change(member, 0, &change, &error), RDZV_E_TIMEOUT);
   rdzv_result_free(result);
   result = must_join(member);
   assert_int_equal(result->round, 2);
@@ -99,14 +100,14 @@ static void test_polling_hears_of_changes(void **state) {
   assert_code(finish(&next), 0);
   assert_int_equal(next.result->rank + result->rank, 1);
   assert_false(has_news(member, 0) || has_news(comes, 0)); /* of the round before, nothing is left */
-  assert_code(rdzv_leave(comes, &error), 0);
-  assert_code(rdzv_wait_event(member, SOON_MS, &change, &error), 0);
+  assert_code(rdzv_handler_leave(comes, &error), 0);
+  assert_code(rdzv_handler_wait_change(member, SOON_MS, &change, &error), 0);
   assert_int_equal(change.what, RDZV_CHANGE_DIED);
   assert_string_equal(change.who, next.result->rank == 0 ? "rank_0" : "rank_1");
   rdzv_result_free(result);
   rdzv_result_free(next.result);
-  rdzv_close(member);
-  rdzv_close(comes);
+  rdzv_handler_free(member);
+  rdzv_handler_free(comes);
 }
 
 /* Somebody waits for changes for good; the others' calls go first, and need not wait for one. */
@@ -121,20 +122,20 @@ static void test_calls_while_one_waits(void **state) {
   begin(&waits, do_wait_event, node);
   pause_ms(200);
   const int64_t start = live_now_ms();
-  assert_code(rdzv_extra_set(node, "k", "v", &error), 0);
-  assert_code(rdzv_extra_get(node, "k", 0, &value, &error), 0);
+  assert_code(rdzv_handler_set_extra(node, "k", "v", &error), 0);
+  assert_code(rdzv_handler_get_extra(node, "k", 0, &value, &error), 0);
   rdzv_value_free(&value);
-  assert_code(rdzv_is_closed(node, &closed, &error), 0);
+  assert_code(rdzv_handler_is_closed(node, &closed, &error), 0);
   assert_false(closed);
-  assert_code(rdzv_set_closed(node, "enough", &error), 0);
+  assert_code(rdzv_handler_set_closed(node, "enough", &error), 0);
   assert_true(live_now_ms() - start < 20000);
-  assert_code(rdzv_is_closed(node, &closed, &error), 0);
+  assert_code(rdzv_handler_is_closed(node, &closed, &error), 0);
   assert_true(closed);
   assert_code(finish(&waits), 0);
   assert_int_equal(waits.change.what, RDZV_CHANGE_CLOSED);
   rdzv_result_free(result);
-  assert_error(rdzv_next(node, &result, &error), RDZV_E_CLOSED, &error, "closed");
-  rdzv_close(node);
+  assert_error(rdzv_handler_next(node, &result, &error), RDZV_E_CLOSED, &error, "closed");
+  rdzv_handler_free(node);
 }
 
 static void test_leaving_while_one_waits(void **state) {
@@ -145,13 +146,13 @@ static void test_leaving_while_one_waits(void **state) {
   rdzv_error error;
   begin(&waits, do_wait_event, node);
   pause_ms(200);
-  assert_code(rdzv_leave(node, &error), 0);
+  assert_code(rdzv_handler_leave(node, &error), 0);
   assert_error(finish(&waits), RDZV_E_INVALID, &waits.error, "in no round");
   rdzv_result_free(result);
   result = must_join(node); /* leaving is not for good */
   assert_int_equal(result->round, 2);
   rdzv_result_free(result);
-  rdzv_close(node);
+  rdzv_handler_free(node);
 }
 
 static void test_canceling(void **state) {
@@ -162,14 +163,14 @@ static void test_canceling(void **state) {
   begin(&next, do_next, joins);
   begin(&waits, do_wait_event, member);
   pause_ms(300);
-  rdzv_cancel(joins);
-  rdzv_cancel(member);
+  rdzv_handler_cancel(joins);
+  rdzv_handler_cancel(member);
   assert_error(finish(&next), RDZV_E_CANCELED, &next.error, "cannot join the rendezvous: canceled");
   assert_code(finish(&waits), RDZV_E_CANCELED);
-  assert_code(rdzv_leave(member, NULL), 0); /* which says farewell, so it works on */
+  assert_code(rdzv_handler_leave(member, NULL), 0); /* which says farewell, so it works on */
   rdzv_result_free(result);
-  rdzv_close(joins);
-  rdzv_close(member);
+  rdzv_handler_free(joins);
+  rdzv_handler_free(member);
 }
 
 /* The closer hears of it as the others do; shutdown leaves, too. */
@@ -180,22 +181,22 @@ static void test_closing(void **state) {
   rdzv_change change;
   rdzv_error error;
   join_both(a, b, results);
-  assert_code(rdzv_set_closed(a, NULL, &error), 0);
+  assert_code(rdzv_handler_set_closed(a, NULL, &error), 0);
   assert_true(has_news(a, 0) && has_news(b, SOON_MS));
-  assert_code(rdzv_wait_event(a, 0, &change, &error), 0);
+  assert_code(rdzv_handler_wait_change(a, 0, &change, &error), 0);
   assert_int_equal(change.what, RDZV_CHANGE_CLOSED);
   assert_false(has_news(a, 0));
-  assert_error(rdzv_wait_event(a, 0, &change, &error), RDZV_E_INVALID, &error, "in no round");
-  assert_code(rdzv_wait_event(b, SOON_MS, &change, &error), 0);
+  assert_error(rdzv_handler_wait_change(a, 0, &change, &error), RDZV_E_INVALID, &error, "in no round");
+  assert_code(rdzv_handler_wait_change(b, SOON_MS, &change, &error), 0);
   assert_int_equal(change.what, RDZV_CHANGE_CLOSED);
-  assert_code(rdzv_shutdown(b, &error), 0);
+  assert_code(rdzv_handler_shutdown(b, &error), 0);
   rdzv_status *status;
-  assert_code(rdzv_status_read(b, 0, &status, &error), 0);
+  assert_code(rdzv_handler_status(b, 0, &status, &error), 0);
   assert_true(status->exists && status->closed);
   rdzv_status_free(status);
   for (int i = 0; i < 2; i++) rdzv_result_free(results[i]);
-  rdzv_close(a);
-  rdzv_close(b);
+  rdzv_handler_free(a);
+  rdzv_handler_free(b);
 }
 
 /* What a round gave is used on when the handler is gone. */
@@ -204,8 +205,8 @@ static void test_the_store_outlives_the_handler(void **state) {
   rdzv_handler *a = open_node("outlive", 2, 2), *b = open_node("outlive", 2, 2);
   rdzv_result *results[2];
   join_both(a, b, results);
-  rdzv_close(a);
-  rdzv_close(b);
+  rdzv_handler_free(a);
+  rdzv_handler_free(b);
   assert_string_equal(results[0]->backend, "etcd");
   assert_int_equal(results[0]->master_port, results[1]->master_port);
   assert_string_equal(results[0]->master_addr, "127.0.0.1");
@@ -222,10 +223,10 @@ static void test_other_backends_have_no_extra_data(void **state) {
   rdzv_handler *handler;
   rdzv_error error;
   rdzv_value value;
-  if (rdzv_open(&params, &handler, &error) < 0) fail_msg("%s", error.message);
-  assert_error(rdzv_extra_set(handler, "k", "v", &error), RDZV_E_UNSUPPORTED, &error, "no extra data");
-  assert_code(rdzv_extra_get(handler, "k", 0, &value, &error), RDZV_E_UNSUPPORTED);
-  rdzv_close(handler);
+  if (rdzv_handler_open(&params, &handler, &error) < 0) fail_msg("%s", error.message);
+  assert_error(rdzv_handler_set_extra(handler, "k", "v", &error), RDZV_E_UNSUPPORTED, &error, "no extra data");
+  assert_code(rdzv_handler_get_extra(handler, "k", 0, &value, &error), RDZV_E_UNSUPPORTED);
+  rdzv_handler_free(handler);
 }
 
 /* ---- the sidecar ---------------------------------------------------------------------------------------------- */
@@ -236,7 +237,7 @@ static void test_the_sidecar_tells_where_it_is(void **state) {
   snprintf(expected, sizeof expected, "127.0.0.1:%d", rdzv_etcd_process_port(etcd));
   assert_string_equal(rdzv_etcd_process_endpoint(etcd), expected);
   assert_true(rdzv_etcd_process_pid(etcd) > 1);
-  rdzv_etcd_process_stop(NULL);
+  rdzv_etcd_process_free(NULL);
 }
 
 static void test_the_sidecar_ends_by_itself(void **state) {
@@ -262,7 +263,7 @@ static void test_the_sidecar_ends_by_itself(void **state) {
   assert_code(rdzv_etcd_process_wait(process, 0, &status, &error), 0);
   assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
   assert_code(rdzv_etcd_process_wait(process, 0, &status, &error), 0); /* and again */
-  rdzv_etcd_process_stop(process);
+  rdzv_etcd_process_free(process);
   close(log);
   close(ends[0]);
   close(ends[1]);
@@ -292,8 +293,8 @@ static int exchange_extra(char **argv) {
   rdzv_result *result = must_join(handler);
   rdzv_value value;
   rdzv_error error;
-  int code = rdzv_extra_set(handler, argv[4], argv[5], &error);
-  if (code == 0) code = rdzv_extra_get(handler, argv[6], SOON_MS, &value, &error);
+  int code = rdzv_handler_set_extra(handler, argv[4], argv[5], &error);
+  if (code == 0) code = rdzv_handler_get_extra(handler, argv[6], SOON_MS, &value, &error);
   if (code == 0) {
     printf("%s\n", value.data);
     rdzv_value_free(&value);
@@ -301,7 +302,7 @@ static int exchange_extra(char **argv) {
     fprintf(stderr, "%s\n", error.message);
   }
   rdzv_result_free(result);
-  rdzv_close(handler);
+  rdzv_handler_free(handler);
   return code == 0 ? 0 : 1;
 }
 

@@ -14,7 +14,7 @@ static rdzv_handler *open_with(const char *run_id, int64_t min, int64_t max, con
                               .conf = conf};
   rdzv_handler *handler;
   rdzv_error error;
-  if (rdzv_open(&params, &handler, &error) < 0) fail_msg("%s", error.message);
+  if (rdzv_handler_open(&params, &handler, &error) < 0) fail_msg("%s", error.message);
   return handler;
 }
 
@@ -33,7 +33,7 @@ struct look {
 static void look_now(struct look *look) {
   rdzv_status *status;
   const int64_t began = live_now_ms();
-  look->code = rdzv_status_read(look->handler, look->wait_ms, &status, &look->error);
+  look->code = rdzv_handler_status(look->handler, look->wait_ms, &status, &look->error);
   look->took_ms = live_now_ms() - began;
   if (look->code < 0) return;
   snprintf(look->phase, sizeof look->phase, "%s", status->phase);
@@ -80,13 +80,13 @@ static void test_the_phases_have_the_words_of_the_header(void **state) {
   begin(&calls[2], do_next, nodes[2]);
   for (int i = 0; i < 3; i++) assert_code(finish(&calls[i]), 0);
   await_phase(looks, "complete", 3);
-  assert_code(rdzv_set_closed(nodes[0], NULL, NULL), 0);
+  assert_code(rdzv_handler_set_closed(nodes[0], NULL, NULL), 0);
   await_phase(looks, "closed", 3);
   for (int i = 0; i < 3; i++) {
     rdzv_result_free(calls[i].result);
-    rdzv_close(nodes[i]);
+    rdzv_handler_free(nodes[i]);
   }
-  rdzv_close(looks);
+  rdzv_handler_free(looks);
 }
 
 static void test_a_status_waits_for_a_change(void **state) {
@@ -109,8 +109,8 @@ static void test_a_status_waits_for_a_change(void **state) {
   assert_true(look.took_ms >= UNCHANGED_MS && look.took_ms < SOON_MS / 2);
   await_phase(looks, "complete", 1);
   rdzv_result_free(result);
-  rdzv_close(node);
-  rdzv_close(looks);
+  rdzv_handler_free(node);
+  rdzv_handler_free(looks);
 }
 
 static void test_a_status_that_waits_is_canceled(void **state) {
@@ -120,14 +120,14 @@ static void test_a_status_that_waits_is_canceled(void **state) {
   look_now(&look);
   begin_look(&look, looks, SOON_MS);
   pause_ms(200);
-  rdzv_cancel(looks);
+  rdzv_handler_cancel(looks);
   end_look(&look);
   assert_int_equal(look.code, RDZV_E_CANCELED);
   assert_true(look.took_ms < SOON_MS / 2);
   look = (struct look){.handler = looks};
   look_now(&look);
   assert_int_equal(look.code, RDZV_E_CANCELED);
-  rdzv_close(looks);
+  rdzv_handler_free(looks);
 }
 
 /* ---- closing and leaving -------------------------------------------------------------------------------------- */
@@ -137,18 +137,18 @@ static void test_the_reason_for_closing_is_told_to_others(void **state) {
   rdzv_handler *closes = open_with("reason", 1, 1, NULL), *comes = open_with("reason", 1, 1, NULL);
   rdzv_result *result;
   rdzv_error error;
-  assert_code(rdzv_set_closed(closes, "the disk is full", NULL), 0);
-  assert_error(rdzv_next(comes, &result, &error), RDZV_E_CLOSED, &error, "closed: the disk is full");
-  assert_code(rdzv_set_closed(comes, "for another reason", NULL), 0); /* the first one stays */
-  assert_error(rdzv_next(comes, &result, &error), RDZV_E_CLOSED, &error, "the disk is full");
-  rdzv_close(closes);
-  rdzv_close(comes);
+  assert_code(rdzv_handler_set_closed(closes, "the disk is full", NULL), 0);
+  assert_error(rdzv_handler_next(comes, &result, &error), RDZV_E_CLOSED, &error, "closed: the disk is full");
+  assert_code(rdzv_handler_set_closed(comes, "for another reason", NULL), 0); /* the first one stays */
+  assert_error(rdzv_handler_next(comes, &result, &error), RDZV_E_CLOSED, &error, "the disk is full");
+  rdzv_handler_free(closes);
+  rdzv_handler_free(comes);
   rdzv_handler *member = open_with("reason-2", 1, 1, NULL);
   result = must_join(member);
-  assert_code(rdzv_set_closed(member, "no \xFF more", NULL), 0); /* no UTF-8: closed all the same */
+  assert_code(rdzv_handler_set_closed(member, "no \xFF more", NULL), 0); /* no UTF-8: closed all the same */
   rdzv_result_free(result);
-  assert_error(rdzv_next(member, &result, &error), RDZV_E_CLOSED, &error, "closed");
-  rdzv_close(member);
+  assert_error(rdzv_handler_next(member, &result, &error), RDZV_E_CLOSED, &error, "closed");
+  rdzv_handler_free(member);
 }
 
 /* The last test: it ends the etcd. */
@@ -157,16 +157,16 @@ static void test_leaving_without_an_answer_fails(void **state) {
   rdzv_handler *stays = open_with("leave", 1, 1, "close_timeout=1"), *node = open_with("left", 1, 1, "close_timeout=1");
   rdzv_result *result = must_join(node), *other = must_join(stays);
   rdzv_error error;
-  assert_code(rdzv_leave(node, &error), 0);
-  assert_code(rdzv_leave(node, &error), 0); /* it is in no round, so there is nothing to leave */
+  assert_code(rdzv_handler_leave(node, &error), 0);
+  assert_code(rdzv_handler_leave(node, &error), 0); /* it is in no round, so there is nothing to leave */
   stop_etcd(NULL);
   const int64_t began = live_now_ms();
-  assert_error(rdzv_leave(stays, &error), RDZV_E_CONNECTION, &error, "cannot leave the rendezvous");
+  assert_error(rdzv_handler_leave(stays, &error), RDZV_E_CONNECTION, &error, "cannot leave the rendezvous");
   assert_true(live_now_ms() - began >= 900 && live_now_ms() - began < SOON_MS / 2);
   rdzv_result_free(result);
   rdzv_result_free(other);
-  rdzv_close(node);
-  rdzv_close(stays);
+  rdzv_handler_free(node);
+  rdzv_handler_free(stays);
 }
 
 int main(void) {

@@ -14,23 +14,24 @@ static void assert_hears_of_silence(rdzv_handler *member, int64_t since) {
   rdzv_error error;
   assert_true(has_news(member, SOON_MS));
   const int64_t took = live_now_ms() - since;
-  assert_error(rdzv_wait_event(member, 0, &change, &error), RDZV_E_CONNECTION, &error, "cannot stay in the round");
-  assert_non_null(strstr(error.message, "no answer for 1"));     /* 10 s, or some more */
-  assert_non_null(strstr(error.message, rdzv_describe(member))); /* from whom */
-  assert_non_null(strstr(error.message, "Connection refused"));  /* and why */
+  assert_error(rdzv_handler_wait_change(member, 0, &change, &error), RDZV_E_CONNECTION, &error,
+               "cannot stay in the round");
+  assert_non_null(strstr(error.message, "no answer for 1"));             /* 10 s, or some more */
+  assert_non_null(strstr(error.message, rdzv_handler_describe(member))); /* from whom */
+  assert_non_null(strstr(error.message, "Connection refused"));          /* and why */
   assert_in_range(took, LEASE_MS / 2, LEASE_MS + 3000);
   assert_true(has_news(member, 0)); /* and it goes on */
-  assert_code(rdzv_wait_event(member, 0, &change, &error), RDZV_E_CONNECTION);
+  assert_code(rdzv_handler_wait_change(member, 0, &change, &error), RDZV_E_CONNECTION);
 }
 
 static void assert_evicted(rdzv_handler *member) {
   rdzv_change change;
   rdzv_error error;
   int code;
-  while ((code = rdzv_wait_event(member, SOON_MS, &change, &error)) == RDZV_E_CONNECTION) pause_ms(50);
+  while ((code = rdzv_handler_wait_change(member, SOON_MS, &change, &error)) == RDZV_E_CONNECTION) pause_ms(50);
   if (code < 0) fail_msg("%s", error.message);
   assert_int_equal(change.what, RDZV_CHANGE_EVICTED);
-  assert_error(rdzv_wait_event(member, 0, &change, &error), RDZV_E_INVALID, &error, "in no round");
+  assert_error(rdzv_handler_wait_change(member, 0, &change, &error), RDZV_E_INVALID, &error, "in no round");
   assert_false(has_news(member, 0));
 }
 
@@ -62,10 +63,10 @@ static void test_etcd_is_gone_and_comes_back_empty(void **state) {
   rdzv_result_free(result);
   rdzv_result_free(early_next.result);
   rdzv_result_free(waits_next.result);
-  rdzv_close(member);
-  rdzv_close(waits);
-  rdzv_close(early);
-  rdzv_close(late);
+  rdzv_handler_free(member);
+  rdzv_handler_free(waits);
+  rdzv_handler_free(early);
+  rdzv_handler_free(late);
 }
 
 /* A member whose place is given to another by the new etcd does not keep that one's key alive, nor take it away. */
@@ -81,12 +82,12 @@ static void test_the_place_is_anothers(void **state) {
   assert_int_equal(other->round, 1);
   assert_int_equal(other->rank, 0);
   assert_evicted(first);
-  assert_code(rdzv_leave(first, NULL), 0);
-  assert_code(rdzv_wait_event(second, LEASE_MS / 2, &change, NULL), RDZV_E_TIMEOUT);
+  assert_code(rdzv_handler_leave(first, NULL), 0);
+  assert_code(rdzv_handler_wait_change(second, LEASE_MS / 2, &change, NULL), RDZV_E_TIMEOUT);
   rdzv_result_free(result);
   rdzv_result_free(other);
-  rdzv_close(first);
-  rdzv_close(second);
+  rdzv_handler_free(first);
+  rdzv_handler_free(second);
 }
 
 int main(void) {

@@ -2,7 +2,8 @@
 /* A rendezvous by URL: what it is cut into, what is refused and in which words, and joining by it. */
 #include "etcd_v1_scene.h"
 
-/* ---- what rdzv_open is given ---------------------------------------------------------------------------------- */
+/* ---- what rdzv_handler_open is given
+ * ---------------------------------------------------------------------------------- */
 
 /* A backend that tells what it was opened with, and opens nothing. */
 static int tell_params(void *user, const rdzv_params *params, rdzv_handler **out, rdzv_error *error) {
@@ -30,9 +31,9 @@ static void assert_cut(const char *url, const char *conf, const char *expected) 
                               .conf = conf,
                               .local_addr = "here",
                               .registry = registry};
-  assert_error(rdzv_open_url(url, &params, &handler, &error), RDZV_E_UNSUPPORTED, &error, "told");
+  assert_error(rdzv_handler_open_url(url, &params, &handler, &error), RDZV_E_UNSUPPORTED, &error, "told");
   assert_string_equal(told, expected);
-  rdzv_registry_close(registry);
+  rdzv_registry_free(registry);
 }
 
 static void test_what_it_is_cut_into(void **state) {
@@ -93,8 +94,9 @@ static void test_what_is_wrong_is_said(void **state) {
   for (size_t i = 0; i < COUNT_OF(cases); i++) {
     rdzv_handler *handler;
     rdzv_error error;
-    assert_error(rdzv_open_url(cases[i].url, NULL, &handler, &error), RDZV_E_INVALID, &error, cases[i].sentence);
-    assert_code(rdzv_open_url(cases[i].url, NULL, &handler, NULL), RDZV_E_INVALID);
+    assert_error(rdzv_handler_open_url(cases[i].url, NULL, &handler, &error), RDZV_E_INVALID, &error,
+                 cases[i].sentence);
+    assert_code(rdzv_handler_open_url(cases[i].url, NULL, &handler, NULL), RDZV_E_INVALID);
   }
 }
 
@@ -104,7 +106,7 @@ static void test_too_many_options(void **state) {
   rdzv_handler *handler;
   rdzv_error error;
   for (int i = 0; i < 100; i++) snprintf(url + strlen(url), sizeof url - strlen(url), "&n%d=1", i);
-  assert_error(rdzv_open_url(url, NULL, &handler, &error), RDZV_E_LIMIT, &error, "too many options");
+  assert_error(rdzv_handler_open_url(url, NULL, &handler, &error), RDZV_E_LIMIT, &error, "too many options");
 }
 
 /* ---- joining -------------------------------------------------------------------------------------------------- */
@@ -114,7 +116,7 @@ static rdzv_handler *open_url(const char *scheme, const char *endpoint, const ch
   rdzv_handler *handler;
   rdzv_error error;
   snprintf(url, sizeof url, "%s://%s/%s", scheme, endpoint, rest);
-  if (rdzv_open_url(url, NULL, &handler, &error) < 0) fail_msg("%s", error.message);
+  if (rdzv_handler_open_url(url, NULL, &handler, &error) < 0) fail_msg("%s", error.message);
   return handler;
 }
 
@@ -132,8 +134,8 @@ static void test_joining_by_url(void **state) {
   assert_string_equal(results[0]->run_id, "url /x");
   assert_int_equal(results[0]->rank + results[1]->rank, 1);
   for (int i = 0; i < 2; i++) rdzv_result_free(results[i]);
-  rdzv_close(a);
-  rdzv_close(b);
+  rdzv_handler_free(a);
+  rdzv_handler_free(b);
 }
 
 static void test_other_backends_by_url(void **state) {
@@ -145,15 +147,15 @@ static void test_other_backends_by_url(void **state) {
     assert_int_equal(result->world_size, 1);
     assert_string_equal(result->backend, schemes[i]);
     rdzv_result_free(result);
-    rdzv_close(node);
+    rdzv_handler_free(node);
   }
   rdzv_server *server = serve();
   rdzv_handler *node = open_url("c10d", rdzv_server_address(server), "other?is_host=false&min_nodes=1");
   rdzv_result *result = must_join(node);
   assert_string_equal(result->backend, "c10d");
   rdzv_result_free(result);
-  rdzv_close(node);
-  rdzv_server_close(server);
+  rdzv_handler_free(node);
+  rdzv_server_free(server);
 }
 
 int main(void) {

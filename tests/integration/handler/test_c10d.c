@@ -38,7 +38,7 @@ static void test_opening_leaves_a_state_alone(void **state) {
   rdzv_backend *late = cell_in(cells, store);
   assert_cell(late, &token, "s");
   close_cell(&late);
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 static void test_a_run_id_is_needed(void **state) {

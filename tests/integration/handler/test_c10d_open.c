@@ -10,7 +10,7 @@
 
 static void restart(struct scene *scene) {
   const int port = rdzv_server_port(scene->server);
-  rdzv_server_close(scene->server);
+  rdzv_server_free(scene->server);
   scene->server = serve_with((rdzv_server_options){0}, port);
   scene->endpoint = rdzv_server_address(scene->server);
 }
@@ -28,7 +28,7 @@ static void test_a_server_that_is_restarted_does_not_end_the_opening(void **stat
   rdzv_store *store = connect_to(scene->endpoint);
   restart(scene);
   open_and_close(store);
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 static void test_a_lost_answer_of_a_pytorch_server_does_not_end_the_opening(void **state) {
@@ -39,7 +39,7 @@ static void test_a_lost_answer_of_a_pytorch_server_does_not_end_the_opening(void
   atomic_store(&proxy.cut, CUT_ANSWER);
   open_and_close(store);
   assert_int_equal(atomic_load(&proxy.cut), CUT_NOTHING);
-  rdzv_store_close(store);
+  rdzv_store_free(store);
   proxy_end(&proxy);
 }
 
@@ -49,12 +49,12 @@ static void test_a_server_that_is_gone_ends_the_opening_in_time(void **state) {
   rdzv_store *store = connect_with(scene->endpoint, (rdzv_tcp_options){.timeout_ms = 300});
   rdzv_backend *cell;
   rdzv_error error;
-  rdzv_server_close(scene->server);
+  rdzv_server_free(scene->server);
   scene->server = NULL;
   const int64_t began = live_now_ms();
   assert_true(c10d_open(store, NULL, "run", &(rdzv_log){0}, &cell, &error) < 0);
   assert_true(live_now_ms() - began < 5000);
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 static void test_the_program_of_an_unnamed_run_is_told_to_the_new_server(void **state) {
@@ -65,7 +65,7 @@ static void test_the_program_of_an_unnamed_run_is_told_to_the_new_server(void **
   restart(scene);
   if (program_name_check(store, &params, &error) < 0) fail_msg("%s", error.message);
   assert_get(store, "torch.rendezvous." UNNAMED_RUN ".program", "train");
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 int main(void) {

@@ -90,7 +90,7 @@ static void test_a_lost_turn_is_replaced_once(void **state) {
     assert_true(calls[i].took_ms >= 150 && calls[i].took_ms < SOON_MS / 2);
   }
   close_cell(&third);
-  rdzv_store_close(third_store);
+  rdzv_store_free(third_store);
 }
 
 /* A wake ends the wait for a turn; the turn is there afterwards as before. */
@@ -163,7 +163,7 @@ static void test_turns_are_one_at_a_time_and_fair(void **state) {
   for (int i = 0; i < WRITERS; i++) {
     pthread_join(writers[i].thread, NULL);
     close_cell(&writers[i].cell);
-    rdzv_store_close(writers[i].store);
+    rdzv_store_free(writers[i].store);
   }
   pthread_barrier_destroy(&begin);
   assert_int_equal(atomic_load(&done), WRITERS * TURNS);

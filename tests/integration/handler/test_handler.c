@@ -16,7 +16,7 @@ static void test_one_node_joins(void **state) {
   assert_int_equal(result->world_size, 1);
   assert_string_equal(result->run_id, "job");
   assert_string_equal(result->backend, "c10d");
-  assert_string_equal(result->node, rdzv_node(node->handler));
+  assert_string_equal(result->node, rdzv_handler_node(node->handler));
   assert_string_equal(result->master_addr, "10.1.2.3");
   assert_in_range(result->master_port, 1, 65535);
   assert_int_equal(result->member_count, 1);
@@ -72,7 +72,7 @@ static void test_the_store_of_a_round_is_shared(void **state) {
   assert_string_equal(value.data, port);
   rdzv_value_free(&value);
   /* it outlives the handler */
-  rdzv_close(nodes[0].handler);
+  rdzv_handler_free(nodes[0].handler);
   nodes[0].handler = NULL;
   must_set(nodes[0].result->store, "k", "still");
   assert_get(nodes[1].result->store, "k", "still");
@@ -124,15 +124,16 @@ static void test_one_leaves_and_another_comes(void **state) {
   const struct node_options options = {.min = 3, .max = 3};
   rdzv_error error;
   open_and_join(nodes, 3, scene->endpoint, options);
-  assert_code(rdzv_leave(nodes[2].handler, &error), 0);
+  assert_code(rdzv_handler_leave(nodes[2].handler, &error), 0);
   for (int i = 0; i < 2; i++) {
     const rdzv_change change = await_change(&nodes[i], RDZV_CHANGE_LEFT);
     assert_int_equal(change.what, RDZV_CHANGE_LEFT);
-    assert_string_equal(change.who, rdzv_node(nodes[2].handler));
+    assert_string_equal(change.who, rdzv_handler_node(nodes[2].handler));
     assert_false(is_closed(&nodes[i]));
   }
   rdzv_change change;
-  assert_error(rdzv_wait_event(nodes[0].handler, 0, &change, &error), RDZV_E_TIMEOUT, &error, "nothing happened");
+  assert_error(rdzv_handler_wait_change(nodes[0].handler, 0, &change, &error), RDZV_E_TIMEOUT, &error,
+               "nothing happened");
   node_open(&nodes[3], scene->endpoint, "d", options);
   join_start(&nodes[3]);
   for (int i = 0; i < 2; i++) {
@@ -140,7 +141,7 @@ static void test_one_leaves_and_another_comes(void **state) {
     assert_int_equal(change.what, RDZV_CHANGE_WAITING);
     assert_string_equal(change.who, "");
     int64_t waiting = 0;
-    assert_code(rdzv_num_waiting(nodes[i].handler, &waiting, &error), 0);
+    assert_code(rdzv_handler_num_nodes_waiting(nodes[i].handler, &waiting, &error), 0);
     assert_int_equal(waiting, 1);
   }
   join_start(&nodes[0]);
@@ -164,7 +165,7 @@ static void test_a_member_that_falls_silent_is_dead(void **state) {
   struct node *nodes = scene->nodes;
   char dead[256];
   open_and_join(nodes, 3, scene->endpoint, (struct node_options){.min = 2, .max = 3, .conf = LIVELY});
-  snprintf(dead, sizeof dead, "%s", rdzv_node(nodes[1].handler));
+  snprintf(dead, sizeof dead, "%s", rdzv_handler_node(nodes[1].handler));
   const int64_t began = live_now_ms();
   node_close(&nodes[1]);
   for (int i = 0; i < 3; i += 2) {
@@ -182,10 +183,11 @@ static void test_who_is_evicted_hears_it_and_may_come_again(void **state) {
   rdzv_change change;
   rdzv_error error;
   open_and_join(nodes, 2, scene->endpoint, (struct node_options){.min = 1, .max = 2, .conf = LIVELY});
-  rewrite_state(scene->endpoint, "job", TORCH_NEWEST, take_out, rdzv_node(nodes[0].handler));
+  rewrite_state(scene->endpoint, "job", TORCH_NEWEST, take_out, rdzv_handler_node(nodes[0].handler));
   assert_true(await_change(&nodes[0], RDZV_CHANGE_EVICTED).what & RDZV_CHANGE_EVICTED);
   assert_true(await_change(&nodes[1], RDZV_CHANGE_LEFT).what & RDZV_CHANGE_LEFT);
-  assert_error(rdzv_wait_event(nodes[0].handler, 2000, &change, &error), RDZV_E_INVALID, &error, "in no round");
+  assert_error(rdzv_handler_wait_change(nodes[0].handler, 2000, &change, &error), RDZV_E_INVALID, &error,
+               "in no round");
   join_start(&nodes[0]);
   await_change(&nodes[1], RDZV_CHANGE_WAITING);
   join_start(&nodes[1]);
@@ -203,12 +205,12 @@ static void test_there_is_nothing_to_hear_of_in_no_round(void **state) {
   rdzv_error error;
   node_open(&scene->nodes[0], scene->endpoint, "a", (struct node_options){0});
   rdzv_handler *handler = scene->nodes[0].handler;
-  assert_error(rdzv_wait_event(handler, SOON_MS, &change, &error), RDZV_E_INVALID, &error, "in no round");
+  assert_error(rdzv_handler_wait_change(handler, SOON_MS, &change, &error), RDZV_E_INVALID, &error, "in no round");
   join_all(scene->nodes, 1);
-  assert_code(rdzv_leave(handler, &error), 0);
-  assert_error(rdzv_wait_event(handler, SOON_MS, &change, &error), RDZV_E_INVALID, &error, "in no round");
-  assert_code(rdzv_leave(handler, &error), 0); /* twice is fine */
-  assert_error(rdzv_wait_event(handler, -1, &change, &error), RDZV_E_INVALID, &error, "-1 ms");
+  assert_code(rdzv_handler_leave(handler, &error), 0);
+  assert_error(rdzv_handler_wait_change(handler, SOON_MS, &change, &error), RDZV_E_INVALID, &error, "in no round");
+  assert_code(rdzv_handler_leave(handler, &error), 0); /* twice is fine */
+  assert_error(rdzv_handler_wait_change(handler, -1, &change, &error), RDZV_E_INVALID, &error, "-1 ms");
   await_counts(scene->watcher.handler, 0, 0, 0);
 }
 
@@ -218,13 +220,13 @@ static void test_changes_are_kept_until_they_are_asked_for(void **state) {
   struct node *nodes = scene->nodes;
   rdzv_error error;
   open_and_join(nodes, 3, scene->endpoint, (struct node_options){.min = 2, .max = 3, .conf = LIVELY});
-  assert_code(rdzv_leave(nodes[1].handler, &error), 0);
-  assert_code(rdzv_set_closed(nodes[2].handler, NULL, &error), 0);
+  assert_code(rdzv_handler_leave(nodes[1].handler, &error), 0);
+  assert_code(rdzv_handler_set_closed(nodes[2].handler, NULL, &error), 0);
   while (!is_closed(&nodes[0])) {
   }
   const rdzv_change change = await_change(&nodes[0], RDZV_CHANGE_LEFT | RDZV_CHANGE_CLOSED);
   assert_int_equal(change.what, RDZV_CHANGE_LEFT | RDZV_CHANGE_CLOSED);
-  assert_string_equal(change.who, rdzv_node(nodes[1].handler));
+  assert_string_equal(change.who, rdzv_handler_node(nodes[1].handler));
 }
 
 /* ---- spares --------------------------------------------------------------------------------------------------- */
@@ -240,8 +242,8 @@ static void test_a_spare_gets_the_place_of_one_who_leaves(void **state) {
   node_open(&nodes[2], scene->endpoint, "c", options);
   join_start(&nodes[2]);
   await_counts(scene->watcher.handler, 2, 0, 1);
-  assert_code(rdzv_wait_event(nodes[0].handler, 0, &change, &error), RDZV_E_TIMEOUT);
-  assert_code(rdzv_leave(nodes[0].handler, &error), 0);
+  assert_code(rdzv_handler_wait_change(nodes[0].handler, 0, &change, &error), RDZV_E_TIMEOUT);
+  assert_code(rdzv_handler_leave(nodes[0].handler, &error), 0);
   await_change(&nodes[1], RDZV_CHANGE_LEFT | RDZV_CHANGE_WAITING);
   join_start(&nodes[1]);
   for (int i = 1; i < 3; i++) {
@@ -260,7 +262,7 @@ static void test_a_spare_hears_of_the_end(void **state) {
   node_open(&nodes[1], scene->endpoint, "b", (struct node_options){0});
   join_start(&nodes[1]);
   await_counts(scene->watcher.handler, 1, 0, 1);
-  assert_code(rdzv_set_closed(nodes[0].handler, "enough", &error), 0);
+  assert_code(rdzv_handler_set_closed(nodes[0].handler, "enough", &error), 0);
   assert_error(join_end(&nodes[1]), RDZV_E_GRACEFUL_EXIT, &nodes[1].error, "spare");
   assert_non_null(strstr(nodes[1].error.message, "enough"));
 }

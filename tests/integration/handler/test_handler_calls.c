@@ -15,11 +15,12 @@ static void test_closed_is_for_all_and_for_good(void **state) {
   open_and_join(nodes, 2, scene->endpoint, (struct node_options){.min = 2, .max = 2});
   assert_false(is_closed(&nodes[0]));
   assert_false(is_closed(&scene->watcher));
-  assert_code(rdzv_set_closed(nodes[0].handler, "the data is all read", &error), 0);
+  assert_code(rdzv_handler_set_closed(nodes[0].handler, "the data is all read", &error), 0);
   assert_true(is_closed(&nodes[0]));
   assert_int_equal(await_change(&nodes[1], RDZV_CHANGE_CLOSED).what, RDZV_CHANGE_CLOSED);
   assert_int_equal(await_change(&nodes[0], RDZV_CHANGE_CLOSED).what, RDZV_CHANGE_CLOSED);
-  assert_code(rdzv_wait_event(nodes[0].handler, 0, &change, &error), RDZV_E_TIMEOUT); /* it is a member still */
+  assert_code(rdzv_handler_wait_change(nodes[0].handler, 0, &change, &error),
+              RDZV_E_TIMEOUT); /* it is a member still */
   assert_true(is_closed(&nodes[1]));
   node_open(&nodes[2], scene->endpoint, "c", (struct node_options){.min = 1, .max = 3});
   for (int i = 0; i < 3; i++) {
@@ -28,7 +29,7 @@ static void test_closed_is_for_all_and_for_good(void **state) {
     assert_null(nodes[i].result);
     assert_true(nodes[i].took_ms < AT_ONCE_MS);
   }
-  assert_code(rdzv_set_closed(nodes[1].handler, NULL, &error), 0); /* again is fine, and the reason stays */
+  assert_code(rdzv_handler_set_closed(nodes[1].handler, NULL, &error), 0); /* again is fine, and the reason stays */
   node_join_run(&nodes[2]);
   assert_error(nodes[2].code, RDZV_E_CLOSED, &nodes[2].error, "the data is all read");
 }
@@ -37,7 +38,7 @@ static void test_closed_is_for_all_and_for_good(void **state) {
 static void test_a_rendezvous_can_be_closed_before_it_begins(void **state) {
   struct scene *scene = *state;
   rdzv_error error;
-  assert_code(rdzv_set_closed(scene->watcher.handler, NULL, &error), 0);
+  assert_code(rdzv_handler_set_closed(scene->watcher.handler, NULL, &error), 0);
   node_open(&scene->nodes[0], scene->endpoint, "a", (struct node_options){0});
   node_join_run(&scene->nodes[0]);
   assert_code(scene->nodes[0].code, RDZV_E_CLOSED);
@@ -51,7 +52,7 @@ static void test_closing_takes_no_longer_for_a_reason(void **state) {
   open_and_join(scene->nodes, 1, scene->endpoint, (struct node_options){0});
   await_counts(scene->watcher.handler, 1, 0, 0);
   const int64_t began = live_now_ms();
-  assert_code(rdzv_set_closed(scene->nodes[0].handler, "why not", &error), 0);
+  assert_code(rdzv_handler_set_closed(scene->nodes[0].handler, "why not", &error), 0);
   const int64_t took = live_now_ms() - began;
   if (took >= AT_ONCE_MS) fail_msg("closing with a reason took %lld ms", (long long)took);
 }
@@ -63,7 +64,7 @@ static void test_who_is_joining_hears_of_the_end(void **state) {
   node_open(&scene->nodes[0], scene->endpoint, "a", (struct node_options){.min = 2, .max = 2});
   join_start(&scene->nodes[0]);
   await_counts(scene->watcher.handler, 1, 0, 0);
-  assert_code(rdzv_set_closed(scene->watcher.handler, "no more", &error), 0);
+  assert_code(rdzv_handler_set_closed(scene->watcher.handler, "no more", &error), 0);
   assert_error(join_end(&scene->nodes[0]), RDZV_E_CLOSED, &scene->nodes[0].error, "closed: no more");
 }
 
@@ -74,7 +75,7 @@ static void test_leaving_is_not_closing(void **state) {
   rdzv_error error;
   open_and_join(nodes, 2, scene->endpoint, (struct node_options){.min = 2, .max = 2});
   const int64_t began = live_now_ms();
-  assert_code(rdzv_leave(nodes[0].handler, &error), 0);
+  assert_code(rdzv_handler_leave(nodes[0].handler, &error), 0);
   assert_true(live_now_ms() - began < AT_ONCE_MS);
   assert_false(is_closed(&nodes[0]) || is_closed(&nodes[1]) || is_closed(&scene->watcher));
   await_counts(scene->watcher.handler, 1, 0, 0);
@@ -94,14 +95,14 @@ static void test_shutdown_closes_and_falls_silent(void **state) {
   rdzv_change change;
   rdzv_error error;
   open_and_join(nodes, 2, scene->endpoint, (struct node_options){.min = 2, .max = 2, .conf = LIVELY});
-  assert_code(rdzv_shutdown(nodes[0].handler, &error), 0);
+  assert_code(rdzv_handler_shutdown(nodes[0].handler, &error), 0);
   const rdzv_change heard = await_change(&nodes[1], RDZV_CHANGE_CLOSED | RDZV_CHANGE_DIED);
   assert_int_equal(heard.what, RDZV_CHANGE_CLOSED | RDZV_CHANGE_DIED);
-  assert_string_equal(heard.who, rdzv_node(nodes[0].handler));
-  int result = rdzv_wait_event(nodes[0].handler, 0, &change, &error);
+  assert_string_equal(heard.who, rdzv_handler_node(nodes[0].handler));
+  int result = rdzv_handler_wait_change(nodes[0].handler, 0, &change, &error);
   if (result == 0) { /* what it did itself, and has not asked for */
     assert_int_equal(change.what, RDZV_CHANGE_CLOSED);
-    result = rdzv_wait_event(nodes[0].handler, SOON_MS, &change, &error);
+    result = rdzv_handler_wait_change(nodes[0].handler, SOON_MS, &change, &error);
   }
   assert_error(result, RDZV_E_INVALID, &error, "in no round");
   assert_true(is_closed(&nodes[0]));
@@ -122,7 +123,7 @@ static void test_a_join_that_times_out_says_who_was_there(void **state) {
   await_counts(scene->watcher.handler, 1, 0, 0);
   node_open(&nodes[0], scene->endpoint, "a", options);
   node_join_run(&nodes[0]);
-  snprintf(who, sizeof who, "'%s' (heard", rdzv_node(nodes[1].handler));
+  snprintf(who, sizeof who, "'%s' (heard", rdzv_handler_node(nodes[1].handler));
   snprintf(where, sizeof where, "; at c10d tcp %s", scene->endpoint);
   assert_error(nodes[0].code, RDZV_E_TIMEOUT, &nodes[0].error, "of at least 3 nodes joined");
   assert_non_null(strstr(nodes[0].error.message, who));
@@ -130,7 +131,7 @@ static void test_a_join_that_times_out_says_who_was_there(void **state) {
   assert_null(nodes[0].result);
   assert_true(nodes[0].took_ms >= 990 && nodes[0].took_ms < 5000);
   await_counts(scene->watcher.handler, 1, 0, 0);
-  rdzv_cancel(nodes[1].handler);
+  rdzv_handler_cancel(nodes[1].handler);
   assert_code(join_end(&nodes[1]), RDZV_E_CANCELED);
 }
 
@@ -162,16 +163,16 @@ static void test_a_cancel_ends_a_join_and_the_node_is_out(void **state) {
   join_start(node);
   await_counts(scene->watcher.handler, 1, 0, 0);
   const int64_t began = live_now_ms();
-  rdzv_cancel(node->handler);
+  rdzv_handler_cancel(node->handler);
   assert_error(join_end(node), RDZV_E_CANCELED, &node->error, "canceled");
   assert_true(live_now_ms() - began < AT_ONCE_MS);
   await_counts(scene->watcher.handler, 0, 0, 0);
   node_join_run(node);
   assert_code(node->code, RDZV_E_CANCELED); /* now and later */
-  assert_code(rdzv_wait_event(node->handler, SOON_MS, &change, &error), RDZV_E_INVALID);
-  assert_code(rdzv_leave(node->handler, &error), 0); /* what says farewell works on */
-  assert_code(rdzv_set_closed(node->handler, "canceled", &error), 0);
-  assert_code(rdzv_shutdown(node->handler, &error), 0);
+  assert_code(rdzv_handler_wait_change(node->handler, SOON_MS, &change, &error), RDZV_E_INVALID);
+  assert_code(rdzv_handler_leave(node->handler, &error), 0); /* what says farewell works on */
+  assert_code(rdzv_handler_set_closed(node->handler, "canceled", &error), 0);
+  assert_code(rdzv_handler_shutdown(node->handler, &error), 0);
   await_closed(&scene->watcher);
 }
 
@@ -185,7 +186,7 @@ struct listener {
 
 static void *listen_long(void *arg) {
   struct listener *listener = arg;
-  listener->result = rdzv_wait_event(listener->node->handler, SOON_MS, &listener->change, &listener->error);
+  listener->result = rdzv_handler_wait_change(listener->node->handler, SOON_MS, &listener->change, &listener->error);
   return NULL;
 }
 
@@ -197,12 +198,12 @@ static void test_a_cancel_ends_a_wait_and_leaving_works(void **state) {
   rdzv_error error;
   open_and_join(nodes, 2, scene->endpoint, (struct node_options){.min = 2, .max = 2});
   assert_int_equal(pthread_create(&listener.thread, NULL, listen_long, &listener), 0);
-  rdzv_cancel(nodes[0].handler);
+  rdzv_handler_cancel(nodes[0].handler);
   pthread_join(listener.thread, NULL);
   assert_error(listener.result, RDZV_E_CANCELED, &listener.error, "canceled");
   await_counts(scene->watcher.handler, 2, 0, 0);
-  assert_code(rdzv_leave(nodes[0].handler, &error), 0);
-  assert_string_equal(await_change(&nodes[1], RDZV_CHANGE_LEFT).who, rdzv_node(nodes[0].handler));
+  assert_code(rdzv_handler_leave(nodes[0].handler, &error), 0);
+  assert_string_equal(await_change(&nodes[1], RDZV_CHANGE_LEFT).who, rdzv_handler_node(nodes[0].handler));
 }
 
 /* The caller's descriptor does the same, as long as it is readable. */
@@ -228,7 +229,7 @@ static void test_a_descriptor_of_the_callers_cancels(void **state) {
   struct node late;
   assert_error(node_try_open(&late, scene->endpoint, "l", (struct node_options){.cancel_fd = fds[0]}, &error),
                RDZV_E_CANCELED, &error, "job");
-  assert_code(rdzv_leave(nodes[1].handler, &error), 0);
+  assert_code(rdzv_handler_leave(nodes[1].handler, &error), 0);
   assert_int_equal(read(fds[0], &byte, 1), 1);
   join_all(&nodes[1], 1); /* not readable any more */
   close_all(nodes, 2);
@@ -244,12 +245,12 @@ static void test_closing_a_handler_is_quick(void **state) {
   node_open(&nodes[2], scene->endpoint, "c", (struct node_options){.min = 2, .max = 2});
   join_start(&nodes[2]);
   await_counts(scene->watcher.handler, 2, 0, 1);
-  rdzv_cancel(nodes[2].handler);
+  rdzv_handler_cancel(nodes[2].handler);
   assert_code(join_end(&nodes[2]), RDZV_E_CANCELED);
   const int64_t began = live_now_ms();
   close_all(nodes, 3);
   assert_true(live_now_ms() - began < AT_ONCE_MS);
-  rdzv_close(NULL);
+  rdzv_handler_free(NULL);
   rdzv_result_free(NULL);
   rdzv_status_free(NULL);
 }
@@ -266,7 +267,7 @@ static void test_closing_a_handler_is_not_leaving(void **state) {
 static void *describe_often(void *arg) {
   struct node *node = arg;
   for (int i = 0; i < 200; i++)
-    if (strncmp(rdzv_describe(node->handler), "c10d tcp ", 9) != 0) return arg;
+    if (strncmp(rdzv_handler_describe(node->handler), "c10d tcp ", 9) != 0) return arg;
   return NULL;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Between the completion of a round and the return of rdzv_next: the round's store is connected to, and rank 0 is found
- * there. */
+/* Between the completion of a round and the return of rdzv_handler_next: the round's store is connected to, and rank 0
+ * is found there. */
 #include "handler_scene.h"
 
 #include "proxy.h"
@@ -35,7 +35,7 @@ static bool cancel_at_piece(struct scene *scene, int piece, bool as_rank_0) {
   const bool swallowed = atomic_load(&proxy.swallowed) > 0;
   if (swallowed) {
     const int64_t began = live_now_ms();
-    rdzv_cancel(node->handler);
+    rdzv_handler_cancel(node->handler);
     const bool ended = await_end(node, AT_ONCE_MS);
     if (!ended) { /* let it end, so that the test leaves nothing behind */
       rdzv_server_stop(scene->server);
@@ -62,8 +62,8 @@ static void check_cancel(struct scene *scene, bool as_rank_0) {
   while (cancel_at_piece(scene, piece, as_rank_0)) {
     piece++;
     node_close(&scene->watcher); /* a run of its own for each */
-    rdzv_store_close(scene->raw);
-    rdzv_server_close(scene->server);
+    rdzv_store_free(scene->raw);
+    rdzv_server_free(scene->server);
     scene->server = serve();
     scene->endpoint = rdzv_server_address(scene->server);
     scene->raw = connect_to(scene->endpoint);
@@ -80,14 +80,14 @@ static void test_the_store_of_a_round_outlives_a_cancel(void **state) {
   struct scene *scene = *state;
   struct node *node = &scene->nodes[0];
   open_and_join(node, 1, scene->endpoint, (struct node_options){0});
-  rdzv_cancel(node->handler);
+  rdzv_handler_cancel(node->handler);
   must_set(node->result->store, "k", "v");
   assert_get(node->result->store, "k", "v");
   rdzv_store *clone;
   rdzv_error error;
   assert_code(rdzv_store_clone(node->result->store, &clone, &error), 0);
   assert_get(clone, "k", "v");
-  rdzv_store_close(clone);
+  rdzv_store_free(clone);
 }
 
 /* ---- a rank 0 that goes as it publishes ----------------------------------------------------------------------- */
@@ -144,7 +144,7 @@ static void test_a_rank_0_that_gives_up_begins_the_next_round(void **state) {
   struct proxy proxy;
   begin_without_an_address(scene, &proxy);
   const int64_t began = live_now_ms();
-  rdzv_cancel(scene->nodes[0].handler);
+  rdzv_handler_cancel(scene->nodes[0].handler);
   check_the_others(scene, began);
   assert_code(join_end(&scene->nodes[0]), RDZV_E_CANCELED);
   proxy_end(&proxy);

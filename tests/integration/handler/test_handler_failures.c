@@ -17,7 +17,7 @@ static void test_members_of_a_store_that_was_lost_begin_anew(void **state) {
   struct node *nodes = scene->nodes;
   open_and_join(nodes, 2, scene->endpoint, (struct node_options){.min = 2, .max = 2, .conf = LIVELY});
   const int port = rdzv_server_port(scene->server);
-  rdzv_server_close(scene->server);
+  rdzv_server_free(scene->server);
   scene->server = serve_with((rdzv_server_options){0}, port);
   scene->endpoint = rdzv_server_address(scene->server);
   for (int i = 0; i < 2; i++) assert_true(await_change(&nodes[i], RDZV_CHANGE_EVICTED).what & RDZV_CHANGE_EVICTED);
@@ -66,8 +66,8 @@ static void test_a_store_that_stays_away_is_an_error_for_members(void **state) {
   open_and_join(nodes, 1, scene->endpoint, (struct node_options){.conf = LIVELY ",read_timeout=0.5"});
   const int port = rdzv_server_port(scene->server);
   const int64_t began = live_now_ms();
-  rdzv_server_close(scene->server);
-  const int result = rdzv_wait_event(nodes[0].handler, SOON_MS, &change, &error);
+  rdzv_server_free(scene->server);
+  const int result = rdzv_handler_wait_change(nodes[0].handler, SOON_MS, &change, &error);
   const int64_t took = live_now_ms() - began;
   assert_true(result < 0 && result != RDZV_E_TIMEOUT && result != RDZV_E_CANCELED && result != RDZV_E_INVALID);
   assert_code(error.code, result);
@@ -88,7 +88,7 @@ static void test_a_join_outlives_the_store(void **state) {
   join_start(&nodes[0]);
   await_counts(scene->watcher.handler, 1, 0, 0);
   const int port = rdzv_server_port(scene->server);
-  rdzv_server_close(scene->server);
+  rdzv_server_free(scene->server);
   join_start(&nodes[1]);
   scene->server = serve_with((rdzv_server_options){0}, port);
   scene->endpoint = rdzv_server_address(scene->server);
@@ -114,10 +114,10 @@ static void test_a_state_that_is_corrupt_is_told(void **state) {
     node_join_run(node);
     assert_error(node->code, RDZV_E_CORRUPT, &node->error, "cannot join the rendezvous: the state of the rendezvous");
     assert_true(node->took_ms < AT_ONCE_MS);
-    assert_error(rdzv_status_read(node->handler, 0, &status, &error), RDZV_E_CORRUPT, &error, "corrupt");
-    assert_error(rdzv_set_closed(node->handler, NULL, &error), RDZV_E_CORRUPT, &error, "cannot close");
-    assert_error(rdzv_leave(node->handler, &error), RDZV_E_CORRUPT, &error, "cannot leave");
-    assert_code(rdzv_is_closed(node->handler, &closed, &error), RDZV_E_CORRUPT);
+    assert_error(rdzv_handler_status(node->handler, 0, &status, &error), RDZV_E_CORRUPT, &error, "corrupt");
+    assert_error(rdzv_handler_set_closed(node->handler, NULL, &error), RDZV_E_CORRUPT, &error, "cannot close");
+    assert_error(rdzv_handler_leave(node->handler, &error), RDZV_E_CORRUPT, &error, "cannot leave");
+    assert_code(rdzv_handler_is_closed(node->handler, &closed, &error), RDZV_E_CORRUPT);
   }
   rdzv_value value; /* nobody wrote over it */
   assert_code(rdzv_store_get(scene->raw, BYTES("torch.rendezvous.job"), &value, &error), 0);
@@ -134,7 +134,8 @@ static void test_a_member_hears_that_the_state_is_spoilt(void **state) {
   rdzv_error error;
   open_and_join(scene->nodes, 1, scene->endpoint, (struct node_options){.conf = LIVELY});
   must_set(scene->raw, "torch.rendezvous.job", "Zm9vYmFy");
-  assert_error(rdzv_wait_event(scene->nodes[0].handler, SOON_MS, &change, &error), RDZV_E_CORRUPT, &error, "corrupt");
+  assert_error(rdzv_handler_wait_change(scene->nodes[0].handler, SOON_MS, &change, &error), RDZV_E_CORRUPT, &error,
+               "corrupt");
 }
 
 /* ---- rank 0 does not say where it is -------------------------------------------------------------------------- */
@@ -199,7 +200,7 @@ static void test_a_cancel_ends_the_wait_for_the_address(void **state) {
   struct scene *scene = *state;
   join_a_stranger(scene, NULL);
   const int64_t began = live_now_ms();
-  rdzv_cancel(scene->nodes[0].handler);
+  rdzv_handler_cancel(scene->nodes[0].handler);
   struct timespec until;
   clock_gettime(CLOCK_REALTIME, &until);
   until.tv_sec += 3;
@@ -227,15 +228,15 @@ static void test_the_first_serves_and_the_second_is_a_client(void **state) {
   for (int i = 0; i < 2; i++)
     node_open(&nodes[i], endpoint, i ? "b" : "a", (struct node_options){.min = 2, .max = 2, .conf = LIVELY});
   snprintf(expected, sizeof expected, "c10d tcp 127.0.0.1:%d (rdzv), served by this process", port);
-  assert_string_equal(rdzv_describe(nodes[0].handler), expected);
-  assert_null(strstr(rdzv_describe(nodes[1].handler), "served by this process"));
+  assert_string_equal(rdzv_handler_describe(nodes[0].handler), expected);
+  assert_null(strstr(rdzv_handler_describe(nodes[1].handler), "served by this process"));
   join_all(nodes, 2);
   assert_int_equal(nodes[0].result->rank, 0);
   assert_int_equal(nodes[1].result->rank, 1);
   node_close(&nodes[0]); /* the store is gone with it */
   rdzv_change change;
   rdzv_error error;
-  const int result = rdzv_wait_event(nodes[1].handler, SOON_MS, &change, &error);
+  const int result = rdzv_handler_wait_change(nodes[1].handler, SOON_MS, &change, &error);
   assert_true(result < 0 && result != RDZV_E_TIMEOUT);
   node_close(&nodes[1]);
 }
@@ -288,10 +289,10 @@ static void test_a_run_that_serves_refuses_another(void **state) {
   }
   rdzv_store *store = connect_to(endpoint);
   must_set(store, "k", "v");
-  rdzv_store_close(store);
+  rdzv_store_free(store);
   store = connect_with(endpoint, (rdzv_tcp_options){.dialect = RDZV_DIALECT_V2});
   assert_get(store, "k", "v");
-  rdzv_store_close(store);
+  rdzv_store_free(store);
   node_open(&nodes[1], endpoint, "b", (struct node_options){.min = 2, .max = 2, .run_id = "one"});
   join_all(nodes, 2);
   close_all(nodes, 2);
@@ -315,9 +316,9 @@ static void test_success_leaves_the_error_alone(void **state) {
   struct node *node = &scene->nodes[0];
   snprintf(endpoint, sizeof endpoint, "localhost:%d", rdzv_server_port(scene->server));
   assert_code(node_try_open(node, endpoint, "a", (struct node_options){0}, &error), 0);
-  assert_null(strstr(rdzv_describe(node->handler), "served by this process"));
-  assert_code(rdzv_next(node->handler, &node->result, &error), 0);
-  assert_code(rdzv_leave(node->handler, &error), 0);
+  assert_null(strstr(rdzv_handler_describe(node->handler), "served by this process"));
+  assert_code(rdzv_handler_next(node->handler, &node->result, &error), 0);
+  assert_code(rdzv_handler_leave(node->handler, &error), 0);
   assert_memory_equal(&error, &untouched, sizeof error);
 }
 
@@ -372,7 +373,7 @@ struct waiter {
 static void *wait_run(void *arg) {
   struct waiter *waiter = arg;
   rdzv_change change;
-  waiter->code = rdzv_wait_event(waiter->handler, 200, &change, &waiter->error);
+  waiter->code = rdzv_handler_wait_change(waiter->handler, 200, &change, &waiter->error);
   return NULL;
 }
 
@@ -409,16 +410,16 @@ static void test_a_rendezvous_in_a_file(void **state) {
   assert_true(fd >= 0);
   close(fd);
   open_and_join(nodes, 2, path, (struct node_options){.min = 2, .max = 2, .conf = "store_type=file," LIVELY});
-  assert_non_null(strstr(rdzv_describe(nodes[0].handler), path));
+  assert_non_null(strstr(rdzv_handler_describe(nodes[0].handler), path));
   for (int i = 0; i < 2; i++) {
     assert_int_equal(nodes[i].result->rank, i);
     assert_string_equal(nodes[i].result->master_addr, "a");
   }
   must_set(nodes[0].result->store, "k", "v");
   assert_get(nodes[1].result->store, "k", "v");
-  assert_code(rdzv_leave(nodes[0].handler, &error), 0);
-  assert_string_equal(await_change(&nodes[1], RDZV_CHANGE_LEFT).who, rdzv_node(nodes[0].handler));
-  assert_code(rdzv_set_closed(nodes[1].handler, "all read", &error), 0);
+  assert_code(rdzv_handler_leave(nodes[0].handler, &error), 0);
+  assert_string_equal(await_change(&nodes[1], RDZV_CHANGE_LEFT).who, rdzv_handler_node(nodes[0].handler));
+  assert_code(rdzv_handler_set_closed(nodes[1].handler, "all read", &error), 0);
   node_join_run(&nodes[0]);
   assert_error(nodes[0].code, RDZV_E_CLOSED, &nodes[0].error, "all read");
   close_all(nodes, 2);

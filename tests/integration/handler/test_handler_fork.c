@@ -47,18 +47,18 @@ static void use_and_close(void *argument) {
   rdzv_status *status;
   int64_t count;
   bool closed;
-  CHILD_REFUSED(rdzv_next(node->handler, &result, &error));
-  CHILD_REFUSED(rdzv_wait_event(node->handler, 0, &change, &error));
-  CHILD_REFUSED(rdzv_is_closed(node->handler, &closed, &error));
-  CHILD_REFUSED(rdzv_num_waiting(node->handler, &count, &error));
-  CHILD_REFUSED(rdzv_status_read(node->handler, 0, &status, &error));
-  CHILD_REFUSED(rdzv_set_closed(node->handler, "no", &error));
-  CHILD_REFUSED(rdzv_leave(node->handler, &error));
-  CHILD_REFUSED(rdzv_shutdown(node->handler, &error));
+  CHILD_REFUSED(rdzv_handler_next(node->handler, &result, &error));
+  CHILD_REFUSED(rdzv_handler_wait_change(node->handler, 0, &change, &error));
+  CHILD_REFUSED(rdzv_handler_is_closed(node->handler, &closed, &error));
+  CHILD_REFUSED(rdzv_handler_num_nodes_waiting(node->handler, &count, &error));
+  CHILD_REFUSED(rdzv_handler_status(node->handler, 0, &status, &error));
+  CHILD_REFUSED(rdzv_handler_set_closed(node->handler, "no", &error));
+  CHILD_REFUSED(rdzv_handler_leave(node->handler, &error));
+  CHILD_REFUSED(rdzv_handler_shutdown(node->handler, &error));
   if (node->result) CHILD_REFUSED(rdzv_store_set(node->result->store, rdzv_str("k"), rdzv_str("child"), &error));
-  CHILD_CHECK(rdzv_change_fd(node->handler) == -1);
-  CHILD_CHECK(strlen(rdzv_node(node->handler)) > 0);
-  rdzv_cancel(node->handler);
+  CHILD_CHECK(rdzv_handler_change_fd(node->handler) == -1);
+  CHILD_CHECK(strlen(rdzv_handler_node(node->handler)) > 0);
+  rdzv_handler_cancel(node->handler);
   node_close(node);
 }
 
@@ -69,8 +69,8 @@ static void open_two(struct node *nodes, const char *conf) {
   close(peer_listen(1, &port));
   snprintf(endpoint, sizeof endpoint, "localhost:%d", port);
   open_and_join(nodes, 2, endpoint, (struct node_options){.min = 2, .max = 2, .conf = conf});
-  assert_non_null(strstr(rdzv_describe(nodes[0].handler), "served by this process"));
-  assert_null(strstr(rdzv_describe(nodes[1].handler), "served by this process"));
+  assert_non_null(strstr(rdzv_handler_describe(nodes[0].handler), "served by this process"));
+  assert_null(strstr(rdzv_handler_describe(nodes[1].handler), "served by this process"));
 }
 
 /* The parent has noticed nothing: both are in their round, its store works, and so does the next round. */
@@ -78,7 +78,7 @@ static void check_the_parent(struct node *nodes) {
   rdzv_change change;
   rdzv_error error;
   for (int i = 0; i < 2; i++) {
-    assert_code(rdzv_wait_event(nodes[i].handler, 1500, &change, &error),
+    assert_code(rdzv_handler_wait_change(nodes[i].handler, 1500, &change, &error),
                 RDZV_E_TIMEOUT); /* longer than the dead time */
     must_set(nodes[i].result->store, "k", "parent");
     assert_get(nodes[1 - i].result->store, "k", "parent");
@@ -149,7 +149,7 @@ static void close_agent(void *argument) {
   rdzv_agent_result *result;
   CHILD_REFUSED(rdzv_agent_run(agent, &result, &error));
   rdzv_agent_stop(agent, SIGTERM);
-  rdzv_agent_close(agent);
+  rdzv_agent_free(agent);
 }
 
 /* So is an agent: the parent's runs its job. */
@@ -165,7 +165,7 @@ static void test_an_agent_is_recognised(void **state) {
   in_child(close_agent, agent);
   if (rdzv_agent_run(agent, &result, &error) < 0) fail_msg("%s", error.message);
   rdzv_agent_result_free(result);
-  rdzv_agent_close(agent);
+  rdzv_agent_free(agent);
 }
 
 int main(void) {

@@ -5,7 +5,7 @@
 static rdzv_status *look(struct node *node, int64_t wait_ms) {
   rdzv_status *status;
   rdzv_error error;
-  if (rdzv_status_read(node->handler, wait_ms, &status, &error) < 0) fail_msg("%s", error.message);
+  if (rdzv_handler_status(node->handler, wait_ms, &status, &error) < 0) fail_msg("%s", error.message);
   return status;
 }
 
@@ -21,10 +21,10 @@ static void test_a_rendezvous_that_nobody_joined_does_not_exist(void **state) {
   rdzv_status_free(status);
   rdzv_error error;
   int64_t waiting = -1;
-  assert_code(rdzv_num_waiting(scene->watcher.handler, &waiting, &error), 0);
+  assert_code(rdzv_handler_num_nodes_waiting(scene->watcher.handler, &waiting, &error), 0);
   assert_int_equal(waiting, 0);
   assert_false(is_closed(&scene->watcher));
-  assert_error(rdzv_status_read(scene->watcher.handler, -1, &status, &error), RDZV_E_INVALID, &error, "-1 ms");
+  assert_error(rdzv_handler_status(scene->watcher.handler, -1, &status, &error), RDZV_E_INVALID, &error, "-1 ms");
 }
 
 /* Phases, roles and ranks as a round comes about, and those who wait for the next. */
@@ -40,7 +40,7 @@ static void test_a_status_shows_the_phases_and_who_is_what(void **state) {
   assert_string_equal(status->phase, "gathering");
   assert_int_equal(status->deadline_left_ms, -1);
   assert_int_equal(status->nodes[0].rank, -1);
-  assert_string_equal(status->nodes[0].node, rdzv_node(nodes[1].handler));
+  assert_string_equal(status->nodes[0].node, rdzv_handler_node(nodes[1].handler));
   assert_in_range(status->nodes[0].heartbeat_age_ms, 0, 10000);
   assert_string_equal(status->layout, "2.6");
   rdzv_status_free(status);
@@ -54,17 +54,17 @@ static void test_a_status_shows_the_phases_and_who_is_what(void **state) {
   assert_true(status->complete);
   assert_string_equal(status->phase, "complete");
   for (int i = 0; i < 3; i++) {
-    assert_string_equal(status->nodes[i].node, rdzv_node(nodes[i].handler));
+    assert_string_equal(status->nodes[i].node, rdzv_handler_node(nodes[i].handler));
     assert_int_equal(status->nodes[i].rank, i < 2 ? i : -1);
-    assert_int_equal(status->nodes[i].role, i < 2 ? RDZV_ROLE_PARTICIPANT : RDZV_ROLE_SPARE);
+    assert_int_equal(status->nodes[i].kind, i < 2 ? RDZV_NODE_KIND_PARTICIPANT : RDZV_NODE_KIND_SPARE);
   }
   rdzv_status_free(status);
-  assert_code(rdzv_leave(nodes[0].handler, &error), 0);
+  assert_code(rdzv_handler_leave(nodes[0].handler, &error), 0);
   await_counts(scene->watcher.handler, 1, 1, 0);
   status = look(&scene->watcher, 0);
-  assert_int_equal(status->nodes[1].role, RDZV_ROLE_WAITING);
+  assert_int_equal(status->nodes[1].kind, RDZV_NODE_KIND_WAITING);
   rdzv_status_free(status);
-  assert_code(rdzv_set_closed(scene->watcher.handler, NULL, &error), 0);
+  assert_code(rdzv_handler_set_closed(scene->watcher.handler, NULL, &error), 0);
   assert_code(join_end(&nodes[2]), RDZV_E_CLOSED);
   status = look(&scene->watcher, 0);
   assert_true(status->closed);
@@ -82,7 +82,7 @@ static void test_the_last_call_has_a_deadline(void **state) {
   assert_string_equal(status->phase, "last call");
   assert_in_range(status->deadline_left_ms, 1, 30000);
   rdzv_status_free(status);
-  rdzv_cancel(node->handler);
+  rdzv_handler_cancel(node->handler);
   assert_code(join_end(node), RDZV_E_CANCELED);
 }
 
@@ -96,7 +96,7 @@ struct looking {
 static void *look_long(void *arg) {
   struct looking *looking = arg;
   const int64_t began = live_now_ms();
-  if (rdzv_status_read(looking->node->handler, looking->wait_ms, &looking->status, NULL) < 0) looking->status = NULL;
+  if (rdzv_handler_status(looking->node->handler, looking->wait_ms, &looking->status, NULL) < 0) looking->status = NULL;
   looking->took_ms = live_now_ms() - began;
   return NULL;
 }
@@ -140,11 +140,11 @@ static void *look_often(void *arg) {
   struct node *node = arg;
   for (int i = 0; i < 30; i++) {
     rdzv_status *status = NULL;
-    if (rdzv_status_read(node->handler, i % 3 == 0, &status, NULL) == 0) rdzv_status_free(status);
+    if (rdzv_handler_status(node->handler, i % 3 == 0, &status, NULL) == 0) rdzv_status_free(status);
     bool closed;
     int64_t waiting;
-    rdzv_is_closed(node->handler, &closed, NULL);
-    rdzv_num_waiting(node->handler, &waiting, NULL);
+    rdzv_handler_is_closed(node->handler, &closed, NULL);
+    rdzv_handler_num_nodes_waiting(node->handler, &waiting, NULL);
   }
   return NULL;
 }
@@ -156,7 +156,7 @@ static void test_many_may_look_at_once(void **state) {
   for (int i = 0; i < 3; i++)
     assert_int_equal(pthread_create(&threads[i], NULL, look_often, i == 0 ? &scene->nodes[0] : &scene->watcher), 0);
   pthread_join(threads[1], NULL);
-  rdzv_cancel(scene->watcher.handler);
+  rdzv_handler_cancel(scene->watcher.handler);
   for (int i = 0; i < 3; i += 2) pthread_join(threads[i], NULL);
   look_often(&scene->watcher);
 }
@@ -205,14 +205,14 @@ static void test_events_tell_the_story_of_a_node(void **state) {
   node_open(&nodes[1], scene->endpoint, "b",
             (struct node_options){.min = 2, .max = 2, .on_event = note, .event_user = &other});
   join_all(nodes, 2);
-  assert_code(rdzv_leave(nodes[1].handler, &error), 0);
+  assert_code(rdzv_handler_leave(nodes[1].handler, &error), 0);
   await_change(&nodes[0], RDZV_CHANGE_LEFT);
-  assert_code(rdzv_set_closed(nodes[0].handler, NULL, &error), 0);
+  assert_code(rdzv_handler_set_closed(nodes[0].handler, NULL, &error), 0);
   node_join_run(&nodes[0]);
   assert_code(nodes[0].code, RDZV_E_CLOSED);
-  assert_code(rdzv_leave(nodes[0].handler, &error), 0);
+  assert_code(rdzv_handler_leave(nodes[0].handler, &error), 0);
   char name[256];
-  snprintf(name, sizeof name, "%s", rdzv_node(nodes[0].handler));
+  snprintf(name, sizeof name, "%s", rdzv_handler_node(nodes[0].handler));
   close_all(nodes, 2); /* nothing is told any more */
   assert_string_equal(told.run_id, "job");
   assert_string_equal(told.node, name);
@@ -243,7 +243,7 @@ static void test_stable_ranks_stay(void **state) {
   const struct node_options options = {.min = 3, .max = 3, .conf = "rank_order=stable"};
   rdzv_error error;
   open_and_join(nodes, 3, scene->endpoint, options);
-  assert_code(rdzv_leave(nodes[1].handler, &error), 0);
+  assert_code(rdzv_handler_leave(nodes[1].handler, &error), 0);
   node_open(&nodes[3], scene->endpoint, "A", options);
   join_start(&nodes[3]);
   await_change(&nodes[0], RDZV_CHANGE_WAITING);

@@ -63,7 +63,7 @@ static void test_a_member_hears_that_the_store_is_silent(void **state) {
   const int64_t began = live_now_ms();
   stop(server);
   for (int i = 0; i < 2; i++) {
-    const int result = rdzv_wait_event(nodes[i].handler, SOON_MS, &change, &error);
+    const int result = rdzv_handler_wait_change(nodes[i].handler, SOON_MS, &change, &error);
     assert_error(result, RDZV_E_CONNECTION, &error, "cannot stay in the round: no answer for");
     assert_non_null(strstr(error.message, server->endpoint));
   }
@@ -73,7 +73,7 @@ static void test_a_member_hears_that_the_store_is_silent(void **state) {
   for (int i = 0; i < 2; i++) { /* nobody is dead for a silence that all shared */
     const int64_t until = live_now_ms() + SOON_MS;
     int result;
-    while (result = rdzv_wait_event(nodes[i].handler, 0, &change, &error), result == RDZV_E_CONNECTION)
+    while (result = rdzv_handler_wait_change(nodes[i].handler, 0, &change, &error), result == RDZV_E_CONNECTION)
       assert_true(live_now_ms() < until);
     assert_code(result, RDZV_E_TIMEOUT);
   }
@@ -102,7 +102,7 @@ static void check_that_a_rejoin_gives_up(struct stoppable *server, int number, i
   join_start(&nodes[0]);
   const bool ended = join_ends(&nodes[0], 15);
   if (!ended) { /* let it end, so that the test leaves nothing behind */
-    rdzv_cancel(nodes[0].handler);
+    rdzv_handler_cancel(nodes[0].handler);
     join_end(&nodes[0]);
   }
   assert_true(ended);
@@ -133,7 +133,7 @@ struct farewell {
 static void *leave_run(void *arg) {
   struct farewell *farewell = arg;
   const int64_t began = live_now_ms();
-  farewell->result = rdzv_leave(farewell->node->handler, &farewell->error);
+  farewell->result = rdzv_handler_leave(farewell->node->handler, &farewell->error);
   farewell->took_ms = live_now_ms() - began;
   return NULL;
 }
@@ -165,7 +165,7 @@ static void test_no_call_waits_beyond_its_time(void **state) {
   join_end(&nodes[2]); /* requests that take no longer than a join tell more */
   assert_true(nodes[2].code == RDZV_E_TIMEOUT || nodes[2].code == RDZV_E_CONNECTION);
   assert_true(nodes[2].took_ms < 6000);
-  rdzv_cancel(nodes[3].handler);
+  rdzv_handler_cancel(nodes[3].handler);
   assert_code(join_end(&nodes[3]), RDZV_E_CANCELED);
   join_end(&nodes[0]);
   assert_error(nodes[0].code, RDZV_E_TIMEOUT, &nodes[0].error, "cannot join the rendezvous: no answer for");

@@ -176,7 +176,7 @@ static void test_a_server_can_have_the_reserved_port(void **state) {
   close(client);
   close(listener);
   rdzv_server *server = serve_with((rdzv_server_options){.bind = "::"}, port); /* ours does so, too */
-  rdzv_server_close(server);
+  rdzv_server_free(server);
   close(fd);
 }
 

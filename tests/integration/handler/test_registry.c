@@ -142,7 +142,7 @@ static int memory_create(void *user, const rdzv_params *params, rdzv_handler **o
   cell->base.ops = &memory_ops;
   cell->memory = user;
   atomic_fetch_add(&cell->memory->open, 1);
-  return rdzv_open_dynamic(params, &cell->base, NULL, out, error);
+  return rdzv_handler_open_dynamic(params, &cell->base, NULL, out, error);
 }
 
 /* ---- a scene with it ------------------------------------------------------------------------------------------ */
@@ -172,7 +172,7 @@ static int teardown(void **state) {
   struct scene *scene = *state;
   close_all(scene->nodes, COUNT_OF(scene->nodes));
   assert_int_equal(atomic_load(&scene->memory.open), 0); /* each was closed, also where opening failed */
-  rdzv_registry_close(scene->registry);
+  rdzv_registry_free(scene->registry);
   free(scene->memory.data);
   pthread_mutex_destroy(&scene->memory.lock);
   pthread_cond_destroy(&scene->memory.changed);
@@ -198,11 +198,11 @@ static void test_a_backend_of_others_carries_a_rendezvous(void **state) {
     assert_null(nodes[i].result->store);
     assert_string_equal(nodes[i].result->master_addr, "");
     assert_int_equal(nodes[i].result->master_port, 0);
-    assert_string_equal(rdzv_describe(nodes[i].handler), "a cell in memory");
+    assert_string_equal(rdzv_handler_describe(nodes[i].handler), "a cell in memory");
   }
-  assert_code(rdzv_leave(nodes[0].handler, &error), 0);
-  assert_string_equal(await_change(&nodes[1], RDZV_CHANGE_LEFT).who, rdzv_node(nodes[0].handler));
-  assert_code(rdzv_set_closed(nodes[1].handler, "a reason that has no place", &error), 0);
+  assert_code(rdzv_handler_leave(nodes[0].handler, &error), 0);
+  assert_string_equal(await_change(&nodes[1], RDZV_CHANGE_LEFT).who, rdzv_handler_node(nodes[0].handler));
+  assert_code(rdzv_handler_set_closed(nodes[1].handler, "a reason that has no place", &error), 0);
   node_join_run(&nodes[0]);
   assert_error(nodes[0].code, RDZV_E_CLOSED, &nodes[0].error, "the rendezvous is closed");
 }
@@ -218,11 +218,11 @@ static void test_what_is_asked_while_a_request_is_under_way_is_done(void **state
   atomic_store(&scene->memory.held, true);
   join_start(node);
   await_sem(&scene->memory.in_get); /* the thread reads the state, to write itself into it */
-  rdzv_cancel(node->handler);
+  rdzv_handler_cancel(node->handler);
   assert_code(join_end(node), RDZV_E_CANCELED); /* and is asked to leave */
   atomic_store(&scene->memory.held, false);
   sem_post(&scene->memory.go_on);
-  if (rdzv_leave(node->handler, &error) < 0) fail_msg("%s", error.message);
+  if (rdzv_handler_leave(node->handler, &error) < 0) fail_msg("%s", error.message);
   node_open(&scene->nodes[1], NULL, "watcher", scene->options);
   await_counts(scene->nodes[1].handler, 0, 0, 0);
 }
@@ -237,7 +237,7 @@ static void test_a_member_at_rest_writes_its_heartbeat_and_no_more(void **state)
   open_and_join(scene->nodes, 1, NULL, scene->options);
   const int sets = atomic_load(&memory->sets), gets = atomic_load(&memory->gets), waits = atomic_load(&memory->waits);
   const int64_t began = live_now_ms();
-  assert_code(rdzv_wait_event(scene->nodes[0].handler, 1000, &change, &error), RDZV_E_TIMEOUT);
+  assert_code(rdzv_handler_wait_change(scene->nodes[0].handler, 1000, &change, &error), RDZV_E_TIMEOUT);
   const int most = (int)((live_now_ms() - began) / 200) + 2;
   assert_in_range(atomic_load(&memory->sets) - sets, 2, most);
   assert_in_range(atomic_load(&memory->gets) - gets, 0, most);
@@ -289,7 +289,7 @@ static void test_names_are_given_once(void **state) {
   }
   assert_error(result, RDZV_E_LIMIT, &error, "already");
   assert_true(count > 32);
-  rdzv_registry_close(NULL);
+  rdzv_registry_free(NULL);
 }
 
 struct broken_creator {
@@ -327,7 +327,7 @@ static void test_a_creator_that_fails_is_an_error(void **state) {
     assert_code(error.code, cases[i].code);
     assert_null(node.handler);
     assert_code(node_try_open(&node, NULL, "a", options, NULL), cases[i].code);
-    rdzv_registry_close(registry);
+    rdzv_registry_free(registry);
   }
 }
 
@@ -355,8 +355,8 @@ static void test_an_unknown_backend_is_refused_with_the_nearest(void **state) {
 static void assert_params(rdzv_params params, const char *sentence) {
   rdzv_handler *handler;
   rdzv_error error;
-  assert_error(rdzv_open(&params, &handler, &error), RDZV_E_INVALID, &error, sentence);
-  assert_code(rdzv_open(&params, &handler, NULL), RDZV_E_INVALID);
+  assert_error(rdzv_handler_open(&params, &handler, &error), RDZV_E_INVALID, &error, sentence);
+  assert_code(rdzv_handler_open(&params, &handler, NULL), RDZV_E_INVALID);
 }
 
 /* Each field that is wrong is named, with its value. */

@@ -33,15 +33,15 @@ static void test_two_ranks_meet_where_rank_0_serves(void **state) {
     assert_string_equal(result->run_id, "job");
     assert_string_equal(result->master_addr, "127.0.0.1");
     assert_int_equal(result->master_port, port);
-    assert_string_equal(result->node, rdzv_node(nodes[i].handler));
+    assert_string_equal(result->node, rdzv_handler_node(nodes[i].handler));
   }
   must_set(nodes[1].result->store, "k", "v");
   assert_get(nodes[0].result->store, "k", "v");
   rdzv_store *raw = connect_to(endpoint);
   assert_get(raw, "job/k", "v");
-  rdzv_store_close(raw);
+  rdzv_store_free(raw);
   snprintf(where, sizeof where, "static %s", endpoint);
-  for (int i = 0; i < 2; i++) assert_string_equal(rdzv_describe(nodes[i].handler), where);
+  for (int i = 0; i < 2; i++) assert_string_equal(rdzv_handler_describe(nodes[i].handler), where);
   join_all(nodes, 2); /* again is the same again */
   assert_get(nodes[0].result->store, "k", "v");
   node_close(&nodes[1]);
@@ -60,16 +60,16 @@ static void test_nothing_ever_happens(void **state) {
   endpoint_of(free_port(), endpoint);
   node_open(&node, endpoint, "n0", as_rank("rank=0", 1));
   join_all(&node, 1);
-  assert_error(rdzv_wait_event(node.handler, 20, &change, &error), RDZV_E_TIMEOUT, &error, "static");
+  assert_error(rdzv_handler_wait_change(node.handler, 20, &change, &error), RDZV_E_TIMEOUT, &error, "static");
   assert_false(is_closed(&node));
-  assert_code(rdzv_num_waiting(node.handler, &waiting, &error), 0);
+  assert_code(rdzv_handler_num_nodes_waiting(node.handler, &waiting, &error), 0);
   assert_int_equal(waiting, 0);
-  assert_error(rdzv_status_read(node.handler, 0, &status, &error), RDZV_E_UNSUPPORTED, &error, "static");
-  assert_code(rdzv_set_closed(node.handler, "x", &error), 0);
-  assert_code(rdzv_leave(node.handler, &error), 0);
-  assert_code(rdzv_shutdown(node.handler, &error), 0);
-  rdzv_cancel(node.handler);
-  assert_code(rdzv_wait_event(node.handler, SOON_MS, &change, &error), RDZV_E_CANCELED);
+  assert_error(rdzv_handler_status(node.handler, 0, &status, &error), RDZV_E_UNSUPPORTED, &error, "static");
+  assert_code(rdzv_handler_set_closed(node.handler, "x", &error), 0);
+  assert_code(rdzv_handler_leave(node.handler, &error), 0);
+  assert_code(rdzv_handler_shutdown(node.handler, &error), 0);
+  rdzv_handler_cancel(node.handler);
+  assert_code(rdzv_handler_wait_change(node.handler, SOON_MS, &change, &error), RDZV_E_CANCELED);
   node_join_run(&node);
   assert_code(node.code, RDZV_E_CANCELED);
   node_close(&node);
@@ -112,7 +112,7 @@ static void test_a_rank_without_rank_0_gives_up(void **state) {
   node_close(&node);
   node_open(&node, endpoint, "n1", as_rank("rank=1", 2));
   join_start(&node);
-  rdzv_cancel(node.handler);
+  rdzv_handler_cancel(node.handler);
   assert_code(join_end(&node), RDZV_E_CANCELED);
   node_close(&node);
 }
@@ -142,7 +142,7 @@ static void test_rank_0_never_uses_a_store_that_is_there(void **state) {
   assert_error(node_try_open(&node, rdzv_server_address(server), "n", as_rank("rank=0", 1), &error), RDZV_E_IN_USE,
                &error, "rank 0 cannot serve the store: cannot listen on");
   assert_non_null(strstr(error.message, rdzv_server_address(server)));
-  rdzv_server_close(server);
+  rdzv_server_free(server);
 }
 
 /* Port 0: rank 0 takes a free one, and says which. The others cannot know it. */
@@ -155,11 +155,11 @@ static void test_port_0_is_any_free_port_for_rank_0(void **state) {
   join_all(&node, 1);
   assert_true(node.result->master_port > 0);
   snprintf(where, sizeof where, "static 127.0.0.1:%d", node.result->master_port);
-  assert_string_equal(rdzv_describe(node.handler), where);
+  assert_string_equal(rdzv_handler_describe(node.handler), where);
   must_set(node.result->store, "k", "v");
   rdzv_store *raw = connect_to(where + strlen("static "));
   assert_get(raw, "job/k", "v");
-  rdzv_store_close(raw);
+  rdzv_store_free(raw);
   node_close(&node);
   assert_error(node_try_open(&node, "127.0.0.1:0", "n", as_rank("rank=1", 2), &error), RDZV_E_INVALID, &error,
                "port 0 is for rank 0");

@@ -16,7 +16,7 @@ int main(void) {
   if (rdzv_store_open_hash(NULL, &store, NULL) < 0) return 1;
   if (rdzv_store_add(store, rdzv_str("k"), 41, NULL, NULL) < 0) return 1;
   if (rdzv_store_add(store, rdzv_str("k"), 1, &sum, NULL) < 0) return 1;
-  rdzv_store_close(store);
+  rdzv_store_free(store);
   if (rdzv_store_open_etcd("", NULL, &store, NULL) != RDZV_E_INVALID) return 1; /* it needs a prefix */
   printf("%s %lld\\n", rdzv_version(), (long long)sum);
   return 0;

@@ -24,8 +24,8 @@ static void test_it_listens_on_loopback_and_says_where(void **state) {
   assert_in_range((unsigned)rdzv_server_port(server), 1, 65535);
   rdzv_store *store = connect_to(expected);
   must_set(store, "k", "v");
-  rdzv_store_close(store);
-  rdzv_server_close(server);
+  rdzv_store_free(store);
+  rdzv_server_free(server);
 }
 
 /* Names and IPv6 are fine to listen on. */
@@ -38,8 +38,8 @@ static void test_it_listens_on_names_and_ipv6(void **state) {
     snprintf(endpoint, sizeof endpoint, "%s:%d", i == 1 || i == 2 ? "[::1]" : "localhost", rdzv_server_port(server));
     rdzv_store *store = connect_to(endpoint);
     must_set(store, "k", "v");
-    rdzv_store_close(store);
-    rdzv_server_close(server);
+    rdzv_store_free(store);
+    rdzv_server_free(server);
   }
 }
 
@@ -52,7 +52,7 @@ static void test_an_address_in_use_is_named(void **state) {
   rdzv_error error;
   assert_error(rdzv_server_open(&options, &second, &error), RDZV_E_IN_USE, &error, rdzv_server_address(server));
   assert_null(second);
-  rdzv_server_close(server);
+  rdzv_server_free(server);
 }
 
 /* A port that was just given up can be had again at once, though clients were connected. */
@@ -63,11 +63,11 @@ static void test_a_port_can_be_had_again_at_once(void **state) {
   for (int i = 0; i < 3; i++) {
     rdzv_store *store = store_of(server);
     must_set(store, "k", "v");
-    rdzv_server_close(server);
+    rdzv_server_free(server);
     server = serve_with((rdzv_server_options){0}, port);
-    rdzv_store_close(store);
+    rdzv_store_free(store);
   }
-  rdzv_server_close(server);
+  rdzv_server_free(server);
 }
 
 /* What cannot be is refused with the reason. */
@@ -111,7 +111,7 @@ static void test_limits_of_all_ones_are_refused_or_hold(void **state) {
   assert_code(rdzv_server_start(server, NULL), 0);
   rdzv_store *store = store_of(server);
   must_set(store, "k", "v"); /* a key to compare with */
-  rdzv_store_close(store);
+  rdzv_store_free(store);
   int fd = socket(AF_INET, SOCK_STREAM, 0);
   const struct sockaddr_in address = {.sin_family = AF_INET,
                                       .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
@@ -123,7 +123,7 @@ static void test_limits_of_all_ones_are_refused_or_hold(void **state) {
   assert_true(await_readable(fd));
   assert_true(recv(fd, &answer, 1, 0) <= 0); /* closed */
   close(fd);
-  rdzv_server_close(server);
+  rdzv_server_free(server);
 }
 
 /* ---- an inherited socket -------------------------------------------------------------------------------- */
@@ -140,8 +140,8 @@ static void test_an_inherited_socket_is_served_and_closed(void **state) {
   assert_code(rdzv_server_start(server, NULL), 0);
   rdzv_store *store = store_of(server);
   must_set(store, "k", "v");
-  rdzv_store_close(store);
-  rdzv_server_close(server);
+  rdzv_store_free(store);
+  rdzv_server_free(server);
   assert_false(is_open(options.listen_fd));
 }
 
@@ -187,8 +187,8 @@ static void test_it_runs_in_the_callers_thread_until_it_is_stopped(void **state)
   assert_null(result);
   assert_error(rdzv_server_run(server, &error), RDZV_E_INVALID, &error, "already");
   assert_error(rdzv_server_start(server, &error), RDZV_E_INVALID, &error, "already");
-  rdzv_store_close(store);
-  rdzv_server_close(server);
+  rdzv_store_free(store);
+  rdzv_server_free(server);
 }
 
 /* A second start is refused while it runs. */
@@ -198,7 +198,7 @@ static void test_a_second_start_is_refused(void **state) {
   rdzv_error error;
   assert_error(rdzv_server_start(server, &error), RDZV_E_INVALID, &error, "already");
   assert_error(rdzv_server_run(server, &error), RDZV_E_INVALID, &error, "already");
-  rdzv_server_close(server);
+  rdzv_server_free(server);
 }
 
 /* Clients may connect as soon as it is open; they are served when it is started. */
@@ -219,7 +219,7 @@ static void test_clients_that_come_early_are_served_when_it_starts(void **state)
   assert_true(await_readable(fd));
   assert_int_equal(recv(fd, answer, sizeof answer, MSG_WAITALL), 8);
   close(fd);
-  rdzv_server_close(server);
+  rdzv_server_free(server);
 }
 
 /* Closing one that never ran, with clients at its door, is fine; so is none. */
@@ -233,9 +233,9 @@ static void test_a_server_that_never_ran_can_be_closed(void **state) {
                                       .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
                                       .sin_port = htons((uint16_t)rdzv_server_port(server))};
   assert_int_equal(connect(fd, (const struct sockaddr *)&address, sizeof address), 0);
-  rdzv_server_close(server);
+  rdzv_server_free(server);
   close(fd);
-  rdzv_server_close(NULL);
+  rdzv_server_free(NULL);
 }
 
 /* A stop before the start is not lost. */
@@ -246,7 +246,7 @@ static void test_a_stop_before_the_start_is_not_lost(void **state) {
   assert_code(rdzv_server_open(&options, &server, NULL), 0);
   rdzv_server_stop(server);
   assert_code(rdzv_server_run(server, NULL), 0);
-  rdzv_server_close(server);
+  rdzv_server_free(server);
 }
 
 static void *stop_often(void *arg) {
@@ -262,7 +262,7 @@ static void test_it_may_be_stopped_from_many_threads(void **state) {
   for (size_t i = 0; i < COUNT_OF(threads); i++)
     assert_int_equal(pthread_create(&threads[i], NULL, stop_often, server), 0);
   for (size_t i = 0; i < COUNT_OF(threads); i++) pthread_join(threads[i], NULL);
-  rdzv_server_close(server);
+  rdzv_server_free(server);
 }
 
 enum blocked_in { IN_GET, IN_WAIT, IN_POP, IN_WAIT_CHANGED, BLOCKED_KINDS };
@@ -315,9 +315,9 @@ static void test_who_waits_is_told_that_the_server_stops(void **state) {
   for (int i = 0; i < BLOCKED_KINDS; i++) {
     pthread_join(all[i].thread, NULL);
     assert_error(all[i].result, RDZV_E_STOPPED, &all[i].error, "the server is stopping");
-    rdzv_store_close(all[i].store);
+    rdzv_store_free(all[i].store);
   }
-  rdzv_server_close(server);
+  rdzv_server_free(server);
   proxy_end(&proxy);
   assert_int_equal(atomic_load(&logged_clients), BLOCKED_KINDS);
 }

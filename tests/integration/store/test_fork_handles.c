@@ -55,13 +55,13 @@ static void test_a_client_goes_on_beside_its_child(void **state) {
   assert_code(rdzv_store_open_prefix(store, BYTES("p"), &view, NULL), 0);
   for (int i = 1; i <= 3; i++) {
     assert_int_equal(must_add(store, "n", 1), i);
-    IN_A_CHILD(assert_refused(view); assert_refused(store); rdzv_store_close(view); rdzv_store_close(store););
+    IN_A_CHILD(assert_refused(view); assert_refused(store); rdzv_store_free(view); rdzv_store_free(store););
   }
   must_set(view, "k", "v");
   assert_get(store, "p/k", "v");
-  rdzv_store_close(view);
-  rdzv_store_close(store);
-  rdzv_server_close(server);
+  rdzv_store_free(view);
+  rdzv_store_free(store);
+  rdzv_server_free(server);
 }
 
 /* A child may open stores of its own. */
@@ -69,10 +69,10 @@ static void test_a_child_opens_its_own(void **state) {
   (void)state;
   rdzv_server *server = serve();
   rdzv_store *store = store_of(server);
-  IN_A_CHILD(rdzv_store *own = store_of(server); must_set(own, "k", "the child's"); rdzv_store_close(own););
+  IN_A_CHILD(rdzv_store *own = store_of(server); must_set(own, "k", "the child's"); rdzv_store_free(own););
   assert_get(store, "k", "the child's");
-  rdzv_store_close(store);
-  rdzv_server_close(server);
+  rdzv_store_free(store);
+  rdzv_server_free(server);
 }
 
 static void test_stores_in_memory_and_in_a_file(void **state) {
@@ -84,13 +84,13 @@ static void test_stores_in_memory_and_in_a_file(void **state) {
   close(mkstemp(path));
   assert_code(rdzv_store_open_hash(NULL, &hash, NULL), 0);
   assert_code(rdzv_store_open_file(path, &options, &file, NULL), 0);
-  IN_A_CHILD(assert_refused(hash); assert_refused(file); rdzv_store_close(hash); rdzv_store_close(file););
+  IN_A_CHILD(assert_refused(hash); assert_refused(file); rdzv_store_free(hash); rdzv_store_free(file););
   assert_int_equal(stat(path, &found), 0); /* the child did not sign off */
   must_set(hash, "k", "v");
   must_set(file, "k", "v");
   assert_get(file, "k", "v");
-  rdzv_store_close(hash);
-  rdzv_store_close(file);
+  rdzv_store_free(hash);
+  rdzv_store_free(file);
   assert_int_equal(stat(path, &found), -1); /* the last of one worker did */
 }
 
@@ -114,13 +114,13 @@ static void test_a_call_of_another_thread_goes_on(void **state) {
   rdzv_store *other = store_of(server);
   struct blocked blocked = {.store = store_of(server)};
   assert_int_equal(pthread_create(&blocked.thread, NULL, wait_for_key, &blocked), 0);
-  IN_A_CHILD(assert_refused(blocked.store); rdzv_store_close(blocked.store););
+  IN_A_CHILD(assert_refused(blocked.store); rdzv_store_free(blocked.store););
   must_set(other, "k", "v");
   pthread_join(blocked.thread, NULL);
   assert_code(blocked.result, 0);
-  rdzv_store_close(blocked.store);
-  rdzv_store_close(other);
-  rdzv_server_close(server);
+  rdzv_store_free(blocked.store);
+  rdzv_store_free(other);
+  rdzv_server_free(server);
 }
 
 static void refuse_server(rdzv_server *server) {
@@ -145,17 +145,17 @@ static void test_a_server_goes_on_beside_its_child(void **state) {
     alarm(CHILD_S);
     close(end[1]);
     refuse_server(server);
-    rdzv_server_close(server);
+    rdzv_server_free(server);
     SCRIPT_CHECK(write(ready[1], "x", 1) == 1);
     _exit(read(end[0], &byte, 1) == 0 ? 0 : 1); /* lives until the parent is done */
   }
   close(ready[1]);
   assert_int_equal(read(ready[0], &byte, 1), 1);
   for (int i = 1; i <= 100; i++) assert_int_equal(must_add(store, "n", 1), i);
-  rdzv_store_close(store);
-  rdzv_server_close(server);
+  rdzv_store_free(store);
+  rdzv_server_free(server);
   server = serve_with((rdzv_server_options){0}, port);
-  rdzv_server_close(server);
+  rdzv_server_free(server);
   close(end[1]);
   int status;
   assert_int_equal(waitpid(child, &status, 0), child);
@@ -169,12 +169,12 @@ static void test_a_server_that_was_not_started_yet(void **state) {
   rdzv_server *server;
   rdzv_server_options options = {.size = sizeof options, .port = RDZV_ANY_PORT};
   assert_code(rdzv_server_open(&options, &server, NULL), 0);
-  IN_A_CHILD(refuse_server(server); rdzv_server_close(server););
+  IN_A_CHILD(refuse_server(server); rdzv_server_free(server););
   assert_code(rdzv_server_start(server, NULL), 0);
   rdzv_store *store = store_of(server);
   must_set(store, "k", "v");
-  rdzv_store_close(store);
-  rdzv_server_close(server);
+  rdzv_store_free(store);
+  rdzv_server_free(server);
 }
 
 int main(void) {

@@ -18,18 +18,18 @@ static void test_a_node(void **state) {
   struct node node;
   node_open(&node, rdzv_server_address(server), "n", (struct node_options){.min = 1, .max = 1});
   join_all(&node, 1);
-  assert_null_named("out", rdzv_next(node.handler, NULL, &error));
-  assert_null_named("out", rdzv_wait_event(node.handler, 0, NULL, &error));
-  assert_null_named("closed", rdzv_is_closed(node.handler, NULL, &error));
-  assert_null_named("count", rdzv_num_waiting(node.handler, NULL, &error));
-  assert_null_named("out", rdzv_status_read(node.handler, 0, NULL, &error));
-  assert_null_named("key", rdzv_extra_set(node.handler, NULL, "v", &error));
-  assert_null_named("value", rdzv_extra_set(node.handler, "k", NULL, &error));
-  assert_null_named("key", rdzv_extra_get(node.handler, NULL, 0, &(rdzv_value){0}, &error));
-  assert_null_named("out", rdzv_extra_get(node.handler, "k", 0, NULL, &error));
+  assert_null_named("out", rdzv_handler_next(node.handler, NULL, &error));
+  assert_null_named("out", rdzv_handler_wait_change(node.handler, 0, NULL, &error));
+  assert_null_named("closed", rdzv_handler_is_closed(node.handler, NULL, &error));
+  assert_null_named("count", rdzv_handler_num_nodes_waiting(node.handler, NULL, &error));
+  assert_null_named("out", rdzv_handler_status(node.handler, 0, NULL, &error));
+  assert_null_named("key", rdzv_handler_set_extra(node.handler, NULL, "v", &error));
+  assert_null_named("value", rdzv_handler_set_extra(node.handler, "k", NULL, &error));
+  assert_null_named("key", rdzv_handler_get_extra(node.handler, NULL, 0, &(rdzv_value){0}, &error));
+  assert_null_named("out", rdzv_handler_get_extra(node.handler, "k", 0, NULL, &error));
   assert_false(is_closed(&node)); /* and it goes on */
   node_close(&node);
-  rdzv_server_close(server);
+  rdzv_server_free(server);
 }
 
 static void test_opening(void **state) {
@@ -40,10 +40,10 @@ static void test_opening(void **state) {
   rdzv_agent *agent;
   rdzv_value *ids;
   size_t count;
-  assert_null_named("params", rdzv_open(NULL, &handler, &error));
-  assert_null_named("out", rdzv_open(&params, NULL, &error));
-  assert_null_named("url", rdzv_open_url(NULL, &params, &handler, &error));
-  assert_null_named("out", rdzv_open_url("etcd://h:1/a", &params, NULL, &error));
+  assert_null_named("params", rdzv_handler_open(NULL, &handler, &error));
+  assert_null_named("out", rdzv_handler_open(&params, NULL, &error));
+  assert_null_named("url", rdzv_handler_open_url(NULL, &params, &handler, &error));
+  assert_null_named("out", rdzv_handler_open_url("etcd://h:1/a", &params, NULL, &error));
   assert_null_named("out", rdzv_registry_open(NULL, &error));
   assert_null_named("options", rdzv_agent_open(NULL, &agent, &error));
   assert_null_named("out", rdzv_agent_open(&options, NULL, &error));
@@ -52,8 +52,8 @@ static void test_opening(void **state) {
   assert_null_named("params", rdzv_runs_list(NULL, &ids, &count, &error));
   assert_null_named("out", rdzv_runs_list(&params, NULL, &count, &error));
   assert_null_named("count", rdzv_runs_list(&params, &ids, NULL, &error));
-  assert_null_named("params", rdzv_run_remove(NULL, &count, &error));
-  assert_null_named("removed", rdzv_run_remove(&params, NULL, &error));
+  assert_null_named("params", rdzv_runs_remove(NULL, &count, &error));
+  assert_null_named("removed", rdzv_runs_remove(&params, NULL, &error));
 }
 
 int main(void) {

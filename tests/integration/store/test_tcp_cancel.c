@@ -162,7 +162,7 @@ static void test_canceled_before_it_was_opened(void **state) {
   begin(&caller, open_store);
   assert_ends_canceled(&caller);
   close(fd);
-  rdzv_server_close(server);
+  rdzv_server_free(server);
 }
 
 /* ---- calls on a handle --------------------------------------------------------------------------------------- */
@@ -187,7 +187,7 @@ static void test_canceled_while_waiting_for_a_key(void **state) {
   await_sem(&peer.reached);
   rdzv_store_cancel(caller.store);
   assert_ends_canceled(&caller);
-  rdzv_store_close(caller.store);
+  rdzv_store_free(caller.store);
   sem_post(&peer.go_on);
   peer_end(&peer);
 }
@@ -202,7 +202,7 @@ static void test_canceled_while_waiting_for_an_answer(void **state) {
   await_sem(&peer.reached);
   rdzv_store_cancel(caller.store);
   assert_ends_canceled(&caller);
-  rdzv_store_close(caller.store);
+  rdzv_store_free(caller.store);
   sem_post(&peer.go_on);
   peer_end(&peer);
 }
@@ -217,7 +217,7 @@ static void test_canceled_while_sending_to_a_full_socket(void **state) {
   await_sem(&peer.reached);
   rdzv_store_cancel(caller.store);
   assert_ends_canceled(&caller);
-  rdzv_store_close(caller.store);
+  rdzv_store_free(caller.store);
   sem_post(&peer.go_on);
   peer_end(&peer);
 }
@@ -238,7 +238,7 @@ static void test_canceled_while_waiting_for_its_turn(void **state) {
   rdzv_store_cancel(store);
   assert_ends_canceled(&first);
   for (size_t i = 0; i < COUNT_OF(others); i++) assert_ends_canceled(&others[i]);
-  rdzv_store_close(store);
+  rdzv_store_free(store);
   sem_post(&peer.go_on);
   peer_end(&peer);
 }
@@ -251,12 +251,12 @@ static void test_canceled_while_connecting_again(void **state) {
   struct caller caller = {.endpoint = rdzv_server_address(server), .log = {raise_on_line, &fd, RDZV_LOG_INFO}};
   open_store(&caller);
   assert_code(caller.result, 0);
-  rdzv_server_close(server);
+  rdzv_server_free(server);
   begin(&caller, get_key);
   assert_true(await_readable(fd));
   rdzv_store_cancel(caller.store);
   assert_ends_canceled(&caller);
-  rdzv_store_close(caller.store);
+  rdzv_store_free(caller.store);
   close(fd);
 }
 
@@ -282,10 +282,10 @@ static void test_every_later_call_is_canceled_and_does_nothing(void **state) {
   }
   assert_code(rdzv_store_num_keys(clone, &number, &error), 0);
   assert_int_equal(number, 0);
-  rdzv_store_close(view);
-  rdzv_store_close(clone);
-  rdzv_store_close(store);
-  rdzv_server_close(server);
+  rdzv_store_free(view);
+  rdzv_store_free(clone);
+  rdzv_store_free(store);
+  rdzv_server_free(server);
 }
 
 int main(void) {

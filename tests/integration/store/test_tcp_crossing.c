@@ -63,7 +63,7 @@ static void assert_crossing(const char *answers, int expected) {
   assert_code(waiter.result, expected);
   if (rdzv_store_num_keys(waiter.store, &keys, &error) < 0) fail_msg("%s", error.message);
   assert_int_equal(keys, KEYS); /* on the same connection, in step */
-  rdzv_store_close(waiter.store);
+  rdzv_store_free(waiter.store);
   cancel_close(&waiter.flag);
   peer_end(&peer);
 }
@@ -111,7 +111,7 @@ static void test_a_write_of_which_nothing_was_sent_gets_a_new_number(void **stat
   assert_code(rdzv_store_wait(store, &key, 1, 1, NULL), 0);
   assert_int_equal(must_add(store, "k", 1), 1);
   assert_int_equal(must_add(store, "k", 1), 2);
-  rdzv_store_close(store);
+  rdzv_store_free(store);
   peer_end(&peer);
 }
 
@@ -145,7 +145,7 @@ static void test_a_write_that_was_done_before_it_was_sent_is_an_error(void **sta
   assert_code(rdzv_store_add(store, BYTES("k"), 1, &sum, &error), RDZV_E_OUTCOME_UNKNOWN);
   rdzv_store_set_timeout(store, SOON_MS, NULL);
   assert_error(rdzv_store_add(store, BYTES("k"), 1, &sum, &error), RDZV_E_PROTOCOL, &error, "the number of this one");
-  rdzv_store_close(store);
+  rdzv_store_free(store);
   peer_end(&peer);
 }
 

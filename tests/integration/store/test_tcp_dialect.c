@@ -2,7 +2,7 @@
 /* The dialect that a client finds by itself: a greeting that is lost is no sign of PyTorch 1.x. */
 #include "proxy.h"
 
-enum { ALL = RDZV_STORE_APPEND | RDZV_STORE_QUEUES | RDZV_STORE_LIST_KEYS | RDZV_STORE_VERSIONS };
+enum { ALL = RDZV_FEATURE_APPEND | RDZV_FEATURE_QUEUES | RDZV_FEATURE_LIST_KEYS | RDZV_FEATURE_VERSIONS };
 
 #define assert_speaks(store, name)                                                             \
   do {                                                                                         \
@@ -28,7 +28,7 @@ static int setup(void **state) {
 static int teardown(void **state) {
   struct scene *scene = *state;
   proxy_end(&scene->proxy);
-  rdzv_server_close(scene->server);
+  rdzv_server_free(scene->server);
   free(scene);
   return 0;
 }
@@ -47,7 +47,7 @@ static void test_our_server_is_known_though_the_first_greetings_are_lost(void **
     atomic_store(&scene->proxy.greetings, lost);
     rdzv_store *store = connect_to(scene->proxy.endpoint);
     assert_is_ours(scene, store);
-    rdzv_store_close(store);
+    rdzv_store_free(store);
   }
 }
 
@@ -63,7 +63,7 @@ static void test_a_handle_keeps_its_dialect_when_it_connects_again(void **state)
     assert_is_ours(scene, store);
     assert_int_equal(atomic_load(&scene->proxy.accepted), connections + lost + 1);
   }
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 static void test_a_clone_knows_the_dialect(void **state) {
@@ -74,8 +74,8 @@ static void test_a_clone_knows_the_dialect(void **state) {
   if (rdzv_store_clone(store, &clone, &error) < 0) fail_msg("%s", error.message);
   assert_is_ours(scene, clone);
   assert_int_equal(atomic_load(&scene->proxy.accepted), 1 + MOST_LOST + 1);
-  rdzv_store_close(clone);
-  rdzv_store_close(store);
+  rdzv_store_free(clone);
+  rdzv_store_free(store);
 }
 
 /* ---- PyTorch 1.x ---------------------------------------------------------------------------------------------- */
@@ -139,7 +139,7 @@ static void test_pytorch_1_x_is_found_and_so_is_what_replaces_it(void **state) {
   atomic_store(&scene->proxy.server_port, rdzv_server_port(scene->server));
   assert_num_keys(store, 0);
   assert_is_ours(scene, store);
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 int main(void) {

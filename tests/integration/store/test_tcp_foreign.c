@@ -20,10 +20,10 @@ static void scene_begin(struct scene *scene, rdzv_dialect dialect) {
 }
 
 static void scene_end(struct scene *scene) {
-  rdzv_store_close(scene->store);
-  rdzv_store_close(scene->straight);
+  rdzv_store_free(scene->store);
+  rdzv_store_free(scene->straight);
   proxy_end(&scene->proxy);
-  rdzv_server_close(scene->server);
+  rdzv_server_free(scene->server);
 }
 
 typedef int call(rdzv_store *store, rdzv_error *error);
@@ -116,8 +116,8 @@ static void test_a_push_whose_connection_is_lost_is_of_unknown_outcome(void **st
   peer_start(&peer, closes_after_a_push, NULL);
   rdzv_store *store = connect_with(peer.endpoint, (rdzv_tcp_options){.dialect = RDZV_DIALECT_V2});
   assert_code(rdzv_store_queue_push(store, BYTES("q"), BYTES("item"), &error), RDZV_E_OUTCOME_UNKNOWN);
-  rdzv_store_close(store);
-  rdzv_store_close(connect_with(peer.endpoint, (rdzv_tcp_options){.dialect = RDZV_DIALECT_V2}));
+  rdzv_store_free(store);
+  rdzv_store_free(connect_with(peer.endpoint, (rdzv_tcp_options){.dialect = RDZV_DIALECT_V2}));
   peer_end(&peer);
 }
 
@@ -140,7 +140,7 @@ static void test_a_server_that_has_no_queues_is_told(void **state) {
   rdzv_store *store = connect_with(peer.endpoint, (rdzv_tcp_options){.dialect = RDZV_DIALECT_V2});
   assert_error(rdzv_store_queue_push(store, BYTES("q"), BYTES("item"), &error), RDZV_E_UNSUPPORTED, &error,
                "from 2.8 on");
-  rdzv_store_close(store);
+  rdzv_store_free(store);
   peer_end(&peer);
 }
 
@@ -285,7 +285,7 @@ static void assert_reads(peer_script *script, rdzv_dialect dialect, const char *
   if (rdzv_store_get(store, BYTES("k"), &value, &error) < 0) fail_msg("%s", error.message);
   assert_string_equal(value.data, expected);
   rdzv_value_free(&value);
-  rdzv_store_close(store);
+  rdzv_store_free(store);
   peer_end(&peer);
 }
 
@@ -336,9 +336,9 @@ static void assert_flicker(rdzv_dialect dialect) {
   }
   atomic_store(&flicker.end, true);
   pthread_join(flicker.thread, NULL);
-  rdzv_store_close(store);
-  rdzv_store_close(flicker.store);
-  rdzv_server_close(server);
+  rdzv_store_free(store);
+  rdzv_store_free(flicker.store);
+  rdzv_server_free(server);
 }
 
 static void test_a_key_that_is_set_and_deleted_all_the_time_is_read_as_it_was_set(void **state) {

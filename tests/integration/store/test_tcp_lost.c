@@ -22,10 +22,10 @@ static int setup(void **state) {
 
 static int teardown(void **state) {
   struct scene *scene = *state;
-  rdzv_store_close(scene->store);
-  rdzv_store_close(scene->straight);
+  rdzv_store_free(scene->store);
+  rdzv_store_free(scene->straight);
   proxy_end(&scene->proxy);
-  rdzv_server_close(scene->server);
+  rdzv_server_free(scene->server);
   free(scene);
   return 0;
 }
@@ -215,10 +215,10 @@ static void test_a_connection_that_was_closed_in_peace_costs_nothing(void **stat
   for (int i = 1; i <= 3; i++) {
     assert_int_equal(must_add(store, "n", 1), i);
     await_sem(&closed);
-    rdzv_store_close(store_of(server)); /* the server is done with what it said it was doing */
+    rdzv_store_free(store_of(server)); /* the server is done with what it said it was doing */
   }
-  rdzv_store_close(store);
-  rdzv_server_close(server);
+  rdzv_store_free(store);
+  rdzv_server_free(server);
   sem_destroy(&closed);
 }
 
@@ -248,7 +248,7 @@ static void test_a_server_that_always_closes_is_given_up(void **state) {
   int tries;
   sem_getvalue(&peer.reached, &tries);
   assert_in_range((unsigned)tries, 2, 10);
-  rdzv_store_close(store);
+  rdzv_store_free(store);
   sem_post(&peer.go_on);
   peer_end(&peer);
 }
@@ -276,7 +276,7 @@ static int64_t time_silence(call *what, int64_t timeout_ms, int *result, rdzv_er
   const int64_t began = live_now_ms();
   *result = what(store, error);
   const int64_t lasted = live_now_ms() - began;
-  rdzv_store_close(store);
+  rdzv_store_free(store);
   sem_post(&peer.go_on);
   peer_end(&peer);
   return lasted;
@@ -382,16 +382,16 @@ static void test_a_restarted_server_is_told_once(void **state) {
   must_set(store, "k", "v");
   assert_code(rdzv_store_clone(store, &clone, &error), 0);
   for (int round = 0; round < 3; round++) {
-    rdzv_server_close(server);
+    rdzv_server_free(server);
     server = serve_with((rdzv_server_options){0}, port);
     assert_error(rdzv_store_add(store, BYTES("n"), 1, &sum, &error), RDZV_E_DATA_LOST, &error, "restarted");
     assert_int_equal(must_add(store, "n", 1), 1);
     assert_error(rdzv_store_set(clone, BYTES("x"), BYTES("y"), &error), RDZV_E_DATA_LOST, &error, "restarted");
     assert_get(clone, "n", "1");
   }
-  rdzv_store_close(clone);
-  rdzv_store_close(store);
-  rdzv_server_close(server);
+  rdzv_store_free(clone);
+  rdzv_store_free(store);
+  rdzv_server_free(server);
 }
 
 struct waiter {
@@ -418,8 +418,8 @@ static void test_a_wait_that_outlives_its_server_is_told(void **state) {
    * without a word */
   atomic_store(&scene->proxy.server_port, rdzv_server_port(other));
   atomic_store(&scene->proxy.cut, CUT_ANSWER);
-  rdzv_store_close(scene->straight);
-  rdzv_server_close(scene->server);
+  rdzv_store_free(scene->straight);
+  rdzv_server_free(scene->server);
   pthread_join(waiter.thread, NULL);
   assert_error(waiter.result, RDZV_E_DATA_LOST, &waiter.error, "'never'");
   scene->server = other;
@@ -437,15 +437,15 @@ static void test_a_greeting_that_is_lost_does_not_change_the_dialect(void **stat
     atomic_store(&scene->proxy.cut, CUT_AT_ONCE);
     const rdzv_tcp_options options = {.size = sizeof options, .timeout_ms = SOON_MS};
     assert_code(rdzv_store_open_tcp(scene->proxy.endpoint, &options, &fresh, &error), 0);
-    assert_true(rdzv_store_features(fresh) & RDZV_STORE_VERSIONS);
-    rdzv_store_close(fresh);
+    assert_true(rdzv_store_features(fresh) & RDZV_FEATURE_VERSIONS);
+    rdzv_store_free(fresh);
   }
   atomic_store(&scene->proxy.cut, CUT_REQUEST); /* the connection is lost, and so is the next greeting */
   assert_code(call_add(scene->store, &error), 0);
   atomic_store(&scene->proxy.cut, CUT_AT_ONCE);
   const int result = rdzv_store_add(scene->store, BYTES("n"), 1, &sum, &error);
   if (result < 0) fail_msg("%s", error.message);
-  assert_true(rdzv_store_features(scene->store) & RDZV_STORE_VERSIONS);
+  assert_true(rdzv_store_features(scene->store) & RDZV_FEATURE_VERSIONS);
 }
 
 #define IN_A_SCENE(test) cmocka_unit_test_setup_teardown(test, setup, teardown)

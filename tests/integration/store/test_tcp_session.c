@@ -131,8 +131,8 @@ static int setup(void **state) {
 
 static int teardown(void **state) {
   struct scene *scene = *state;
-  rdzv_store_close(scene->store);
-  rdzv_server_close(scene->server);
+  rdzv_store_free(scene->store);
+  rdzv_server_free(scene->server);
   free(scene);
   return 0;
 }
@@ -450,7 +450,7 @@ static void test_the_late_copy_of_a_refused_swap_is_not_done(void **state) {
   proxy_deliver(&proxy);
   assert_code(rdzv_store_check(scene->store, &key, 1, &there, NULL), 0);
   assert_false(there);
-  rdzv_store_close(caller.store);
+  rdzv_store_free(caller.store);
   proxy_end(&proxy);
 }
 
@@ -479,7 +479,7 @@ static void test_a_client_whose_session_is_forgotten_does_not_know(void **state)
   assert_error(caller.result, RDZV_E_OUTCOME_UNKNOWN, &caller.error, "forgotten the session");
   assert_int_equal(must_add(scene->store, "n", 0), 2); /* it was done, and not twice */
   assert_int_equal(must_add(caller.store, "n", 1), 3);
-  rdzv_store_close(caller.store);
+  rdzv_store_free(caller.store);
   proxy_end(&proxy);
 }
 
@@ -497,10 +497,10 @@ static void test_a_write_that_outlives_its_server_is_told_so(void **state) {
     add_one(&caller);
     assert_error(caller.result, RDZV_E_DATA_LOST, &caller.error, "restarted");
     assert_int_equal(must_add(caller.store, "n", 1), 1);
-    rdzv_store_close(caller.store);
+    rdzv_store_free(caller.store);
     proxy_end(&proxy);
-    rdzv_server_close(server);
-    rdzv_server_close(other);
+    rdzv_server_free(server);
+    rdzv_server_free(other);
   }
 }
 
@@ -525,10 +525,10 @@ static void test_a_pop_whose_item_was_lost_on_the_way_gets_it(void **state) {
   rdzv_value_free(&caller.value);
   assert_code(rdzv_store_queue_len(straight, BYTES("q"), &len, NULL), 0);
   assert_int_equal(len, 1);
-  rdzv_store_close(caller.store);
-  rdzv_store_close(straight);
+  rdzv_store_free(caller.store);
+  rdzv_store_free(straight);
   proxy_end(&proxy);
-  rdzv_server_close(server);
+  rdzv_server_free(server);
 }
 
 #define IN_A_SCENE(test) cmocka_unit_test_setup_teardown(test, setup, teardown)

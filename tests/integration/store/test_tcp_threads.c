@@ -65,8 +65,8 @@ static void test_many_threads_on_one_handle(void **state) {
   for (int i = 0; i < THREADS; i++) stores[i] = store;
   run_workers(stores);
   assert_int_equal(must_add(store, "shared", 0), THREADS * ROUNDS);
-  rdzv_store_close(store);
-  rdzv_server_close(server);
+  rdzv_store_free(store);
+  rdzv_server_free(server);
 }
 
 /* Clones have connections of their own. */
@@ -77,8 +77,8 @@ static void test_many_threads_on_clones(void **state) {
   for (int i = 1; i < THREADS; i++) assert_code(rdzv_store_clone(stores[0], &stores[i], NULL), 0);
   run_workers(stores);
   assert_int_equal(must_add(stores[0], "shared", 0), THREADS * ROUNDS);
-  for (int i = 0; i < THREADS; i++) rdzv_store_close(stores[i]);
-  rdzv_server_close(server);
+  for (int i = 0; i < THREADS; i++) rdzv_store_free(stores[i]);
+  rdzv_server_free(server);
 }
 
 static void *clone_and_work(void *arg) {
@@ -87,7 +87,7 @@ static void *clone_and_work(void *arg) {
   rdzv_error error = {0};
   TRY(rdzv_store_clone(base, &worker->store, &error));
   work(worker);
-  rdzv_store_close(worker->store);
+  rdzv_store_free(worker->store);
   return NULL;
 }
 
@@ -103,8 +103,8 @@ static void test_one_handle_cloned_by_many_threads(void **state) {
   }
   for (int i = 0; i < THREADS; i++) pthread_join(workers[i].thread, NULL);
   for (int i = 0; i < THREADS; i++) assert_string_equal(workers[i].failed, "");
-  rdzv_store_close(store);
-  rdzv_server_close(server);
+  rdzv_store_free(store);
+  rdzv_server_free(server);
 }
 
 static void *get_awaited(void *arg) {
@@ -129,9 +129,9 @@ static void test_a_clone_works_while_the_other_is_blocked(void **state) {
   must_set(clone, "awaited", "it is here");
   pthread_join(blocked.thread, NULL);
   assert_string_equal(blocked.failed, "");
-  rdzv_store_close(clone);
-  rdzv_store_close(blocked.store);
-  rdzv_server_close(server);
+  rdzv_store_free(clone);
+  rdzv_store_free(blocked.store);
+  rdzv_server_free(server);
 }
 
 static void *pop_items(void *arg) {
@@ -167,11 +167,11 @@ static void test_every_item_of_a_queue_is_popped_once(void **state) {
     pthread_join(workers[i].thread, NULL);
     assert_string_equal(workers[i].failed, "");
     popped += workers[i].number;
-    rdzv_store_close(workers[i].store);
+    rdzv_store_free(workers[i].store);
   }
   assert_int_equal(popped, pushed);
-  rdzv_store_close(store);
-  rdzv_server_close(server);
+  rdzv_store_free(store);
+  rdzv_server_free(server);
 }
 
 /* 0 does not block: what is there is got, what is not is a timeout, and the connection stays in order. */
@@ -194,8 +194,8 @@ static void test_a_timeout_of_0_does_not_block(void **state) {
     assert_code(rdzv_store_wait_changed(store, key, 0, 0, &value, &version, &error), RDZV_E_TIMEOUT);
     assert_int_equal(must_add(store, "n", 1), i + 1);
   }
-  rdzv_store_close(store);
-  rdzv_server_close(server);
+  rdzv_store_free(store);
+  rdzv_server_free(server);
 }
 
 /* A short timeout lasts that long, names the keys and the time, and leaves nothing behind that would answer later. */
@@ -213,9 +213,9 @@ static void test_a_short_timeout_leaves_nothing_behind(void **state) {
   must_set(other, "b", "2");
   assert_get(store, "a", "1");
   assert_int_equal(must_add(store, "n", 1), 1);
-  rdzv_store_close(other);
-  rdzv_store_close(store);
-  rdzv_server_close(server);
+  rdzv_store_free(other);
+  rdzv_store_free(store);
+  rdzv_server_free(server);
 }
 
 /* The longest timeouts there are do not overflow into none. */
@@ -233,9 +233,9 @@ static void test_the_longest_timeout_is_no_timeout_at_all(void **state) {
   pthread_join(blocked.thread, NULL);
   assert_string_equal(blocked.failed, "");
   assert_code(rdzv_store_set_timeout(clone, -1, NULL), RDZV_E_INVALID);
-  rdzv_store_close(clone);
-  rdzv_store_close(blocked.store);
-  rdzv_server_close(server);
+  rdzv_store_free(clone);
+  rdzv_store_free(blocked.store);
+  rdzv_server_free(server);
 }
 
 struct reader {
@@ -270,10 +270,10 @@ static void test_a_description_stays_when_others_ask(void **state) {
   for (size_t i = 0; i < COUNT_OF(readers); i++) pthread_join(readers[i].thread, NULL);
   for (size_t i = 0; i < COUNT_OF(readers); i++) assert_true(readers[i].same);
   assert_non_null(strstr(readers[2].text, " under 'p' under 'q'"));
-  rdzv_store_close(inner);
-  rdzv_store_close(view);
-  rdzv_store_close(store);
-  rdzv_server_close(server);
+  rdzv_store_free(inner);
+  rdzv_store_free(view);
+  rdzv_store_free(store);
+  rdzv_server_free(server);
 }
 
 int main(void) {

@@ -91,10 +91,10 @@ static inline void close_cell(rdzv_backend **cell) {
 static inline void cells_close(struct cells *cells) {
   close_cell(&cells->cell);
   close_cell(&cells->other);
-  rdzv_store_close(cells->store);
-  rdzv_store_close(cells->other_store);
-  rdzv_store_close(cells->raw);
-  rdzv_server_close(cells->server);
+  rdzv_store_free(cells->store);
+  rdzv_store_free(cells->other_store);
+  rdzv_store_free(cells->raw);
+  rdzv_server_free(cells->server);
   if (cells->path[0]) unlink(cells->path);
   free(cells);
 }

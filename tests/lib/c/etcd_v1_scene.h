@@ -26,7 +26,7 @@ static inline int start_etcd(void **state) {
 
 static inline int stop_etcd(void **state) {
   (void)state;
-  rdzv_etcd_process_stop(etcd);
+  rdzv_etcd_process_free(etcd);
   etcd = NULL;
   return 0;
 }
@@ -44,7 +44,7 @@ static inline rdzv_handler *open_at(const char *endpoint, const char *run_id, in
                               .conf = "last_call_timeout=0.5,timeout=60,read_timeout=20"};
   rdzv_handler *handler;
   rdzv_error error;
-  if (rdzv_open(&params, &handler, &error) < 0) fail_msg("%s", error.message);
+  if (rdzv_handler_open(&params, &handler, &error) < 0) fail_msg("%s", error.message);
   return handler;
 }
 
@@ -55,7 +55,7 @@ static inline rdzv_handler *open_node(const char *run_id, int64_t min, int64_t m
 static inline rdzv_result *must_join(rdzv_handler *handler) {
   rdzv_result *result;
   rdzv_error error;
-  if (rdzv_next(handler, &result, &error) < 0) fail_msg("%s", error.message);
+  if (rdzv_handler_next(handler, &result, &error) < 0) fail_msg("%s", error.message);
   return result;
 }
 
@@ -73,19 +73,19 @@ struct call {
 
 static inline void *do_next(void *argument) {
   struct call *call = argument;
-  call->code = rdzv_next(call->handler, &call->result, &call->error);
+  call->code = rdzv_handler_next(call->handler, &call->result, &call->error);
   return NULL;
 }
 
 static inline void *do_wait_event(void *argument) {
   struct call *call = argument;
-  call->code = rdzv_wait_event(call->handler, INT64_MAX, &call->change, &call->error);
+  call->code = rdzv_handler_wait_change(call->handler, INT64_MAX, &call->change, &call->error);
   return NULL;
 }
 
 static inline void *do_extra_get(void *argument) {
   struct call *call = argument;
-  call->code = rdzv_extra_get(call->handler, call->key, SOON_MS, &call->value, &call->error);
+  call->code = rdzv_handler_get_extra(call->handler, call->key, SOON_MS, &call->value, &call->error);
   return NULL;
 }
 
@@ -107,7 +107,7 @@ static inline void pause_ms(int ms) { poll(NULL, 0, ms); }
 
 /* Is there something to tell, now or within that time? */
 static inline bool has_news(rdzv_handler *handler, int within_ms) {
-  struct pollfd fd = {.fd = rdzv_change_fd(handler), .events = POLLIN};
+  struct pollfd fd = {.fd = rdzv_handler_change_fd(handler), .events = POLLIN};
   assert_true(fd.fd >= 0);
   return poll(&fd, 1, within_ms) == 1;
 }
@@ -121,7 +121,8 @@ static inline bool have_etcd(void) {
 static inline void await_waiting(rdzv_handler *handler, int64_t expected) {
   const int64_t until = live_now_ms() + SOON_MS;
   int64_t count = 0;
-  while (count < expected && live_now_ms() < until) assert_code(rdzv_num_waiting(handler, &count, NULL), 0);
+  while (count < expected && live_now_ms() < until)
+    assert_code(rdzv_handler_num_nodes_waiting(handler, &count, NULL), 0);
   assert_int_equal(count, expected);
 }
 

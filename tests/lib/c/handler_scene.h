@@ -28,8 +28,8 @@ static inline int scene_teardown(void **state) {
   struct scene *scene = *state;
   close_all(scene->nodes, COUNT_OF(scene->nodes));
   node_close(&scene->watcher);
-  rdzv_store_close(scene->raw);
-  rdzv_server_close(scene->server);
+  rdzv_store_free(scene->raw);
+  rdzv_server_free(scene->server);
   free(scene);
   return 0;
 }

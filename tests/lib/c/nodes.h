@@ -55,7 +55,7 @@ static inline int node_try_open(struct node *node, const char *endpoint, const c
                               .event_user = options.event_user,
                               .registry = options.registry};
   *node = (struct node){0};
-  return rdzv_open(&params, &node->handler, error);
+  return rdzv_handler_open(&params, &node->handler, error);
 }
 
 static inline void node_open(struct node *node, const char *endpoint, const char *addr, struct node_options options) {
@@ -71,7 +71,7 @@ static inline void node_forget(struct node *node) {
 
 static inline void node_close(struct node *node) {
   node_forget(node);
-  rdzv_close(node->handler);
+  rdzv_handler_free(node->handler);
   node->handler = NULL;
 }
 
@@ -81,7 +81,7 @@ static inline void *node_join_run(void *arg) {
   struct node *node = arg;
   const int64_t began = live_now_ms();
   node_forget(node);
-  node->code = rdzv_next(node->handler, &node->result, &node->error);
+  node->code = rdzv_handler_next(node->handler, &node->result, &node->error);
   node->took_ms = live_now_ms() - began;
   return NULL;
 }
@@ -121,7 +121,7 @@ static inline rdzv_change await_change(struct node *node, unsigned what) {
   rdzv_error error;
   while ((all.what & what) != what) {
     rdzv_change change = {0};
-    if (rdzv_wait_event(node->handler, SOON_MS, &change, &error) < 0)
+    if (rdzv_handler_wait_change(node->handler, SOON_MS, &change, &error) < 0)
       fail_msg("heard %x, not %x: %s", all.what, what, error.message);
     assert_true(change.what != 0);
     all.what |= change.what;
@@ -135,7 +135,7 @@ static inline void await_counts(rdzv_handler *handler, size_t participants, size
   for (const int64_t until = live_now_ms() + SOON_MS / 2;;) {
     rdzv_status *status;
     rdzv_error error;
-    if (rdzv_status_read(handler, 200, &status, &error) < 0) fail_msg("%s", error.message);
+    if (rdzv_handler_status(handler, 200, &status, &error) < 0) fail_msg("%s", error.message);
     const bool so = status->participants == participants && status->waiting == waiting && status->spares == spares;
     const size_t now[] = {status->participants, status->waiting, status->spares};
     rdzv_status_free(status);
@@ -148,7 +148,7 @@ static inline void await_counts(rdzv_handler *handler, size_t participants, size
 static inline bool is_closed(struct node *node) {
   bool closed = false;
   rdzv_error error;
-  if (rdzv_is_closed(node->handler, &closed, &error) < 0) fail_msg("%s", error.message);
+  if (rdzv_handler_is_closed(node->handler, &closed, &error) < 0) fail_msg("%s", error.message);
   return closed;
 }
 
@@ -188,7 +188,7 @@ static inline void rewrite_state(const char *endpoint, const char *run_id, enum 
     rdzv_value_free(&value);
   }
   cell->ops->close(cell);
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 /* Takes out the node that is printed so. */

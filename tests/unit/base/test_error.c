@@ -13,7 +13,7 @@ static void test_every_code_has_a_name_a_text_and_a_class(void **state) {
   assert_int_equal(RDZV_E_##name, --next);                    \
   assert_string_equal(rdzv_error_name(RDZV_E_##name), #name); \
   assert_string_equal(rdzv_error_text(RDZV_E_##name), text);  \
-  assert_int_equal(rdzv_error_class_of(RDZV_E_##name), RDZV_CLASS_##class_);
+  assert_int_equal(rdzv_error_class_of(RDZV_E_##name), RDZV_ERROR_CLASS_##class_);
   RDZV_ERROR_LIST(LOOK_AT)
 #undef LOOK_AT
   assert_string_equal(rdzv_error_name(next - 1), "UNKNOWN");
@@ -24,7 +24,7 @@ static void test_zero_is_no_error(void **state) {
   (void)state;
   assert_string_equal(rdzv_error_name(0), "OK");
   assert_string_equal(rdzv_error_text(0), "no error");
-  assert_int_equal(rdzv_error_class_of(0), RDZV_CLASS_OK);
+  assert_int_equal(rdzv_error_class_of(0), RDZV_ERROR_CLASS_OK);
 }
 
 /* Any number may be asked about. */
@@ -33,7 +33,7 @@ static void test_a_number_that_is_no_code_is_unknown(void **state) {
   const int numbers[] = {1, 5, INT_MAX, INT_MIN, INT_MIN + 1, -1000};
   for (size_t i = 0; i < COUNT_OF(numbers); i++) {
     assert_string_equal(rdzv_error_text(numbers[i]), "unknown error");
-    assert_int_equal(rdzv_error_class_of(numbers[i]), RDZV_CLASS_UNCERTAIN);
+    assert_int_equal(rdzv_error_class_of(numbers[i]), RDZV_ERROR_CLASS_UNCERTAIN);
   }
 }
 
@@ -79,9 +79,9 @@ static void test_a_prefix_fills_an_error_that_nobody_did(void **state) {
  * of the caller's can happen; after a lost answer, or lost data, nobody knows what the store holds. */
 static void test_classes_are_what_they_are_described_as(void **state) {
   (void)state;
-  assert_int_equal(rdzv_error_class_of(RDZV_E_CANCELED), RDZV_CLASS_DEFINITE);
-  assert_int_equal(rdzv_error_class_of(RDZV_E_OUTCOME_UNKNOWN), RDZV_CLASS_UNCERTAIN);
-  assert_int_equal(rdzv_error_class_of(RDZV_E_DATA_LOST), RDZV_CLASS_UNCERTAIN);
+  assert_int_equal(rdzv_error_class_of(RDZV_E_CANCELED), RDZV_ERROR_CLASS_DEFINITE);
+  assert_int_equal(rdzv_error_class_of(RDZV_E_OUTCOME_UNKNOWN), RDZV_ERROR_CLASS_UNCERTAIN);
+  assert_int_equal(rdzv_error_class_of(RDZV_E_DATA_LOST), RDZV_ERROR_CLASS_UNCERTAIN);
 }
 
 /* A message that is too long is cut, ends with a zero byte, and leaves the code alone. */

@@ -276,10 +276,10 @@ static void use_hash_store(void) {
   assert_code(rdzv_store_get(store, BYTES("after"), &value, &error), 0);
   assert_bytes(rdzv_value_bytes(&value), "v");
   free_value(&value);
-  rdzv_store_close(view_clone);
-  rdzv_store_close(view);
-  rdzv_store_close(clone);
-  rdzv_store_close(store);
+  rdzv_store_free(view_clone);
+  rdzv_store_free(view);
+  rdzv_store_free(clone);
+  rdzv_store_free(store);
 }
 
 /* A hash store, its clones and views say that they have no memory, and go on when they have. */
@@ -301,7 +301,7 @@ static void use_multi_set(void) {
   assert_code(rdzv_store_num_keys(store, &count, &error), 0);
   assert_int_equal(count, done ? 3 : 0);
   heap.on = true;
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 static void test_a_multi_set_without_memory_sets_nothing(void **state) {
@@ -323,7 +323,7 @@ static void open_server(void) {
   rdzv_error error;
   const int before = open_descriptors();
   if (STEP(rdzv_server_open(&options, &server, &error))) assert_true(rdzv_server_port(server) > 0);
-  rdzv_server_close(server);
+  rdzv_server_free(server);
   assert_int_equal(open_descriptors(), before);
 }
 
@@ -333,7 +333,7 @@ static void test_a_server_without_memory_is_not_opened(void **state) {
   rdzv_server *first;
   const rdzv_server_options options = {.size = sizeof options, .port = RDZV_ANY_PORT};
   assert_code(rdzv_server_open(&options, &first, NULL), 0); /* libuv keeps two descriptors from then on */
-  rdzv_server_close(first);
+  rdzv_server_free(first);
   run_all(open_server);
 }
 

@@ -250,7 +250,7 @@ static void test_the_bytes_of_the_file_are_those_of_pytorch(void **state) {
   struct stat status;
   assert_int_equal(stat(path, &status), 0);
   assert_int_equal(status.st_mode & 0777, 0644);
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 static void test_a_value_is_there_for_another_handle_at_once(void **state) {
@@ -261,8 +261,8 @@ static void test_a_value_is_there_for_another_handle_at_once(void **state) {
     assert_true(is_value(two, "key", i == 1 ? "" : "value"));
   }
   assert_true(is_value(one, "key", "value"));
-  rdzv_store_close(one);
-  rdzv_store_close(two);
+  rdzv_store_free(one);
+  rdzv_store_free(two);
 }
 
 static void test_a_file_that_is_not_there_has_no_keys_and_is_not_made_by_reading(void **state) {
@@ -274,7 +274,7 @@ static void test_a_file_that_is_not_there_has_no_keys_and_is_not_made_by_reading
   assert_int_equal(key_count(store), 0);
   assert_error(rdzv_store_get(store, rdzv_str("a"), &value, &error), RDZV_E_TIMEOUT, "get 'a'", "timed out");
   assert_int_equal(file_size(), -1);
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 static void test_add_takes_an_absent_or_empty_value_for_zero(void **state) {
@@ -290,7 +290,7 @@ static void test_add_takes_an_absent_or_empty_value_for_zero(void **state) {
   assert_int_equal(rdzv_store_add(store, rdzv_str("tail"), 1, &sum, NULL), 0);
   assert_int_equal(sum, 13);
   assert_true(is_value(store, "tail", "13"));
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 static void test_add_to_what_is_no_number_changes_nothing(void **state) {
@@ -302,7 +302,7 @@ static void test_add_to_what_is_no_number_changes_nothing(void **state) {
   assert_error(rdzv_store_add(store, rdzv_str("word"), 1, &sum, &error), RDZV_E_NOT_A_NUMBER, "'word'", "not a number");
   assert_int_equal(sum, 7);
   assert_int_equal(file_size(), size);
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 static void assert_compare_set(rdzv_store *store, const char *key, const char *expected, const char *desired,
@@ -325,7 +325,7 @@ static void test_compare_set_answers_as_pytorch(void **state) {
   assert_compare_set(store, "a", "other", "newer", "new");
   assert_compare_set(store, "a", "new", "newer", "newer");
   assert_true(is_value(store, "a", "newer"));
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 static void test_delete_always_says_yes(void **state) {
@@ -339,7 +339,7 @@ static void test_delete_always_says_yes(void **state) {
   assert_int_equal(rdzv_store_delete_key(store, rdzv_str("never"), &deleted, NULL), 0);
   assert_true(deleted);
   assert_false(is_there(store, "a"));
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 static void test_all_keys_are_counted_and_those_of_users_listed(void **state) {
@@ -359,7 +359,7 @@ static void test_all_keys_are_counted_and_those_of_users_listed(void **state) {
   assert_string_equal(keys[0].data, "refcount/");
   rdzv_values_free(keys, count);
   assert_false(is_there(store, "cleanup/"));
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 static void test_append_adds_to_what_is_there(void **state) {
@@ -367,7 +367,7 @@ static void test_append_adds_to_what_is_there(void **state) {
   rdzv_store *store = open_store(LONG_MS);
   for (int i = 0; i < 3; i++) assert_int_equal(rdzv_store_append(store, rdzv_str("log"), rdzv_str("xy"), NULL), 0);
   assert_true(is_value(store, "log", "xyxyxy"));
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 static void test_many_keys_are_set_in_one_step_and_read_in_order(void **state) {
@@ -381,7 +381,7 @@ static void test_many_keys_are_set_in_one_step_and_read_in_order(void **state) {
   for (int i = 0; i < 3; i++) assert_true(bytes_equal(rdzv_value_bytes(&got[i]), values[i]));
   rdzv_values_free(got, 3);
   assert_int_equal(key_count(store), 3);
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 static void test_what_is_over_a_limit_is_refused_before_anything_is_written(void **state) {
@@ -398,16 +398,16 @@ static void test_what_is_over_a_limit_is_refused_before_anything_is_written(void
   assert_int_equal(rdzv_store_set(store, longest, rdzv_str("1"), NULL), 0);
   assert_int_equal(key_count(store), 1);
   free(name);
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 static void test_what_a_file_store_cannot_do_is_unsupported(void **state) {
   (void)state;
   rdzv_store *store = open_store(LONG_MS);
-  assert_int_equal(rdzv_store_features(store), RDZV_STORE_APPEND | RDZV_STORE_LIST_KEYS);
+  assert_int_equal(rdzv_store_features(store), RDZV_FEATURE_APPEND | RDZV_FEATURE_LIST_KEYS);
   assert_error(rdzv_store_queue_push(store, rdzv_str("q"), rdzv_str("1"), &error), RDZV_E_UNSUPPORTED, "file store");
   assert_true(strncmp(rdzv_store_describe(store), "file /", 6) == 0);
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 /* Many records, and one longer than what is read at once, over both sides of its border. */
@@ -431,8 +431,8 @@ static void test_records_of_any_size_are_read_by_a_new_handle(void **state) {
     rdzv_value_free(&value);
   }
   free(data);
-  rdzv_store_close(one);
-  rdzv_store_close(two);
+  rdzv_store_free(one);
+  rdzv_store_free(two);
 }
 
 /* ---- what others do to the file -------------------------------------------------------------------------------- */
@@ -457,7 +457,7 @@ static void test_a_partial_record_of_a_dead_writer_is_cut_off_by_the_next_write(
     add_user(&expected, "first", "1");
     add_user(&expected, "third", "3");
     assert_file(&expected);
-    rdzv_store_close(store);
+    rdzv_store_free(store);
   }
   buf_free(&file);
 }
@@ -477,7 +477,7 @@ static void test_an_impossible_length_is_corrupt_and_nothing_is_cut_off(void **s
     assert_error(rdzv_store_get(store, rdzv_str("a"), &value, &error), RDZV_E_CORRUPT, path, "offset 11");
     assert_error(rdzv_store_set(store, rdzv_str("b"), rdzv_str("2"), &error), RDZV_E_CORRUPT, path, "offset 11");
     assert_file(&file);
-    rdzv_store_close(store);
+    rdzv_store_free(store);
   }
 }
 
@@ -490,7 +490,7 @@ static void test_a_file_that_is_no_store_is_left_alone(void **state) {
   assert_error(rdzv_store_set(store, rdzv_str("b"), rdzv_str("2"), &error), RDZV_E_CORRUPT, "not a store");
   assert_true(buf_append(&expected, text, sizeof text - 1));
   assert_file(&expected);
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 static void test_a_removed_file_is_forgotten_and_made_again_by_a_write(void **state) {
@@ -501,7 +501,7 @@ static void test_a_removed_file_is_forgotten_and_made_again_by_a_write(void **st
   assert_false(is_there(store, "a"));
   set(store, "b", "2");
   assert_int_equal(key_count(store), 1);
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 /* Rule: the new file mostly gets the number of the old one, if that is free, so the number alone tells nothing. */
@@ -521,7 +521,7 @@ static void test_a_file_that_was_made_anew_is_not_taken_for_the_old_one(void **s
     add_user(&file, "more", "3"); /* the next one is longer */
   }
   buf_free(&file);
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 static void test_a_file_that_was_moved_over_the_old_one_is_read_from_its_start(void **state) {
@@ -539,7 +539,7 @@ static void test_a_file_that_was_moved_over_the_old_one_is_read_from_its_start(v
   assert_int_equal(key_count(store), 2);
   assert_false(is_there(store, "a"));
   buf_free(&file);
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 static void test_a_truncated_file_is_read_from_its_start(void **state) {
@@ -552,7 +552,7 @@ static void test_a_truncated_file_is_read_from_its_start(void **state) {
   assert_int_equal(key_count(store), 1);
   assert_int_equal(truncate(path, 0), 0);
   assert_false(is_there(store, "a"));
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 static bool has_open(pid_t process, const char *name) {
@@ -592,7 +592,7 @@ static void test_a_write_is_not_lost_in_a_file_that_was_removed_while_it_waited_
   join_child(child);
   assert_true(is_value(store, "a", "1"));
   assert_int_equal(file_size(), 11);
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 /* ---- what the machine refuses ---------------------------------------------------------------------------------- */
@@ -616,7 +616,7 @@ static void write_to_a_full_file(void) {
   CHECK(setrlimit(RLIMIT_FSIZE, &none) == 0);
   CHECK(rdzv_store_set(store, rdzv_str("big"), (rdzv_bytes){big, sizeof big}, NULL) == 0);
   CHECK(is_there(store, "big") && is_value(store, "first", "1"));
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 static void test_a_full_disk_leaves_nothing_half_and_loses_nothing(void **state) {
@@ -677,7 +677,7 @@ static void write_without_locks(void) {
   forbid_locks();
   CHECK(rdzv_store_set(store, rdzv_str("a"), rdzv_str("1"), &error) == RDZV_E_IO);
   CHECK(strstr(error.message, "cannot lock '") && strstr(error.message, ": No locks available"));
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 static void test_a_file_system_without_locks_is_told(void **state) {
@@ -702,7 +702,7 @@ enum { PROCESSES = 8, ADDS = 50 };
 static void add_many(void) {
   rdzv_store *store = open_store(LONG_MS);
   for (int i = 0; i < ADDS; i++) CHECK(rdzv_store_add(store, rdzv_str("n"), 1, NULL, NULL) == 0);
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 static void test_no_count_is_lost_among_processes(void **state) {
@@ -712,7 +712,7 @@ static void test_no_count_is_lost_among_processes(void **state) {
   for (int i = 0; i < PROCESSES; i++) join_child(children[i]);
   rdzv_store *store = open_store(LONG_MS);
   assert_true(is_value(store, "n", "400"));
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 /* A thread that runs one function with a store. */
@@ -751,7 +751,7 @@ static void test_threads_take_their_turns_on_one_handle(void **state) {
     assert_int_equal(helpers[i].result, 0);
   }
   assert_true(is_value(store, "n", "200"));
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 /* ---- waiting --------------------------------------------------------------------------------------------------- */
@@ -781,7 +781,7 @@ static void test_a_blocked_get_holds_nobody_back_on_its_handle(void **state) {
   set(store, "later", "1");
   pthread_join(helper.thread, NULL);
   assert_int_equal(helper.result, 0);
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 /* Rule: what wakes one thread must not be taken away from another on the same handle. */
@@ -799,7 +799,7 @@ static void test_all_threads_that_wait_on_one_handle_are_woken_more_than_once(vo
     }
     assert_int_equal(rdzv_store_delete_key(store, rdzv_str("later"), NULL, NULL), 0);
   }
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 static void set_when_the_parent_sleeps(void) {
@@ -807,7 +807,7 @@ static void set_when_the_parent_sleeps(void) {
   rdzv_store *store = open_store(LONG_MS);
   set(store, "early", "1");
   set(store, "later", "2");
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 static void test_a_get_before_there_is_a_file_is_woken_by_another_process(void **state) {
@@ -816,7 +816,7 @@ static void test_a_get_before_there_is_a_file_is_woken_by_another_process(void *
   const pid_t child = start_child(set_when_the_parent_sleeps);
   assert_true(is_value(store, "later", "2"));
   join_child(child);
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 static void test_a_wait_is_over_when_all_of_its_keys_are_there(void **state) {
@@ -826,7 +826,7 @@ static void test_a_wait_is_over_when_all_of_its_keys_are_there(void **state) {
   const pid_t child = start_child(set_when_the_parent_sleeps);
   assert_int_equal(rdzv_store_wait(store, keys, 2, RDZV_TIMEOUT_STORE, NULL), 0);
   join_child(child);
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 /* Moves a file with the key to its place: nobody writes or closes it there. */
@@ -847,7 +847,7 @@ static void test_a_get_sees_a_file_that_is_moved_there(void **state) {
   const pid_t child = start_child(move_there_when_the_parent_sleeps);
   assert_true(is_value(store, "later", "2"));
   join_child(child);
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 /* Rule: through a link from another directory nothing is told, as on a file system of another machine. */
@@ -863,7 +863,7 @@ static void test_a_get_without_notification_looks_again_by_itself(void **state) 
   assert_true(is_value(store, "later", "2"));
   assert_in_range(clock_now_ms() - start, 0, LONG_MS / 2); /* at the end there is a look in any case */
   join_child(child);
-  rdzv_store_close(store);
+  rdzv_store_free(store);
   strcat(target, "/store");
   assert_int_equal(unlink(target), 0);
 }
@@ -875,7 +875,7 @@ static void test_a_get_that_waits_in_vain_says_for_what_and_how_long(void **stat
   const int64_t start = clock_now_ms();
   assert_error(rdzv_store_get(store, rdzv_str("later"), &value, &error), RDZV_E_TIMEOUT, "get 'later'", "after 50 ms");
   assert_in_range(clock_now_ms() - start, 50, LONG_MS);
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 static void test_a_canceled_get_ends_and_so_does_every_later_call(void **state) {
@@ -889,7 +889,7 @@ static void test_a_canceled_get_ends_and_so_does_every_later_call(void **state) 
   assert_int_equal(helper.result, RDZV_E_CANCELED);
   assert_non_null(strstr(helper.error.message, "get 'later': canceled"));
   assert_error(rdzv_store_set(store, rdzv_str("a"), rdzv_str("1"), &error), RDZV_E_CANCELED, "cancel");
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 /* ---- the lock -------------------------------------------------------------------------------------------------- */
@@ -904,7 +904,7 @@ static void test_a_lock_that_is_never_given_up_ends_in_a_timeout_that_says_so(vo
   assert_in_range(clock_now_ms() - start, 50, LONG_MS);
   let_go(holder);
   set(store, "a", "1");
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 static void test_a_cancel_ends_the_wait_for_the_lock(void **state) {
@@ -920,7 +920,7 @@ static void test_a_cancel_ends_the_wait_for_the_lock(void **state) {
   assert_non_null(strstr(helper.error.message, "canceled"));
   assert_int_equal(file_size(), 0);
   let_go(holder);
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 /* Rule: nothing new, no lock; something new, the lock. */
@@ -935,8 +935,8 @@ static void test_what_is_known_is_read_while_another_holds_the_lock(void **state
   assert_error(rdzv_store_get(other, rdzv_str("a"), &value, &error), RDZV_E_TIMEOUT, "another process holds its lock");
   let_go(holder);
   assert_true(is_value(other, "a", "1"));
-  rdzv_store_close(store);
-  rdzv_store_close(other);
+  rdzv_store_free(store);
+  rdzv_store_free(other);
 }
 
 /* ---- runs ------------------------------------------------------------------------------------------------------ */
@@ -951,15 +951,15 @@ static void test_the_first_store_of_a_run_marks_the_file(void **state) {
   add_own(&expected, "run_id/", "job-7");
   add_user(&expected, "a", "1");
   assert_file(&expected);
-  rdzv_store_close(one);
-  rdzv_store_close(two);
+  rdzv_store_free(one);
+  rdzv_store_free(two);
 }
 
 static void test_the_file_of_another_run_is_stale(void **state) {
   (void)state;
   rdzv_store *store = open_run("job-7");
   set(store, "a", "1");
-  rdzv_store_close(store);
+  rdzv_store_free(store);
   const struct timespec old[2] = {{.tv_sec = time(NULL) - 3 * 3600}, {.tv_sec = time(NULL) - 3 * 3600}};
   assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
   rdzv_file_options with = options(LONG_MS);
@@ -970,7 +970,7 @@ static void test_the_file_of_another_run_is_stale(void **state) {
   assert_int_equal(file_size(), size);
   store = open_store(LONG_MS); /* no run, no check */
   assert_true(is_value(store, "a", "1"));
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 static void test_a_file_that_is_made_anew_is_marked_again(void **state) {
@@ -982,7 +982,7 @@ static void test_a_file_that_is_made_anew_is_marked_again(void **state) {
   add_user(&expected, "a", "1");
   add_own(&expected, "run_id/", "job-7");
   assert_file(&expected);
-  rdzv_store_close(store);
+  rdzv_store_free(store);
 }
 
 static void test_values_of_another_run_that_took_the_file_over_are_not_given(void **state) {
@@ -996,8 +996,8 @@ static void test_values_of_another_run_that_took_the_file_over_are_not_given(voi
   assert_error(rdzv_store_get(old, rdzv_str("a"), &value, &error), RDZV_E_STALE, "'job-7'", "'job-8'");
   assert_error(rdzv_store_set(old, rdzv_str("a"), rdzv_str("3"), &error), RDZV_E_STALE, "'job-7'", "'job-8'");
   assert_true(is_value(new, "a", "2"));
-  rdzv_store_close(old);
-  rdzv_store_close(new);
+  rdzv_store_free(old);
+  rdzv_store_free(new);
 }
 
 /* ---- counting -------------------------------------------------------------------------------------------------- */
@@ -1007,14 +1007,14 @@ static void test_the_last_of_the_workers_removes_the_file(void **state) {
   struct buf expected = {0};
   rdzv_store *one = open_worker(2), *two = open_worker(2);
   set(one, "a", "1");
-  rdzv_store_close(one);
+  rdzv_store_free(one);
   add_own(&expected, "refcount/", "1"); /* as PyTorch 2 writes it */
   add_own(&expected, "refcount/", "2");
   add_user(&expected, "a", "1");
   add_own(&expected, "cleanup/", "1");
   add_own(&expected, "refcount/", "1");
   assert_file(&expected);
-  rdzv_store_close(two);
+  rdzv_store_free(two);
   assert_int_equal(file_size(), -1);
   assert_string_equal(logged, "");
 }
@@ -1024,10 +1024,10 @@ static void test_the_file_stays_while_not_all_workers_have_come_and_gone(void **
   (void)state;
   rdzv_store *one = open_worker(2);
   set(one, "a", "1");
-  rdzv_store_close(one);
+  rdzv_store_free(one);
   rdzv_store *two = open_worker(2);
   assert_true(is_value(two, "a", "1"));
-  rdzv_store_close(two);
+  rdzv_store_free(two);
   assert_int_equal(file_size(), -1);
 }
 
@@ -1038,9 +1038,9 @@ static void test_a_clone_counts_as_a_store_of_its_own(void **state) {
   assert_int_equal(rdzv_store_clone(one, &two, NULL), 0);
   assert_int_equal(rdzv_store_get_timeout(two), 1234);
   set(two, "a", "1");
-  rdzv_store_close(one);
+  rdzv_store_free(one);
   assert_true(is_value(two, "a", "1"));
-  rdzv_store_close(two);
+  rdzv_store_free(two);
   assert_int_equal(file_size(), -1);
 }
 
@@ -1049,7 +1049,7 @@ static void test_a_store_that_is_not_counted_leaves_no_trace(void **state) {
   struct buf expected = {0};
   rdzv_store *store = open_store(LONG_MS);
   set(store, "a", "1");
-  rdzv_store_close(store);
+  rdzv_store_free(store);
   add_user(&expected, "a", "1");
   assert_file(&expected);
   rdzv_file_options with = options(LONG_MS);
@@ -1061,14 +1061,14 @@ static void test_a_worker_signs_off_neither_in_no_file_nor_in_another_one(void *
   (void)state;
   rdzv_store *store = open_worker(1);
   assert_int_equal(unlink(path), 0);
-  rdzv_store_close(store);
+  rdzv_store_free(store);
   assert_int_equal(file_size(), -1);
   store = open_worker(1);
   struct buf other = {0};
   add_own(&other, "refcount/", "1");
   assert_int_equal(unlink(path), 0);
   write_file(path, other.data, other.len);
-  rdzv_store_close(store);
+  rdzv_store_free(store);
   assert_file(&other);
 }
 
@@ -1076,7 +1076,7 @@ static void test_a_canceled_worker_still_signs_off(void **state) {
   (void)state;
   rdzv_store *store = open_worker(1);
   rdzv_store_cancel(store);
-  rdzv_store_close(store);
+  rdzv_store_free(store);
   assert_int_equal(file_size(), -1);
 }
 
@@ -1086,7 +1086,7 @@ static void test_a_worker_that_cannot_sign_off_says_so_in_the_log(void **state) 
   const int fd = open(path, O_WRONLY | O_APPEND);
   assert_int_equal(write(fd, "\xff\xff\xff\xff", 4), 4);
   close(fd);
-  rdzv_store_close(store);
+  rdzv_store_free(store);
   assert_non_null(strstr(logged, "could not sign off"));
   assert_non_null(strstr(logged, path));
 }

@@ -25,7 +25,7 @@ static int setup(void **state) {
 
 static int teardown(void **state) {
   struct fixture *f = *state;
-  for (int i = 2; i >= 0; i--) rdzv_store_close(f->stores[i]);
+  for (int i = 2; i >= 0; i--) rdzv_store_free(f->stores[i]);
   unlink(f->path);
   free(f);
   return 0;
