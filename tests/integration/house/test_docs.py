@@ -162,7 +162,7 @@ class Options(unittest.TestCase):
             self.assertEqual(int(number), int(documented[name]) * (1000 if types[name] == "SECONDS" else 1), name)
 
     def test_the_man_page_has_the_variables_of_workers(self):
-        source = read("src", "agent", "environment.c")
+        source = read("src", "agent", "worker", "environment.c")
         code = re.findall(r'\bset(?:_default)?\(to, "([A-Z_]+)"', source)
         page = read("man", "rdzv-run.1").split(".SS Of workers")[1].split(".SS ")[0]
         documented = re.findall(r"^\.BR? (.*)$", "\n".join(re.findall(r"^\.TP\n(.*)$", page, re.M)), re.M)
