@@ -90,13 +90,13 @@ static unsigned delay_us; /* before each request */
 
 void __real_wire_put_op(struct wire_writer *writer, enum wire_dialect dialect, enum wire_op op);
 void __wrap_wire_put_op(struct wire_writer *writer, enum wire_dialect dialect, enum wire_op op);
-int __real_net_send(int fd, const void *data, size_t len, deadline until, const struct cancel *cancel, size_t *sent,
+int __real_net_send(int fd, const void *data, size_t len, deadline until, const struct flag *cancel, size_t *sent,
                     rdzv_error *error);
-int __wrap_net_send(int fd, const void *data, size_t len, deadline until, const struct cancel *cancel, size_t *sent,
+int __wrap_net_send(int fd, const void *data, size_t len, deadline until, const struct flag *cancel, size_t *sent,
                     rdzv_error *error);
-int __real_net_recv(int fd, void *data, size_t cap, deadline until, const struct cancel *cancel, size_t *got,
+int __real_net_recv(int fd, void *data, size_t cap, deadline until, const struct flag *cancel, size_t *got,
                     rdzv_error *error);
-int __wrap_net_recv(int fd, void *data, size_t cap, deadline until, const struct cancel *cancel, size_t *got,
+int __wrap_net_recv(int fd, void *data, size_t cap, deadline until, const struct flag *cancel, size_t *got,
                     rdzv_error *error);
 
 void __wrap_wire_put_op(struct wire_writer *writer, enum wire_dialect dialect, enum wire_op op) {
@@ -104,7 +104,7 @@ void __wrap_wire_put_op(struct wire_writer *writer, enum wire_dialect dialect, e
   __real_wire_put_op(writer, dialect, op);
 }
 
-int __wrap_net_send(int fd, const void *data, size_t len, deadline until, const struct cancel *cancel, size_t *sent,
+int __wrap_net_send(int fd, const void *data, size_t len, deadline until, const struct flag *cancel, size_t *sent,
                     rdzv_error *error) {
   if (delay_us > 0) usleep(delay_us);
   const int result = __real_net_send(fd, data, len, until, cancel, sent, error);
@@ -112,7 +112,7 @@ int __wrap_net_send(int fd, const void *data, size_t len, deadline until, const 
   return result;
 }
 
-int __wrap_net_recv(int fd, void *data, size_t cap, deadline until, const struct cancel *cancel, size_t *got,
+int __wrap_net_recv(int fd, void *data, size_t cap, deadline until, const struct flag *cancel, size_t *got,
                     rdzv_error *error) {
   const int result = __real_net_recv(fd, data, cap, until, cancel, got, error);
   if (result == 0) atomic_fetch_add_explicit(&bytes_received, *got, memory_order_relaxed);

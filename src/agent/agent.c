@@ -144,7 +144,7 @@ static int open_rendezvous(rdzv_agent *agent, const rdzv_agent_options *options,
   handler_find_master_later(agent->handler);
   log_line(&agent->log, RDZV_LOG_INFO, "rendezvous '%s' at %s; this node is '%s'", agent->run_id,
            rdzv_handler_describe(agent->handler), rdzv_handler_node(agent->handler));
-  if (options->rendezvous.cancel_fd > 0) cancel_forget(&agent->stop, options->rendezvous.cancel_fd);
+  if (options->rendezvous.cancel_fd > 0) flag_forget(&agent->stop, options->rendezvous.cancel_fd);
   return result;
 }
 
@@ -155,7 +155,7 @@ static int open_parts(rdzv_agent *agent, const rdzv_agent_options *options, rdzv
   if (result == 0) result = take_texts(agent, options, error);
   if (result == 0 && !options->standalone) result = place_check(&options->rendezvous, &agent->log, error);
   if (result == 0) result = guard_open(&agent->guard, error); /* before there are threads */
-  if (result == 0) result = cancel_open_with(&agent->stop, options->rendezvous.cancel_fd, error);
+  if (result == 0) result = flag_open_with(&agent->stop, options->rendezvous.cancel_fd, error);
   if (result < 0) return result;
   agent->told_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (agent->told_fd < 0) return error_errno(error, RDZV_E_IO, errno, "cannot make an event descriptor");
@@ -188,7 +188,7 @@ int rdzv_agent_open(const rdzv_agent_options *given, rdzv_agent **out, rdzv_erro
   agent->on_event = options.on_event;
   agent->event_user = options.event_user;
   agent->guard = GUARD_NONE;
-  agent->stop = CANCEL_NONE;
+  agent->stop = FLAG_NONE;
   agent->told_fd = agent->port_fd = -1;
   result = open_parts(agent, &options, error);
   if (result < 0)
@@ -202,7 +202,7 @@ void rdzv_agent_stop(rdzv_agent *agent, int signal) {
   const uint64_t one = 1;
   if (fork_crossed(agent->born)) return;
   atomic_store(&agent->signal, signal);
-  cancel_raise(&agent->stop);
+  flag_raise(&agent->stop);
   if (write(agent->told_fd, &one, sizeof one) < 0) { /* it has been told often enough */
   }
 }
@@ -221,7 +221,7 @@ void rdzv_agent_free(rdzv_agent *agent) {
     if (agent->group.adopts && !agent->adopted_before) orphans_adopt(false);
     if (agent->loop_made) uv_loop_close(&agent->loop);
   }
-  cancel_close(&agent->stop);
+  flag_close(&agent->stop);
   if (agent->told_fd >= 0) close(agent->told_fd);
   if (agent->port_fd >= 0) close(agent->port_fd);
   std_map_free(&agent->streams.redirects);

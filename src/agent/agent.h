@@ -18,7 +18,7 @@
 #include "agent/failure.h"
 #include "agent/supervisor.h"
 #include "agent/worker/group.h"
-#include "base/wait/cancel.h"
+#include "base/wait/flag.h"
 #include "base/wait/fork.h"
 
 #include <rdzv/agent.h>
@@ -45,9 +45,9 @@ struct rdzv_agent {
   bool loop_made;
 
   /* Told to stop, from anywhere. */
-  struct cancel stop; /* up from the first time on */
-  int told_fd;        /* an event descriptor: once more */
-  atomic_int signal;  /* the last one */
+  struct flag stop;  /* up from the first time on */
+  int told_fd;       /* an event descriptor: once more */
+  atomic_int signal; /* the last one */
 
   struct supervisor supervisor;
   struct failures failures;

@@ -122,14 +122,14 @@ static bool is_lost(const rdzv_agent *agent, int result) {
 
 /* Did others go before the workers were started? Then there is another round to come, unless we are to stop. */
 static int is_over(rdzv_agent *agent, int result, rdzv_error *error) {
-  if (is_lost(agent, result) && !cancel_raised(&agent->stop)) {
+  if (is_lost(agent, result) && !flag_raised(&agent->stop)) {
     log_line(&agent->log, RDZV_LOG_WARNING, "round %" PRId64 " is over before it began: %s", agent->round->round,
              error->message);
     return 1;
   }
   rdzv_change change;
   const bool gave_up = result == RDZV_E_CANCELED;
-  if ((!gave_up && result != RDZV_E_TIMEOUT) || cancel_raised(&agent->stop)) return result;
+  if ((!gave_up && result != RDZV_E_TIMEOUT) || flag_raised(&agent->stop)) return result;
   rdzv_error why;
   const int heard = rdzv_handler_wait_change(agent->handler, 0, &change, &why);
   if (heard < 0 && !(gave_up && heard == RDZV_E_TIMEOUT)) {

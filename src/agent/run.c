@@ -369,7 +369,7 @@ static void carry_join(rdzv_agent *agent) {
   }
   if (result < 0) leave(agent);
   round_end(agent);
-  if (result == RDZV_E_CANCELED && cancel_raised(&agent->stop)) {
+  if (result == RDZV_E_CANCELED && flag_raised(&agent->stop)) {
     take_signal(agent);
     return;
   }
@@ -406,7 +406,7 @@ static int await_others(rdzv_agent *agent) {
   while (result == 0 || result == RDZV_E_CANCELED) {
     result = exchange_await_exit(&agent->exchange, until, &error);
     if (result == 0) return 0;
-    if (result == RDZV_E_CANCELED && cancel_raised(&agent->stop)) {
+    if (result == RDZV_E_CANCELED && flag_raised(&agent->stop)) {
       take_signal(agent);
       return 1;
     }

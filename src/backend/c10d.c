@@ -29,7 +29,7 @@ struct c10d {
   rdzv_store *store;
   rdzv_server *server;
   rdzv_log log;
-  struct cancel wake;
+  struct flag wake;
   char *key, *bell, *turn, *move;
   char text[3 * ENDPOINT_TEXT_SIZE + 64]; /* of describe */
   bool versions;
@@ -253,7 +253,7 @@ static int await_by_text(struct c10d *cell, int64_t timeout_ms, uint64_t *token,
   while (deadline_left(until) > 0) {
     const int64_t pause = jitter(cell->poll_ms);
     const deadline next = deadline_after(pause < deadline_left(until) ? pause : deadline_left(until));
-    if (cancel_pause(&cell->wake, next) < 0) return error_set(error, RDZV_E_CANCELED, "woken");
+    if (flag_pause(&cell->wake, next) < 0) return error_set(error, RDZV_E_CANCELED, "woken");
     const int64_t began = clock_now_ms();
     const int result = get_by_text(cell, out, token, error);
     if (result < 0 || *token != known) return result;
@@ -310,7 +310,7 @@ static int replace_turn(struct c10d *cell, rdzv_error *error) {
 }
 
 /* The store's own flag is up for good. */
-static bool is_canceled(const struct c10d *cell) { return cancel_raised(&cell->store->cancel); }
+static bool is_canceled(const struct c10d *cell) { return flag_raised(&cell->store->cancel); }
 
 /* Waits go on over several calls: whether a turn got lost is found out in the sum of their times. */
 static int begin_waiting(struct c10d *cell, rdzv_error *error) {
@@ -339,7 +339,7 @@ static int c10d_take_turn(rdzv_backend *backend, int64_t timeout_ms, rdzv_error 
   if (is_canceled(cell)) return error_set(error, RDZV_E_CANCELED, "waiting for our turn to write: canceled");
   const int result = await_turn(cell, deadline_after(timeout_ms), error);
   if (result != RDZV_E_TIMEOUT) cell->turn_is_lost = 0;
-  if (result == RDZV_E_CANCELED) cancel_lower(&cell->wake);
+  if (result == RDZV_E_CANCELED) flag_lower(&cell->wake);
   return result;
 }
 
@@ -375,11 +375,11 @@ static int c10d_await_change(rdzv_backend *backend, int64_t timeout_ms, uint64_t
   if (is_canceled(cell)) return error_set(error, RDZV_E_CANCELED, "waiting for a change of the state: canceled");
   const int result = cell->versions ? await_by_version(cell, timeout_ms, token, out, error)
                                     : await_by_text(cell, timeout_ms, token, out, error);
-  if (result == RDZV_E_CANCELED) cancel_lower(&cell->wake);
+  if (result == RDZV_E_CANCELED) flag_lower(&cell->wake);
   return result;
 }
 
-static void c10d_wake(rdzv_backend *backend) { cancel_raise(&self(backend)->wake); }
+static void c10d_wake(rdzv_backend *backend) { flag_raise(&self(backend)->wake); }
 
 static void c10d_cancel(rdzv_backend *backend) {
   rdzv_store_cancel(self(backend)->store);
@@ -391,7 +391,7 @@ static const char *c10d_describe(rdzv_backend *backend) { return self(backend)->
 static void c10d_close(rdzv_backend *backend) {
   struct c10d *cell = self(backend);
   rdzv_server_free(cell->server);
-  cancel_close(&cell->wake);
+  flag_close(&cell->wake);
   if (!fork_crossed(cell->born)) rdzv_value_free(&cell->seen); /* a thread may be changing it */
   free(cell->key);
   free(cell->bell);
@@ -457,7 +457,7 @@ int c10d_open(rdzv_store *store, rdzv_server *server, const char *run_id, const 
   cell->store = store;
   cell->server = server;
   cell->log = *log;
-  cell->wake = CANCEL_NONE;
+  cell->wake = FLAG_NONE;
   cell->poll_ms = FIRST_POLL_MS;
   snprintf(cell->text, sizeof cell->text, "c10d %s%s", rdzv_store_describe(store),
            server ? ", served by this process" : "");
@@ -466,7 +466,7 @@ int c10d_open(rdzv_store *store, rdzv_server *server, const char *run_id, const 
       (asprintf(&cell->key, "torch.rendezvous.%s", run_id) < 0 || asprintf(&cell->bell, "%s.bell", cell->key) < 0 ||
        asprintf(&cell->turn, "%s.turn", cell->key) < 0 || asprintf(&cell->move, "%s.move", cell->key) < 0))
     result = error_no_memory(error);
-  if (result == 0) result = cancel_open(&cell->wake, error);
+  if (result == 0) result = flag_open(&cell->wake, error);
   if (result == 0) result = put_sentinel(cell, error);
   if (result < 0)
     c10d_close(&cell->base);

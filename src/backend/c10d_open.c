@@ -82,7 +82,7 @@ static int try_host(const struct endpoint *endpoint, const struct host_match *ma
 }
 
 /* Is this node to be the host? `match` says why, for the log. */
-static bool is_host(const struct endpoint *endpoint, const struct c10d_options *options, const struct cancel *cancel,
+static bool is_host(const struct endpoint *endpoint, const struct c10d_options *options, const struct flag *cancel,
                     struct host_match *match) {
   *match = host_match(endpoint, deadline_after(RESOLVE_MS), cancel);
   waiting_clear(cancel->waiting);
@@ -90,7 +90,7 @@ static bool is_host(const struct endpoint *endpoint, const struct c10d_options *
 }
 
 /* Does anybody listen there? One pass. RDZV_E_CONNECTION: nobody does. */
-static int look_for_listener(const struct endpoint *endpoint, deadline until, const struct cancel *cancel,
+static int look_for_listener(const struct endpoint *endpoint, deadline until, const struct flag *cancel,
                              rdzv_error *error) {
   int fd;
   const int result = net_connect(endpoint, until, cancel, &fd, error);
@@ -103,7 +103,7 @@ static int look_for_listener(const struct endpoint *endpoint, deadline until, co
 /* The port is taken. If a server listens there, this node is its client. If nobody does, the port is held by something
  * that may go, or that is about to listen: so both are tried in turn. 0: a server listens there, or *server is ours. */
 static int serve_or_find(const struct endpoint *endpoint, const struct host_match *match,
-                         const struct c10d_options *options, const struct cancel *cancel, rdzv_store **store,
+                         const struct c10d_options *options, const struct flag *cancel, rdzv_store **store,
                          rdzv_server **server, rdzv_error *error) {
   struct waiting *waiting = cancel->waiting;
   rdzv_error refused = {0};
@@ -117,7 +117,7 @@ static int serve_or_find(const struct endpoint *endpoint, const struct host_matc
     const deadline next = deadline_after(jitter(pause));
     if (result != RDZV_E_CONNECTION || next >= waiting->until) break;
     waiting_fail(waiting, HELD, error->message, refused.message);
-    if (cancel_pause(cancel, next) < 0) return error_set(error, RDZV_E_CANCELED, "opening was canceled");
+    if (flag_pause(cancel, next) < 0) return error_set(error, RDZV_E_CANCELED, "opening was canceled");
     pause = 2 * pause < LONGEST_PAUSE_MS ? 2 * pause : LONGEST_PAUSE_MS;
   }
   const rdzv_error taken = *error;
@@ -131,7 +131,7 @@ static int open_as_client(const char *text, const struct c10d_options *options, 
 }
 
 static int open_with(const char *text, const struct endpoint *endpoint, const struct c10d_options *options,
-                     const struct cancel *cancel, rdzv_store **store, rdzv_server **server, rdzv_error *error) {
+                     const struct flag *cancel, rdzv_store **store, rdzv_server **server, rdzv_error *error) {
   struct host_match match = {0};
   char taken[sizeof match.why + 64];
   const bool told = options->is_host != C10D_FIND_OUT, host = is_host(endpoint, options, cancel, &match);
@@ -152,16 +152,16 @@ static int open_with(const char *text, const struct endpoint *endpoint, const st
 static int open_tcp(const char *text, const struct c10d_options *options, rdzv_store **store, rdzv_server **server,
                     rdzv_error *error) {
   struct endpoint endpoint;
-  struct cancel cancel;
+  struct flag cancel;
   struct waiting waiting;
   rdzv_error own;
   if (endpoint_parse_to_serve(text, RDZV_DEFAULT_PORT, &endpoint, error) < 0) return RDZV_E_INVALID;
-  int result = cancel_open_with(&cancel, options->cancel_fd, error);
+  int result = flag_open_with(&cancel, options->cancel_fd, error);
   if (result < 0) return result;
   waiting_begin(&waiting, &options->log, deadline_after(options->read_timeout_ms));
-  const struct cancel telling = cancel_with(&cancel, &waiting);
+  const struct flag telling = flag_with(&cancel, &waiting);
   result = open_with(text, &endpoint, options, &telling, store, server, &own);
-  cancel_close(&cancel);
+  flag_close(&cancel);
   if (result < 0 && error) *error = own;
   return result;
 }

@@ -15,8 +15,8 @@ struct cell {
   rdzv_backend base;
   fork_mark born;
   struct etcd_client *client;
-  struct cancel wake; /* what waits */
-  struct cancel stop; /* everything */
+  struct flag wake; /* what waits */
+  struct flag stop; /* everything */
   char *key;
   char text[640];
   uint64_t index; /* of etcd, at the last look */
@@ -102,10 +102,10 @@ static int cell_await_change(rdzv_backend *backend, int64_t timeout_ms, uint64_t
   struct cell *cell = self(backend);
   const deadline until = deadline_after(timeout_ms);
   const uint64_t known = *token;
-  if (cancel_raised(&cell->stop)) return error_set(error, RDZV_E_CANCELED, "waiting for a change: canceled");
+  if (flag_raised(&cell->stop)) return error_set(error, RDZV_E_CANCELED, "waiting for a change: canceled");
   for (;;) {
     int outcome = watch(cell, (known > cell->index ? known : cell->index) + 1, until, error);
-    if (outcome == RDZV_E_CANCELED) cancel_lower(&cell->wake);
+    if (outcome == RDZV_E_CANCELED) flag_lower(&cell->wake);
     if (outcome == 0) outcome = cell_get(backend, out, token, error);
     if (outcome != 0) return outcome > 0 ? fail(cell, outcome, error) : outcome;
     if (*token != known) return 0;
@@ -113,10 +113,10 @@ static int cell_await_change(rdzv_backend *backend, int64_t timeout_ms, uint64_t
   }
 }
 
-static void cell_wake(rdzv_backend *backend) { cancel_raise(&self(backend)->wake); }
+static void cell_wake(rdzv_backend *backend) { flag_raise(&self(backend)->wake); }
 
 static void cell_cancel(rdzv_backend *backend) {
-  cancel_raise(&self(backend)->stop);
+  flag_raise(&self(backend)->stop);
   cell_wake(backend);
 }
 
@@ -125,8 +125,8 @@ static const char *cell_describe(rdzv_backend *backend) { return self(backend)->
 static void cell_close(rdzv_backend *backend) {
   struct cell *cell = self(backend);
   if (!fork_crossed(cell->born)) etcd_close(cell->client); /* whose connections are the parent's */
-  cancel_close(&cell->wake);
-  cancel_close(&cell->stop);
+  flag_close(&cell->wake);
+  flag_close(&cell->stop);
   free(cell->key);
   free(cell);
 }
@@ -152,11 +152,11 @@ int etcd_v2_cell_open(struct etcd_client *client, const char *run_id, rdzv_backe
   cell->base.ops = &cell_ops;
   cell->born = fork_mark_here();
   cell->client = client;
-  cell->wake = cell->stop = CANCEL_NONE;
+  cell->wake = cell->stop = FLAG_NONE;
   int result = *run_id ? 0 : error_set(error, RDZV_E_INVALID, "the run id is empty");
   if (result == 0 && asprintf(&cell->key, "/torch/elastic/rendezvous/%s", run_id) < 0) result = error_no_memory(error);
-  if (result == 0) result = cancel_open(&cell->wake, error);
-  if (result == 0) result = cancel_open(&cell->stop, error);
+  if (result == 0) result = flag_open(&cell->wake, error);
+  if (result == 0) result = flag_open(&cell->stop, error);
   snprintf(cell->text, sizeof cell->text, "etcd-v2 %s", etcd_describe(client));
   if (result < 0)
     cell_close(&cell->base);

@@ -216,7 +216,7 @@ struct course {
   struct etcd_client *client;
   const struct etcd_request *request;
   struct etcd_call call;   /* with a flag that tells `waiting` */
-  struct cancel telling;   /* that flag */
+  struct flag telling;     /* that flag */
   struct waiting *waiting; /* NULL: nothing is said */
   bool speaks;             /* `waiting` is the client's voice, which is ours for the time */
   size_t tries;
@@ -237,7 +237,7 @@ static void report(struct course *course, const rdzv_error *error) {
   if (!course->waiting) {
     course->waiting = voice_take(&client->voice, &client->log, course->call.until);
     course->speaks = course->waiting != NULL;
-    course->telling = cancel_with(course->call.cancel, course->waiting);
+    course->telling = flag_with(course->call.cancel, course->waiting);
     course->call.cancel = &course->telling;
   }
   waiting_fail(course->waiting, "no answer from etcd yet: %s", error->message);
@@ -311,7 +311,7 @@ static int rest(struct course *course) {
   if (course->tries % members_count(&course->client->members) != 0) return 0;
   const int64_t wait = jitter(course->pause), left = deadline_left(course->call.until);
   course->pause = course->pause * 2 < LAST_PAUSE_MS ? course->pause * 2 : LAST_PAUSE_MS;
-  if (cancel_pause(course->call.cancel, deadline_after(wait < left ? wait : left)) == 0) return 0;
+  if (flag_pause(course->call.cancel, deadline_after(wait < left ? wait : left)) == 0) return 0;
   return error_set(course->call.error, RDZV_E_CANCELED, "%s of etcd at %s: canceled", course->request->method,
                    course->client->text);
 }
@@ -362,7 +362,7 @@ static int exchange(struct etcd_client *client, const struct etcd_request *reque
   struct course course = {.client = client,
                           .request = request,
                           .call = *call,
-                          .waiting = cancel_waiting(call->cancel),
+                          .waiting = flag_waiting(call->cancel),
                           .began = clock_now_ms(),
                           .pause = FIRST_PAUSE_MS};
   rdzv_error own = {0}, *cause = request->cause ? request->cause : &own;

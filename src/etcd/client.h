@@ -18,8 +18,8 @@ struct etcd_client;
 /* A call, with what comes with it. */
 struct etcd_call {
   deadline until;
-  const struct cancel *cancel; /* may be NULL */
-  rdzv_error *error;           /* may be NULL */
+  const struct flag *cancel; /* may be NULL */
+  rdzv_error *error;         /* may be NULL */
 };
 
 struct etcd_request {

@@ -104,7 +104,7 @@ int etcd_explain_answer(const char *endpoint, const struct http_response *respon
 
 /* ---- no answers ----------------------------------------------------------------------------------------------- */
 
-static bool is_store(const struct endpoint *endpoint, deadline until, const struct cancel *cancel) {
+static bool is_store(const struct endpoint *endpoint, deadline until, const struct flag *cancel) {
   bool found = false;
   for (int i = 0; i < PROBE_QUESTIONS && !found && deadline_left(until) > 0; i++) {
     char answer[16];
@@ -130,7 +130,7 @@ static int explain_found(enum foreign found, const char *endpoint, bool https, r
   return 0;
 }
 
-int etcd_explain_silence(const char *endpoint, bool https, deadline until, const struct cancel *cancel,
+int etcd_explain_silence(const char *endpoint, bool https, deadline until, const struct flag *cancel,
                          rdzv_error *error) {
   struct endpoint at;
   const deadline own = deadline_after(SILENCE_MS), by = own < until ? own : until;

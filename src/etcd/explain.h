@@ -22,7 +22,7 @@ int etcd_explain_answer(const char *endpoint, const struct http_response *respon
                         rdzv_error *error);
 
 /* After no answer in HTTP, or HTTPS: asks what else is spoken there, on connections of its own, for 4 s at most. */
-int etcd_explain_silence(const char *endpoint, bool https, deadline until, const struct cancel *cancel,
+int etcd_explain_silence(const char *endpoint, bool https, deadline until, const struct flag *cancel,
                          rdzv_error *error);
 
 #endif

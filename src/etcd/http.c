@@ -185,7 +185,7 @@ static int set_up(struct http_line *line, const struct http_request *request, st
 /* Runs the transfer to its end. Gives curl's code, or a code of ours that is negative. */
 static int transfer(struct http_line *line, const struct http_request *request) {
   struct curl_waitfd fds[1] = {{.fd = request->cancel ? request->cancel->fd : -1, .events = CURL_WAIT_POLLIN}};
-  struct waiting *waiting = cancel_waiting(request->cancel);
+  struct waiting *waiting = flag_waiting(request->cancel);
   int running = 1;
   while (running > 0) {
     if (curl.multi_perform(line->multi, &running) != CURLM_OK) return RDZV_E_NO_MEMORY;
@@ -194,7 +194,7 @@ static int transfer(struct http_line *line, const struct http_request *request) 
     const int left = deadline_poll(waiting_until(waiting, request->until));
     if (curl.multi_poll(line->multi, fds, request->cancel ? 1 : 0, left, NULL) != CURLM_OK) return RDZV_E_NO_MEMORY;
     waiting_tick(waiting);
-    if (request->cancel && cancel_raised(request->cancel)) return RDZV_E_CANCELED;
+    if (request->cancel && flag_raised(request->cancel)) return RDZV_E_CANCELED;
   }
   int left = 0;
   const CURLMsg *message = curl.multi_info_read(line->multi, &left);

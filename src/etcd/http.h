@@ -5,7 +5,7 @@
 #define RDZV_ETCD_HTTP_H
 
 #include "base/buf.h"
-#include "base/wait/cancel.h"
+#include "base/wait/flag.h"
 
 #include <rdzv/log.h>
 
@@ -24,7 +24,7 @@ struct http_request {
   bool once;        /* never sent a second time, not even where the first was to a connection that was dead already */
   bool tls12;       /* not above TLS 1.2, in which a client whose certificate is refused is told so for sure */
   deadline until;
-  const struct cancel *cancel; /* may be NULL */
+  const struct flag *cancel; /* may be NULL */
 };
 
 struct http_response {

@@ -212,7 +212,7 @@ int etcd_v2_put(struct etcd_client *client, const char *key, const struct etcd_p
   for (unsigned unsure = 0;; unsure++) {
     const int outcome = put_once(client, key, put, unsure, &cause, call, result);
     const bool again = outcome == RDZV_E_OUTCOME_UNKNOWN && is_repeatable(put) && deadline_left(call->until) > 0;
-    if (again && cancel_pause(call->cancel, deadline_after(jitter(CUT_OFF_MS))) == 0)
+    if (again && flag_pause(call->cancel, deadline_after(jitter(CUT_OFF_MS))) == 0)
       continue; /* done once more it can only fail, if the first was done */
     if (unsure == 0) return outcome;
     return still_unsure(etcd_v2_is_lost_race(outcome) ? find_out(client, key, put, call, result) : outcome, call);
@@ -239,7 +239,7 @@ int etcd_v2_delete(struct etcd_client *client, const char *key, const struct etc
 static int pause_before_next(int outcome, const struct etcd_call *call) {
   if (outcome != RDZV_E_TIMEOUT && outcome != ETCD_INDEX_CLEARED && outcome != ETCD_WATCHER_CLEARED) return outcome;
   const int64_t pause = jitter(CUT_OFF_MS), left = deadline_left(call->until);
-  if (cancel_pause(call->cancel, deadline_after(pause < left ? pause : left)) == 0) return outcome;
+  if (flag_pause(call->cancel, deadline_after(pause < left ? pause : left)) == 0) return outcome;
   return error_set(call->error, RDZV_E_CANCELED, "the watch was canceled");
 }
 

@@ -15,15 +15,15 @@ int handler_init(rdzv_handler *handler, const struct handler_ops *ops, const rdz
   handler->ops = ops;
   handler->born = fork_mark_here();
   handler->log = params->log;
-  handler->cancel = CANCEL_NONE;
+  handler->cancel = FLAG_NONE;
   if (!copy(&handler->run_id, params->run_id) || !copy(&handler->endpoint, params->endpoint) ||
       !copy(&handler->local_addr, params->local_addr) || !copy(&handler->node, node))
     return error_no_memory(error);
-  return cancel_open_with(&handler->cancel, params->cancel_fd, error);
+  return flag_open_with(&handler->cancel, params->cancel_fd, error);
 }
 
 void handler_deinit(rdzv_handler *handler) {
-  cancel_close(&handler->cancel);
+  flag_close(&handler->cancel);
   free(handler->run_id);
   free(handler->endpoint);
   free(handler->local_addr);
@@ -78,7 +78,7 @@ int rdzv_handler_shutdown(rdzv_handler *handler, rdzv_error *error) {
 }
 
 void rdzv_handler_cancel(rdzv_handler *handler) {
-  if (!fork_crossed(handler->born)) cancel_raise(&handler->cancel);
+  if (!fork_crossed(handler->born)) flag_raise(&handler->cancel);
 }
 
 int rdzv_handler_status(rdzv_handler *handler, int64_t wait_ms, rdzv_status **out, rdzv_error *error) {

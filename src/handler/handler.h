@@ -3,7 +3,7 @@
 #ifndef RDZV_HANDLER_HANDLER_H
 #define RDZV_HANDLER_HANDLER_H
 
-#include "base/wait/cancel.h"
+#include "base/wait/flag.h"
 #include "base/wait/fork.h"
 
 #include <rdzv/handler.h>
@@ -33,7 +33,7 @@ struct handler_ops {
 struct rdzv_handler {
   const struct handler_ops *ops;
   fork_mark born;
-  struct cancel cancel; /* the user's */
+  struct flag cancel; /* the user's */
   rdzv_log log;
   char *run_id, *endpoint, *local_addr; /* local_addr may be NULL */
   char *node;
@@ -66,7 +66,7 @@ int handler_init(rdzv_handler *handler, const struct handler_ops *ops, const rdz
                  rdzv_error *error);
 
 /* Releases the common part; the kind frees the memory. A handler that handler_init failed on, or that is all zero but
- * for `cancel` CANCEL_NONE, is fine. */
+ * for `cancel` FLAG_NONE, is fine. */
 void handler_deinit(rdzv_handler *handler);
 
 /* ---- registry.c ---- */

@@ -78,7 +78,7 @@ static int take_named(struct result *result, char *text, rdzv_error *error) {
 static int pause_before_look(int64_t *pause_ms, struct store_call *call) {
   const rdzv_bytes key = NAMED_MASTER;
   const deadline next = deadline_after(jitter(*pause_ms));
-  const int outcome = next >= call->until ? RDZV_E_TIMEOUT : cancel_pause(call->cancel, next);
+  const int outcome = next >= call->until ? RDZV_E_TIMEOUT : flag_pause(call->cancel, next);
   *pause_ms = 2 * *pause_ms < LONGEST_PAUSE_MS ? 2 * *pause_ms : LONGEST_PAUSE_MS;
   return outcome < 0 ? store_wait_failed(call, outcome, "wait for", &key, 1) : 0;
 }

@@ -64,7 +64,7 @@ bool result_add_members(struct result *result, const struct rendezvous_state *st
   return true;
 }
 
-int result_open_store(struct result *result, rdzv_store *store, const char *prefix, const struct cancel *cancel,
+int result_open_store(struct result *result, rdzv_store *store, const char *prefix, const struct flag *cancel,
                       rdzv_error *error) {
   const int cloned = store_clone_with(store, cancel->fd, &result->store, error);
   if (cloned < 0) return cloned;

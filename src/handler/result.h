@@ -3,7 +3,7 @@
 #ifndef RDZV_HANDLER_RESULT_H
 #define RDZV_HANDLER_RESULT_H
 
-#include "base/wait/cancel.h"
+#include "base/wait/flag.h"
 #include "state/state.h"
 
 #include <rdzv/handler.h>
@@ -29,7 +29,7 @@ bool result_add_members(struct result *result, const struct rendezvous_state *st
 
 /* Opens the view with that prefix on a clone of `store`. The user's flag cancels that, and every call on it until
  * result_forget_cancel. */
-int result_open_store(struct result *result, rdzv_store *store, const char *prefix, const struct cancel *cancel,
+int result_open_store(struct result *result, rdzv_store *store, const char *prefix, const struct flag *cancel,
                       rdzv_error *error);
 void result_forget_cancel(struct result *result);
 

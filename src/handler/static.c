@@ -92,7 +92,7 @@ static int make_result(struct fixed *handler, rdzv_result **out, rdzv_error *err
 
 static int static_next(rdzv_handler *base, rdzv_result **out, rdzv_error *error) {
   struct fixed *handler = self(base);
-  if (cancel_raised(&base->cancel)) return error_set(error, RDZV_E_CANCELED, "cannot join the rendezvous: canceled");
+  if (flag_raised(&base->cancel)) return error_set(error, RDZV_E_CANCELED, "cannot join the rendezvous: canceled");
   pthread_mutex_lock(&handler->lock);
   const int result = make_result(handler, out, error);
   pthread_mutex_unlock(&handler->lock);
@@ -102,7 +102,7 @@ static int static_next(rdzv_handler *base, rdzv_result **out, rdzv_error *error)
 /* Nothing ever happens. */
 static int static_wait_event(rdzv_handler *base, int64_t timeout_ms, rdzv_change *out, rdzv_error *error) {
   (void)out;
-  if (cancel_pause(&base->cancel, deadline_after(timeout_ms)) < 0)
+  if (flag_pause(&base->cancel, deadline_after(timeout_ms)) < 0)
     return error_set(error, RDZV_E_CANCELED, "waiting for changes of the round: canceled");
   return error_set(error, RDZV_E_TIMEOUT, "nothing happened in %" PRId64 " ms: the rendezvous is static", timeout_ms);
 }

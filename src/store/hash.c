@@ -30,13 +30,13 @@ struct hash_store {
 
 struct sleeper {
   struct ks_waiter waiter;
-  struct cancel woken;
+  struct flag woken;
 };
 
 static void wake(void *user, struct ks_waiter *waiter) {
   (void)user;
   struct sleeper *sleeper = (struct sleeper *)((char *)waiter - offsetof(struct sleeper, waiter));
-  cancel_raise(&sleeper->woken);
+  flag_raise(&sleeper->woken);
 }
 
 static struct keyspace *lock(rdzv_store *store) {
@@ -61,18 +61,18 @@ enum { WANT_CHANGE = -1 };
 static int sleep_locked(rdzv_store *store, int want, const rdzv_bytes *keys, size_t count, struct store_call *call) {
   struct keyspace *ks = ((struct hash_store *)store)->shared->ks;
   struct sleeper sleeper = {0};
-  int result = cancel_open(&sleeper.woken, call->error);
+  int result = flag_open(&sleeper.woken, call->error);
   if (result < 0) return result;
   result = want == WANT_CHANGE ? ks_wait_change(ks, &sleeper.waiter, keys[0])
                                : ks_wait(ks, &sleeper.waiter, (enum ks_want)want, keys, count);
   if (result == 0 && sleeper.waiter.missing > 0) {
     struct pollfd fds[2] = {{.fd = sleeper.woken.fd, .events = POLLIN}};
     unlock(store);
-    result = cancel_poll(call->cancel, fds, 1, call->until);
+    result = flag_poll(call->cancel, fds, 1, call->until);
     lock(store);
     ks_cancel(ks, &sleeper.waiter);
   }
-  cancel_close(&sleeper.woken);
+  flag_close(&sleeper.woken);
   return result;
 }
 

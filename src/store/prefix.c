@@ -236,7 +236,7 @@ int rdzv_store_open_prefix(rdzv_store *base, rdzv_bytes prefix, rdzv_store **out
   view->base.log = base->log;
   view->base.cancel_fd = base->cancel_fd;
   atomic_init(&view->base.timeout_ms, rdzv_store_get_timeout(base));
-  const int result = cancel_share(&view->base.cancel, &base->cancel, error);
+  const int result = flag_share(&view->base.cancel, &base->cancel, error);
   if (result < 0) {
     free(view);
     return result;

@@ -22,7 +22,7 @@ int store_init(rdzv_store *store, const struct store_ops *ops, int64_t timeout_m
   store->log = *log;
   store->cancel_fd = cancel_fd;
   atomic_init(&store->timeout_ms, timeout_ms ? timeout_ms : RDZV_STORE_TIMEOUT_MS);
-  return cancel_open_with(&store->cancel, cancel_fd, error);
+  return flag_open_with(&store->cancel, cancel_fd, error);
 }
 
 struct store_text {
@@ -31,7 +31,7 @@ struct store_text {
 };
 
 void store_deinit(rdzv_store *store) {
-  cancel_close(&store->cancel);
+  flag_close(&store->cancel);
   for (struct store_text *at = atomic_load(&store->texts), *next; at; at = next) {
     next = at->next;
     free(at);
@@ -53,7 +53,7 @@ const char *store_text(rdzv_store *store, const char *text) {
 }
 
 void store_forget_cancel_fd(rdzv_store *store) {
-  cancel_forget(&store->cancel, store->cancel_fd);
+  flag_forget(&store->cancel, store->cancel_fd);
   store->cancel_fd = 0;
 }
 
@@ -86,7 +86,7 @@ struct key_wait {
   const rdzv_bytes *keys;
   size_t count;
   struct waiting waiting;
-  struct cancel telling;
+  struct flag telling;
 };
 
 static void tell_of_keys(struct waiting *waiting, void *user) {
@@ -104,7 +104,7 @@ static struct store_call begin_wait(rdzv_store *store, int64_t timeout_ms, const
   wait->waiting.level = RDZV_LOG_INFO;
   wait->waiting.refresh = tell_of_keys;
   wait->waiting.user = wait;
-  wait->telling = cancel_with(call.cancel, &wait->waiting);
+  wait->telling = flag_with(call.cancel, &wait->waiting);
   call.cancel = &wait->telling;
   return call;
 }
@@ -142,10 +142,10 @@ static int no_op(rdzv_store *store, const char *what, rdzv_error *error) {
     CALL_WITH(op, __VA_ARGS__);                                                            \
   } while (0)
 
-#define CALL_WITH(op, ...)                                                                                    \
-  do {                                                                                                        \
-    if (cancel_raised(call.cancel)) return error_set(error, RDZV_E_CANCELED, #op ": the store was canceled"); \
-    return store->ops->op(store, __VA_ARGS__, &call);                                                         \
+#define CALL_WITH(op, ...)                                                                                  \
+  do {                                                                                                      \
+    if (flag_raised(call.cancel)) return error_set(error, RDZV_E_CANCELED, #op ": the store was canceled"); \
+    return store->ops->op(store, __VA_ARGS__, &call);                                                       \
   } while (0)
 
 void rdzv_store_free(rdzv_store *store) {
@@ -153,12 +153,12 @@ void rdzv_store_free(rdzv_store *store) {
 }
 
 void rdzv_store_cancel(rdzv_store *store) {
-  if (!fork_crossed(store->born)) cancel_raise(&store->cancel);
+  if (!fork_crossed(store->born)) flag_raise(&store->cancel);
 }
 
 int store_clone_with(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_error *error) {
   OF_THIS_PROCESS();
-  if (cancel_raised(&store->cancel)) return error_set(error, RDZV_E_CANCELED, "clone: the store was canceled");
+  if (flag_raised(&store->cancel)) return error_set(error, RDZV_E_CANCELED, "clone: the store was canceled");
   const int result = store->ops->clone(store, cancel_fd, out, error);
   if (result == 0) atomic_store(&(*out)->timeout_ms, atomic_load(&store->timeout_ms));
   return result;
@@ -172,7 +172,7 @@ int rdzv_store_clone(rdzv_store *store, rdzv_store **out, rdzv_error *error) {
 bool store_try_again(rdzv_store *store, int result, deadline until) {
   if (result != RDZV_E_OUTCOME_UNKNOWN && result != RDZV_E_DATA_LOST) return false;
   const deadline next = deadline_after(jitter(AGAIN_MS));
-  return next < until && cancel_pause(&store->cancel, next) == 0;
+  return next < until && flag_pause(&store->cancel, next) == 0;
 }
 
 void store_limit_requests(rdzv_store *store, int64_t request_ms) { atomic_store(&store->request_ms, request_ms); }
@@ -255,7 +255,7 @@ int rdzv_store_multi_get(rdzv_store *store, const rdzv_bytes *keys, size_t count
   OF_THIS_PROCESS();
   struct key_wait wait;
   struct store_call call = begin_wait(store, RDZV_TIMEOUT_STORE, keys, count, &wait, error);
-  if (cancel_raised(call.cancel)) return error_set(error, RDZV_E_CANCELED, "multi_get: the store was canceled");
+  if (flag_raised(call.cancel)) return error_set(error, RDZV_E_CANCELED, "multi_get: the store was canceled");
   rdzv_value *values = calloc(count ? count : 1, sizeof *values);
   if (!values) return error_no_memory(error);
   const int result = store->ops->multi_get(store, keys, count, values, &call);

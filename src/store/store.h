@@ -6,8 +6,8 @@
 #ifndef RDZV_STORE_STORE_H
 #define RDZV_STORE_STORE_H
 
-#include "base/wait/cancel.h"
 #include "base/wait/clock.h"
+#include "base/wait/flag.h"
 #include "base/wait/fork.h"
 
 #include <rdzv/store.h>
@@ -17,7 +17,7 @@
 struct store_call {
   int64_t timeout_ms;
   deadline until; /* ends a blocking wait: timeout_ms after the call began */
-  const struct cancel *cancel;
+  const struct flag *cancel;
   rdzv_error *error;
 };
 
@@ -58,7 +58,7 @@ struct rdzv_store {
   const struct store_ops *ops;
   _Atomic int64_t timeout_ms;
   _Atomic int64_t request_ms; /* see store_limit_requests */
-  struct cancel cancel;
+  struct flag cancel;
   int cancel_fd; /* the caller's, for clones */
   rdzv_log log;
   struct store_text *_Atomic texts; /* of store_text */

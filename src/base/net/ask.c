@@ -13,7 +13,7 @@ static deadline sooner(int64_t ms, deadline until) {
   return own < until ? own : until;
 }
 
-static size_t receive(int fd, char *answer, size_t cap, deadline until, const struct cancel *cancel) {
+static size_t receive(int fd, char *answer, size_t cap, deadline until, const struct flag *cancel) {
   size_t len = 0, got;
   while (len < cap &&
          net_recv(fd, answer + len, cap - len, sooner(len ? MORE_MS : ASK_MS, until), cancel, &got, NULL) == 0)
@@ -22,10 +22,10 @@ static size_t receive(int fd, char *answer, size_t cap, deadline until, const st
 }
 
 size_t net_ask(const struct endpoint *endpoint, rdzv_bytes question, char *answer, size_t cap, deadline until,
-               const struct cancel *cancel) {
+               const struct flag *cancel) {
   size_t sent;
   int fd;
-  const struct cancel silent = cancel_with(cancel, NULL); /* the wait is about the connection that is there */
+  const struct flag silent = flag_with(cancel, NULL); /* the wait is about the connection that is there */
   if (net_connect(endpoint, sooner(ASK_MS, until), &silent, &fd, NULL) < 0) return 0;
   net_send(fd, question.data, question.len, sooner(ASK_MS, until), cancel, &sent, NULL);
   const size_t len = receive(fd, answer, cap, until, cancel);

@@ -88,14 +88,14 @@ static int finish(struct race *race) {
 }
 
 /* Gives the index of the winner, or a negative code without a message. */
-static int run(struct race *race, deadline until, const struct cancel *cancel) {
+static int run(struct race *race, deadline until, const struct flag *cancel) {
   for (;;) {
     while (race->begun < race->count && (race->open == 0 || deadline_left(race->next) == 0))
       if (begin(race)) return race->begun - 1;
     if (race->open == 0) return RDZV_E_CONNECTION;
     const bool more = race->begun < race->count;
     const deadline wake = more && race->next < until ? race->next : until;
-    const int result = cancel_poll(cancel, race->fds, (nfds_t)race->begun, wake);
+    const int result = flag_poll(cancel, race->fds, (nfds_t)race->begun, wake);
     if (result == RDZV_E_TIMEOUT && deadline_left(until) > 0) continue;
     if (result < 0) return result;
     const int winner = finish(race);
@@ -121,14 +121,14 @@ static int nobody_answers(const struct race *race, int code, rdzv_error *error) 
                    cure(ETIMEDOUT));
 }
 
-int net_connect(const struct endpoint *endpoint, deadline until, const struct cancel *cancel, int *fd,
+int net_connect(const struct endpoint *endpoint, deadline until, const struct flag *cancel, int *fd,
                 rdzv_error *error) {
   struct addrinfo *list;
   int result = resolve(endpoint, until, cancel, &list, error);
   if (result < 0) return result;
   struct race race = {0};
   take_turns(&race, list);
-  waiting_for(cancel_waiting(cancel), "connecting to '%s', port %d%s", endpoint->host, endpoint->port, cure(ETIMEDOUT));
+  waiting_for(flag_waiting(cancel), "connecting to '%s', port %d%s", endpoint->host, endpoint->port, cure(ETIMEDOUT));
   result = run(&race, until, cancel);
   for (int i = 0; i < race.begun; i++)
     if (i != result && race.fds[i].fd >= 0) close(race.fds[i].fd);

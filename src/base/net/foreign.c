@@ -44,7 +44,7 @@ enum foreign foreign_recognize(rdzv_bytes answer) {
   return has(answer, "etcdserver") || has(answer, "X-Etcd-") ? FOREIGN_ETCD : FOREIGN_HTTP;
 }
 
-enum foreign foreign_ask(const struct endpoint *endpoint, deadline until, const struct cancel *cancel) {
+enum foreign foreign_ask(const struct endpoint *endpoint, deadline until, const struct flag *cancel) {
   enum foreign found = FOREIGN_UNKNOWN;
   for (int i = 0; i < QUESTIONS && found == FOREIGN_UNKNOWN && deadline_left(until) > 0; i++) {
     char answer[MOST];

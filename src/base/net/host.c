@@ -94,7 +94,7 @@ static bool is_loopback_literal(const char *host) {
 
 bool host_is_loopback(const char *host) { return same_word(host, "localhost") || is_loopback_literal(host); }
 
-struct host_match host_match(const struct endpoint *endpoint, deadline until, const struct cancel *cancel) {
+struct host_match host_match(const struct endpoint *endpoint, deadline until, const struct flag *cancel) {
   struct host_match match = {0};
   char own[HOST_NAME_SIZE];
   host_name(own);
@@ -155,7 +155,7 @@ static bool first_interface(char out[HOST_NAME_SIZE]) {
   return found;
 }
 
-void host_own_address(const struct endpoint *endpoint, deadline until, const struct cancel *cancel,
+void host_own_address(const struct endpoint *endpoint, deadline until, const struct flag *cancel,
                       char out[HOST_NAME_SIZE]) {
   struct addrinfo *list = NULL;
   bool found = false, loopback = false;

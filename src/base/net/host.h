@@ -4,7 +4,7 @@
 #define RDZV_BASE_NET_HOST_H
 
 #include "base/net/endpoint.h"
-#include "base/wait/cancel.h"
+#include "base/wait/flag.h"
 
 enum { HOST_NAME_SIZE = 256 };
 
@@ -22,12 +22,12 @@ struct host_match {
   bool loopback; /* nobody else can mean us by it */
   char why[2 * HOST_NAME_SIZE + 128];
 };
-struct host_match host_match(const struct endpoint *endpoint, deadline until, const struct cancel *cancel);
+struct host_match host_match(const struct endpoint *endpoint, deadline until, const struct flag *cancel);
 
 /* The address by which others that can reach the endpoint reach us: that which we would reach it from. Where that is
  * loopback, but the endpoint is not (Debian gives a machine's own name 127.0.1.1), the first other one that we have.
  * endpoint may be NULL. */
-void host_own_address(const struct endpoint *endpoint, deadline until, const struct cancel *cancel,
+void host_own_address(const struct endpoint *endpoint, deadline until, const struct flag *cancel,
                       char out[HOST_NAME_SIZE]);
 
 /* Binds a free TCP port. The socket keeps it from being given to others by chance, while a server that binds with

@@ -9,7 +9,7 @@
 #include <netinet/tcp.h>
 #include <stdio.h>
 
-int net_send(int fd, const void *data, size_t len, deadline until, const struct cancel *cancel, size_t *sent,
+int net_send(int fd, const void *data, size_t len, deadline until, const struct flag *cancel, size_t *sent,
              rdzv_error *error) {
   *sent = 0;
   while (*sent < len) {
@@ -21,17 +21,17 @@ int net_send(int fd, const void *data, size_t len, deadline until, const struct 
     if (errno == EINTR) continue;
     if (errno != EAGAIN) return error_errno(error, RDZV_E_CONNECTION, errno, "the connection was lost");
     struct pollfd fds[2] = {{.fd = fd, .events = POLLOUT}};
-    const int result = cancel_poll(cancel, fds, 1, until);
+    const int result = flag_poll(cancel, fds, 1, until);
     if (result < 0) return error_set(error, result, "%s", rdzv_error_text(result));
   }
   return 0;
 }
 
-int net_recv(int fd, void *data, size_t cap, deadline until, const struct cancel *cancel, size_t *got,
+int net_recv(int fd, void *data, size_t cap, deadline until, const struct flag *cancel, size_t *got,
              rdzv_error *error) {
   for (;;) {
     struct pollfd fds[2] = {{.fd = fd, .events = POLLIN}};
-    const int result = cancel_poll(cancel, fds, 1, until);
+    const int result = flag_poll(cancel, fds, 1, until);
     if (result < 0) return error_set(error, result, "%s", rdzv_error_text(result));
     const ssize_t n = recv(fd, data, cap, 0);
     if (n > 0) {

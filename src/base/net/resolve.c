@@ -21,7 +21,7 @@
 
 struct lookup {
   atomic_int owners;
-  struct cancel done;   /* raised by the thread when the rest is there */
+  struct flag done;     /* raised by the thread when the rest is there */
   atomic_bool is_there; /* the same for the memory model, which knows nothing of descriptors */
   char host[256];
   char port[8];
@@ -33,7 +33,7 @@ struct lookup {
 static void let_go(struct lookup *lookup) {
   if (atomic_fetch_sub(&lookup->owners, 1) > 1) return;
   if (lookup->result) freeaddrinfo(lookup->result);
-  cancel_close(&lookup->done);
+  flag_close(&lookup->done);
   free(lookup);
 }
 
@@ -47,7 +47,7 @@ static void *look_up_thread(void *arg) {
   struct lookup *lookup = arg;
   look_up(lookup, 0);
   atomic_store(&lookup->is_there, true);
-  cancel_raise(&lookup->done);
+  flag_raise(&lookup->done);
   let_go(lookup);
   return NULL;
 }
@@ -62,7 +62,7 @@ static int start_thread(struct lookup *lookup) {
 static int lookup_new(const struct endpoint *endpoint, struct lookup **out, rdzv_error *error) {
   struct lookup *lookup = calloc(1, sizeof *lookup);
   if (!lookup) return error_no_memory(error);
-  const int result = cancel_open(&lookup->done, error);
+  const int result = flag_open(&lookup->done, error);
   if (result < 0) {
     free(lookup);
     return result;
@@ -87,23 +87,23 @@ static int refusal(const struct lookup *lookup, rdzv_error *error) {
                    cure(lookup->status));
 }
 
-static int wait_for_thread(struct lookup *lookup, deadline until, const struct cancel *cancel, rdzv_error *error) {
+static int wait_for_thread(struct lookup *lookup, deadline until, const struct flag *cancel, rdzv_error *error) {
   atomic_store(&lookup->owners, 2);
   const int failed = start_thread(lookup);
   if (failed) {
     atomic_store(&lookup->owners, 1);
     return error_errno(error, RDZV_E_NO_MEMORY, failed, "cannot start a thread to resolve '%s'", lookup->host);
   }
-  waiting_for(cancel_waiting(cancel), "looking up the name '%s'", lookup->host);
+  waiting_for(flag_waiting(cancel), "looking up the name '%s'", lookup->host);
   struct pollfd fds[2] = {{.fd = lookup->done.fd, .events = POLLIN}};
-  const int result = cancel_poll(cancel, fds, 1, until);
+  const int result = flag_poll(cancel, fds, 1, until);
   if (result == RDZV_E_TIMEOUT)
     return error_set(error, result, "cannot resolve '%s': the resolver did not answer in time", lookup->host);
   if (result < 0) return error_set(error, result, "resolving '%s' was canceled", lookup->host);
   return atomic_load(&lookup->is_there) && lookup->status == 0 ? 0 : refusal(lookup, error);
 }
 
-int resolve(const struct endpoint *endpoint, deadline until, const struct cancel *cancel, struct addrinfo **out,
+int resolve(const struct endpoint *endpoint, deadline until, const struct flag *cancel, struct addrinfo **out,
             rdzv_error *error) {
   struct lookup *lookup = NULL;
   int result = lookup_new(endpoint, &lookup, error);

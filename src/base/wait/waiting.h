@@ -5,8 +5,8 @@
  *
  *   struct waiting waiting;
  *   waiting_begin(&waiting, &log, until);
- *   const struct cancel telling = cancel_with(cancel, &waiting);
- *   … every cancel_poll and cancel_pause with `telling` says what is due, and so does waiting_fail …
+ *   const struct flag telling = flag_with(cancel, &waiting);
+ *   … every flag_poll and flag_pause with `telling` says what is due, and so does waiting_fail …
  *
  * A loop that waits elsewhere wakes by waiting_until() and calls waiting_tick(). A function that is given a flag with a
  * wait of its caller's (cancel->waiting) reports to that one, so that one wait has one voice, and calls waiting_clear()

@@ -195,7 +195,7 @@ static int too_late(rdzv_etcd_process *process, int64_t timeout_ms, rdzv_error *
 
 /* Asks until it answers, it has ended, or time is over. */
 static bool await_answer(rdzv_etcd_process *process, struct etcd_client *client, deadline until) {
-  const struct cancel ended = {.fd = process->watcher.line, .raise_fd = -1};
+  const struct flag ended = {.fd = process->watcher.line, .raise_fd = -1};
   for (int64_t patience = FIRST_ANSWER_MS; deadline_left(until) > 0 && !watcher_has_ended(&process->watcher);) {
     const deadline cap = deadline_after(patience);
     const struct etcd_call call = {cap < until ? cap : until, &ended, NULL};
@@ -204,7 +204,7 @@ static bool await_answer(rdzv_etcd_process *process, struct etcd_client *client,
       etcd_result_free(&answer);
       return true;
     }
-    cancel_pause(&ended, deadline_after(LOOK_MS));
+    flag_pause(&ended, deadline_after(LOOK_MS));
     patience = patience < LAST_ANSWER_MS ? patience * 2 : LAST_ANSWER_MS;
   }
   return false;

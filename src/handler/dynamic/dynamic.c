@@ -37,7 +37,7 @@ void dynamic_drop_joined(struct dynamic *handler) {
 static void begin_ask(struct dynamic *handler, unsigned what) {
   pthread_mutex_lock(&handler->lock);
   dynamic_drop_joined(handler);
-  cancel_lower(&handler->done);
+  flag_lower(&handler->done);
   handler->answering = what;
   /* A store that was not asked anything before, or whose silence the user knows of, gets its chance. */
   if (!handler->member || handler->told_silent) silence_end(&handler->silence, clock_now_ms());
@@ -45,8 +45,8 @@ static void begin_ask(struct dynamic *handler, unsigned what) {
   if (what == DYNAMIC_JOIN || what == DYNAMIC_LEAVE) {
     handler->member = false;
     handler->change = (rdzv_change){0};
-    cancel_lower(&handler->changed);
-    cancel_lower(&handler->ended);
+    flag_lower(&handler->changed);
+    flag_lower(&handler->ended);
     handler->asks &= ~(unsigned)(DYNAMIC_JOIN | DYNAMIC_LEAVE);
   }
   dynamic_ask(handler, what);
@@ -56,8 +56,8 @@ static void begin_ask(struct dynamic *handler, unsigned what) {
 /* For how long an answer is waited for. */
 struct patience {
   deadline until;
-  const struct cancel *cancel; /* or NULL */
-  bool for_answers;            /* not longer than the dead time, where the store does not answer */
+  const struct flag *cancel; /* or NULL */
+  bool for_answers;          /* not longer than the dead time, where the store does not answer */
 };
 
 /* The sentence for a thread that has not answered: it waits for the store, which is silent. */
@@ -107,7 +107,7 @@ static int await_answer(struct dynamic *handler, const struct patience *patience
     int64_t wake;
     const int64_t silence = look_at_silence(handler, &wake);
     if (patience->for_answers && silence >= rendezvous_dead_time(settings_of(handler))) return RDZV_E_TIMEOUT;
-    const int result = cancel_poll(patience->cancel, fds, 1, wake < until ? wake : until);
+    const int result = flag_poll(patience->cancel, fds, 1, wake < until ? wake : until);
     if (result != RDZV_E_TIMEOUT) return result;
     if (deadline_left(until) > 0) continue;
     if (handler->base.farewell_ms > 0 || !store_answers(handler)) return result;
@@ -151,7 +151,7 @@ static int ask(struct dynamic *handler, unsigned what, const char *name, rdzv_er
   const int64_t farewell = handler->base.farewell_ms, usual = settings_of(handler)->close_timeout + GRACE_MS;
   const deadline until = deadline_after(farewell > 0 && farewell < usual ? farewell : usual);
   begin_waiting(handler, &waiting, name, until);
-  const struct cancel telling = cancel_with(NULL, &waiting);
+  const struct flag telling = flag_with(NULL, &waiting);
   const int result = end_ask(handler, name, &(struct patience){.until = until, .cancel = &telling}, error);
   pthread_mutex_unlock(&handler->call);
   return result;
@@ -246,7 +246,7 @@ static void tell_of_nodes(struct waiting *waiting, void *user) {
 
 static int await_round(struct dynamic *handler, struct result **out, rdzv_error *error) {
   struct waiting waiting;
-  const struct cancel telling = cancel_with(&handler->base.cancel, &waiting);
+  const struct flag telling = flag_with(&handler->base.cancel, &waiting);
   struct patience patience = {.until = deadline_after(settings_of(handler)->join_timeout + GRACE_MS),
                               .cancel = &telling};
   begin_waiting(handler, &waiting, "join", patience.until - GRACE_MS);
@@ -271,7 +271,7 @@ enum { ROUND_OVER = 1 };
 static int enter(struct dynamic *handler, struct result *joined, rdzv_error *error) {
   int result = complete_result(handler, joined, error);
   if (result == 0) return 0;
-  if (result == RDZV_E_CANCELED && cancel_raised(&handler->base.cancel)) {
+  if (result == RDZV_E_CANCELED && flag_raised(&handler->base.cancel)) {
     error_set(error, result, "cannot join the rendezvous: canceled");
   } else if (result == RDZV_E_CANCELED) {
     events_note(&handler->events, RDZV_NODE_STATE_RUNNING, joined->base.round, joined->base.rank,
@@ -306,7 +306,7 @@ static int join(struct dynamic *handler, rdzv_result **out, rdzv_error *error) {
 
 static int dynamic_next(rdzv_handler *base, rdzv_result **out, rdzv_error *error) {
   struct dynamic *handler = self(base);
-  if (cancel_raised(&base->cancel)) return error_set(error, RDZV_E_CANCELED, "cannot join the rendezvous: canceled");
+  if (flag_raised(&base->cancel)) return error_set(error, RDZV_E_CANCELED, "cannot join the rendezvous: canceled");
   pthread_mutex_lock(&handler->call);
   const int result = join(handler, out, error);
   pthread_mutex_unlock(&handler->call);
@@ -324,7 +324,7 @@ static int take_change(struct dynamic *handler, rdzv_change *out, int64_t *wake,
   if (handler->change.what) {
     *out = handler->change;
     handler->change = (rdzv_change){0};
-    cancel_lower(&handler->changed);
+    flag_lower(&handler->changed);
     result = 0;
   } else if (!handler->member) {
     result = error_set(error, RDZV_E_INVALID, "this node is in no round");
@@ -344,7 +344,7 @@ static int dynamic_wait_event(rdzv_handler *base, int64_t timeout_ms, rdzv_chang
     int result = take_change(handler, out, &wake, error);
     if (result != RDZV_E_TIMEOUT) return result;
     struct pollfd fds[2] = {{.fd = handler->changed.fd, .events = POLLIN}};
-    result = cancel_poll(&base->cancel, fds, 1, wake < until ? wake : until);
+    result = flag_poll(&base->cancel, fds, 1, wake < until ? wake : until);
     if (result == RDZV_E_CANCELED) return error_set(error, result, "waiting for changes of the round: canceled");
     if (result == RDZV_E_IO) return poll_failed("hear of changes of the round", errno, error);
     if (result == RDZV_E_TIMEOUT && deadline_left(until) == 0)
@@ -355,15 +355,15 @@ static int dynamic_wait_event(rdzv_handler *base, int64_t timeout_ms, rdzv_chang
 /* ---- looking -------------------------------------------------------------------------------------------------- */
 
 /* Waits for the thread to show a state. `cancel` may be NULL. */
-static int await_look(struct dynamic *handler, int64_t timeout_ms, const struct cancel *cancel) {
+static int await_look(struct dynamic *handler, int64_t timeout_ms, const struct flag *cancel) {
   struct pollfd fds[2] = {{.fd = handler->looked.fd, .events = POLLIN}};
-  return cancel_poll(cancel, fds, 1, deadline_after(timeout_ms));
+  return flag_poll(cancel, fds, 1, deadline_after(timeout_ms));
 }
 
 /* Asks the thread to read. */
-static int look(struct dynamic *handler, int64_t wait_ms, const struct cancel *cancel, rdzv_error *error) {
+static int look(struct dynamic *handler, int64_t wait_ms, const struct flag *cancel, rdzv_error *error) {
   pthread_mutex_lock(&handler->lock);
-  cancel_lower(&handler->looked);
+  flag_lower(&handler->looked);
   handler->look_known = handler->view_token;
   handler->look_until = deadline_after(wait_ms);
   dynamic_ask(handler, DYNAMIC_LOOK);
@@ -371,7 +371,7 @@ static int look(struct dynamic *handler, int64_t wait_ms, const struct cancel *c
   const int64_t most = wait_ms + settings_of(handler)->close_timeout;
   struct waiting waiting; /* for the answer; a change is waited for in peace */
   begin_waiting(handler, &waiting, "look at the rendezvous", deadline_after(most));
-  const struct cancel telling = cancel_with(cancel, wait_ms > 0 ? NULL : &waiting);
+  const struct flag telling = flag_with(cancel, wait_ms > 0 ? NULL : &waiting);
   int result = await_look(handler, most, &telling);
   pthread_mutex_lock(&handler->lock);
   const bool done = !(handler->asks & DYNAMIC_LOOK);
@@ -390,11 +390,11 @@ static int look(struct dynamic *handler, int64_t wait_ms, const struct cancel *c
 
 /* A thread that is busy with a round reads all the time: so it only has to be overheard. Gives for how long the thread
  * is to be asked to wait: not at all, where it was busy. */
-static int64_t overhear(struct dynamic *handler, int64_t wait_ms, const struct cancel *cancel) {
+static int64_t overhear(struct dynamic *handler, int64_t wait_ms, const struct flag *cancel) {
   pthread_mutex_lock(&handler->lock);
   const bool busy = handler->engine.member || handler->engine.wish != WISH_NOTHING;
   if (busy) {
-    cancel_lower(&handler->looked);
+    flag_lower(&handler->looked);
     handler->look_known = handler->view_token;
     handler->watching = true;
   }
@@ -407,7 +407,7 @@ static int64_t overhear(struct dynamic *handler, int64_t wait_ms, const struct c
   return 0;
 }
 
-static int read_status(struct dynamic *handler, int64_t wait_ms, const struct cancel *cancel, rdzv_status **out,
+static int read_status(struct dynamic *handler, int64_t wait_ms, const struct flag *cancel, rdzv_status **out,
                        rdzv_error *error) {
   pthread_mutex_lock(&handler->look);
   const int64_t left = wait_ms > 0 ? overhear(handler, wait_ms < LONGEST_MS ? wait_ms : LONGEST_MS, cancel) : 0;

@@ -74,21 +74,21 @@ struct dynamic {
   rdzv_error trouble; /* what it failed with since; code 0: nothing */
 
   /* The answer to what was asked last, but for LOOK. */
-  struct cancel done;
+  struct flag done;
   unsigned answering; /* DYNAMIC_…; 0: nobody waits for an answer */
   int outcome;
   rdzv_error error;
   struct result *joined;
 
   /* What has happened to the round since. */
-  struct cancel changed;
-  struct cancel ended; /* more than that somebody waits */
+  struct flag changed;
+  struct flag ended; /* more than that somebody waits */
   bool member;
   bool been_member; /* ever */
   rdzv_change change;
 
   /* What LOOK found. */
-  struct cancel looked;
+  struct flag looked;
   int look_outcome;
   rdzv_error look_error;
   bool watching;       /* somebody wants to see the next one that is another than look_known */

@@ -12,13 +12,13 @@
 
 /* Is it there, and does it speak v2? Better said now than at the first join. */
 static int ask(struct etcd_client *client, const rdzv_params *params, rdzv_error *error) {
-  struct cancel cancel;
+  struct flag cancel;
   struct etcd_result result;
-  int outcome = cancel_open_with(&cancel, params->cancel_fd, error);
+  int outcome = flag_open_with(&cancel, params->cancel_fd, error);
   if (outcome < 0) return outcome;
   const struct etcd_call call = {deadline_after(etcd_read_timeout(client)), &cancel, error};
   outcome = etcd_v2_get(client, "/", 0, &call, &result);
-  cancel_close(&cancel);
+  flag_close(&cancel);
   if (outcome == 0) etcd_result_free(&result);
   return outcome > 0 ? etcd_v2_unexpected(outcome) : outcome;
 }

@@ -25,7 +25,7 @@ static void answer(struct dynamic *handler, unsigned what, int outcome, const rd
   handler->answering = 0;
   handler->outcome = outcome;
   if (error) handler->error = *error;
-  cancel_raise(&handler->done);
+  flag_raise(&handler->done);
 }
 
 static void tell_joined(struct dynamic *handler, const struct engine_update *update) {
@@ -45,8 +45,8 @@ static void tell_joined(struct dynamic *handler, const struct engine_update *upd
   handler->joined = result;
   handler->member = handler->been_member = true;
   handler->change = (rdzv_change){0};
-  cancel_lower(&handler->changed);
-  cancel_lower(&handler->ended);
+  flag_lower(&handler->changed);
+  flag_lower(&handler->ended);
   answer(handler, DYNAMIC_JOIN, 0, NULL);
 }
 
@@ -91,8 +91,8 @@ static void tell_changes(struct dynamic *handler, const struct engine_update *up
     snprintf(handler->change.who, sizeof handler->change.who, "%.*s", (int)sizeof handler->change.who - 1, who);
   handler->change.what |= what;
   if (what & RDZV_CHANGE_EVICTED) handler->member = false;
-  cancel_raise(&handler->changed);
-  if (what & ~(unsigned)RDZV_CHANGE_WAITING) cancel_raise(&handler->ended);
+  flag_raise(&handler->changed);
+  if (what & ~(unsigned)RDZV_CHANGE_WAITING) flag_raise(&handler->ended);
 }
 
 static void tell(struct dynamic *handler, const struct engine_update *update) {
@@ -169,7 +169,7 @@ static void note_store(struct dynamic *handler, const struct engine_event *event
 static void finish_look(struct dynamic *handler, int outcome, const rdzv_error *error) {
   handler->look_outcome = outcome;
   if (error) handler->look_error = *error;
-  cancel_raise(&handler->looked);
+  flag_raise(&handler->looked);
 }
 
 /* Keeps a copy of what was read for the user. */

@@ -101,19 +101,19 @@ static int await_torch(struct result *result, struct store_call *call) {
 /* Waits for it, unless the round ends before: rank 0 may be the one that is gone. */
 static int await(struct dynamic *handler, struct result *result, wait_in_store *wait, int64_t timeout_ms,
                  struct waiting *waiting, rdzv_error *error) {
-  struct cancel stop;
-  int outcome = cancel_open_with(&stop, handler->ended.fd, error);
+  struct flag stop;
+  int outcome = flag_open_with(&stop, handler->ended.fd, error);
   if (outcome < 0) return outcome;
-  const struct cancel telling = cancel_with(&stop, waiting);
+  const struct flag telling = flag_with(&stop, waiting);
   struct store_call call = {timeout_ms, deadline_after(timeout_ms), &telling, error};
   waiting->until = call.until;
-  if (!cancel_also(&stop, handler->base.cancel.fd))
+  if (!flag_also(&stop, handler->base.cancel.fd))
     outcome = error_no_memory(error);
-  else if (cancel_raised(&stop))
+  else if (flag_raised(&stop))
     outcome = RDZV_E_CANCELED;
   else
     outcome = wait(result, &call);
-  cancel_close(&stop);
+  flag_close(&stop);
   return outcome;
 }
 
@@ -193,7 +193,7 @@ static int find(struct dynamic *handler, struct result *result, rdzv_error *erro
   waiting_about(&waiting, "waiting for rank 0, '%s', to publish where it can be reached", result->members[0].node);
   const int outcome = result->master_is_ours ? find_ours(handler, result, &waiting, error)
                                              : find_torch(handler, result, &waiting, error);
-  const bool over = outcome == RDZV_E_CANCELED && !cancel_raised(&handler->base.cancel);
+  const bool over = outcome == RDZV_E_CANCELED && !flag_raised(&handler->base.cancel);
   return over ? find_what_is_there(handler, result, error) : outcome;
 }
 
@@ -201,7 +201,7 @@ static int fetch(struct dynamic *handler, struct result *result, rdzv_error *err
   rdzv_error own = {0};
   const int outcome = find(handler, result, &own);
   if (outcome == 0) return 0;
-  if (outcome == RDZV_E_CANCELED && cancel_raised(&handler->base.cancel))
+  if (outcome == RDZV_E_CANCELED && flag_raised(&handler->base.cancel))
     return error_set(error, outcome, "cannot join the rendezvous: canceled");
   if (outcome != RDZV_E_TIMEOUT && outcome != RDZV_E_CANCELED) {
     if (error) *error = own;

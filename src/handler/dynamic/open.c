@@ -32,10 +32,10 @@ void dynamic_close(rdzv_handler *base) {
   rdzv_store_free(handler->store);
   if (handler->server && base->linger_ms > 0) rdzv_server_drain(handler->server, base->linger_ms);
   handler->backend->ops->close(handler->backend);
-  cancel_close(&handler->done);
-  cancel_close(&handler->changed);
-  cancel_close(&handler->ended);
-  cancel_close(&handler->looked);
+  flag_close(&handler->done);
+  flag_close(&handler->changed);
+  flag_close(&handler->ended);
+  flag_close(&handler->looked);
   pthread_mutex_destroy(&handler->call);
   pthread_mutex_destroy(&handler->look);
   pthread_mutex_destroy(&handler->lock);
@@ -57,10 +57,10 @@ void dynamic_abandon(rdzv_handler *base) {
   events_abandon(&handler->events);
   rdzv_store_free(handler->store);
   handler->backend->ops->close(handler->backend);
-  cancel_close(&handler->done);
-  cancel_close(&handler->changed);
-  cancel_close(&handler->ended);
-  cancel_close(&handler->looked);
+  flag_close(&handler->done);
+  flag_close(&handler->changed);
+  flag_close(&handler->ended);
+  flag_close(&handler->looked);
   handler_deinit(base);
   free(handler);
 }
@@ -105,7 +105,7 @@ static void init_plain(struct dynamic *handler, const rdzv_params *params, rdzv_
   pthread_mutex_init(&handler->call, NULL);
   pthread_mutex_init(&handler->look, NULL);
   pthread_mutex_init(&handler->lock, NULL);
-  handler->base.cancel = handler->done = handler->changed = handler->ended = handler->looked = CANCEL_NONE;
+  handler->base.cancel = handler->done = handler->changed = handler->ended = handler->looked = FLAG_NONE;
   handler->backend = backend;
   handler->store = store;
   handler->view = STATE_EMPTY;
@@ -131,10 +131,10 @@ static int open_parts(struct dynamic *handler, const rdzv_params *params, rdzv_e
   rdzv_params own = *params;
   own.run_id = handler->base.run_id;
   events_init(&handler->events, &own, handler->base.node ? handler->base.node : "", handler->node.local_id);
-  if (result == 0) result = cancel_open(&handler->done, error);
-  if (result == 0) result = cancel_open(&handler->changed, error);
-  if (result == 0) result = cancel_open(&handler->ended, error);
-  if (result == 0) result = cancel_open(&handler->looked, error);
+  if (result == 0) result = flag_open(&handler->done, error);
+  if (result == 0) result = flag_open(&handler->changed, error);
+  if (result == 0) result = flag_open(&handler->ended, error);
+  if (result == 0) result = flag_open(&handler->looked, error);
   return result == 0 ? start_thread(handler, error) : result;
 }
 

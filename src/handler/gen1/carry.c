@@ -160,7 +160,7 @@ static void perform(struct etcd_v1 *handler, const struct etcd_call *call, struc
     case BARRIER_DROP: drop_active(handler, call, carried); break;
     case BARRIER_WATCH: watch(handler, call, carried); break;
     case BARRIER_PAUSE:
-      cancel_pause(call->cancel, call->until);
+      flag_pause(call->cancel, call->until);
       carried->event.kind = BARRIER_TIMER;
       break;
     case BARRIER_IDLE: break;
@@ -194,7 +194,7 @@ static deadline limit_of(const struct etcd_v1 *handler) {
   return last < limit ? last : limit;
 }
 
-int etcd_v1_carry_out(struct etcd_v1 *handler, const struct cancel *cancel, unsigned *happened, rdzv_error *error) {
+int etcd_v1_carry_out(struct etcd_v1 *handler, const struct flag *cancel, unsigned *happened, rdzv_error *error) {
   struct carried carried = {.error = {.code = RDZV_E_CONNECTION}};
   const bool waits = is_wait(handler->update.request);
   const struct etcd_call call = {limit_of(handler), cancel, &carried.error};
@@ -202,7 +202,7 @@ int etcd_v1_carry_out(struct etcd_v1 *handler, const struct cancel *cancel, unsi
   if (handler->update.request == BARRIER_IDLE) return error_set(error, RDZV_E_INVALID, "this node is in no round");
   perform(handler, &call, &carried);
   int result = 0;
-  if (cancel && cancel_raised(cancel))
+  if (cancel && flag_raised(cancel))
     result = error_set(error, RDZV_E_CANCELED, "canceled");
   else
     step(handler, &carried.event, happened);

@@ -15,12 +15,12 @@ static struct etcd_v1 *self(rdzv_handler *handler) { return (struct etcd_v1 *)ha
 
 void etcd_v1_take_turn(struct etcd_v1 *handler) {
   atomic_fetch_add(&handler->callers, 1);
-  cancel_raise(&handler->wake);
+  flag_raise(&handler->wake);
   pthread_mutex_lock(&handler->call);
 }
 
 void etcd_v1_end_turn(struct etcd_v1 *handler) {
-  if (atomic_fetch_sub(&handler->callers, 1) == 1) cancel_lower(&handler->wake);
+  if (atomic_fetch_sub(&handler->callers, 1) == 1) flag_lower(&handler->wake);
   pthread_cond_broadcast(&handler->turn);
   pthread_mutex_unlock(&handler->call);
 }
@@ -36,7 +36,7 @@ static unsigned ask(struct etcd_v1 *handler, enum barrier_event_kind what, const
 }
 
 /* After ask: goes on until one of those has happened. */
-static int run(struct etcd_v1 *handler, unsigned wanted, const struct cancel *cancel, unsigned *happened,
+static int run(struct etcd_v1 *handler, unsigned wanted, const struct flag *cancel, unsigned *happened,
                rdzv_error *error) {
   for (;;) {
     if (handler->listens) etcd_v1_tell(handler, *happened);
@@ -142,7 +142,7 @@ static void tell_of_nodes(struct waiting *waiting, void *user) {
 static int join(struct etcd_v1 *handler, rdzv_result **out, rdzv_error *error) {
   unsigned happened;
   struct waiting waiting;
-  const struct cancel telling = cancel_with(&handler->base.cancel, &waiting);
+  const struct flag telling = flag_with(&handler->base.cancel, &waiting);
   waiting_begin(&waiting, &handler->base.log, INT64_MAX);
   waiting_about(&waiting, "waiting to join: no answer yet from %s", handler->text);
   waiting.refresh = tell_of_nodes;
@@ -170,7 +170,7 @@ static void note_joined(struct etcd_v1 *handler, int code, const rdzv_result *jo
 static int v1_next(rdzv_handler *base, rdzv_result **out, rdzv_error *error) {
   struct etcd_v1 *handler = self(base);
   rdzv_error own = {0};
-  if (cancel_raised(&base->cancel)) return error_set(error, RDZV_E_CANCELED, "cannot join the rendezvous: canceled");
+  if (flag_raised(&base->cancel)) return error_set(error, RDZV_E_CANCELED, "cannot join the rendezvous: canceled");
   events_note(&handler->events, RDZV_NODE_STATE_INIT, -1, -1, "attempts to join the next round");
   events_flush(&handler->events);
   etcd_v1_take_turn(handler);

@@ -35,14 +35,14 @@ enum { ETCD_V1_PATH = 1024, ETCD_V1_GRACE_MS = 1000 };
 
 /* What has happened to the round, for who asks. */
 struct etcd_v1_news {
-  pthread_mutex_t lock;  /* guards what follows */
-  struct cancel changed; /* up while there is something to tell */
-  struct cancel ended;   /* up while it is more than that somebody waits */
-  struct cancel outside; /* up while we are in no round */
-  bool member;           /* as far as the user knows, or will have been told */
-  char version[24];      /* that extra data are of; "": none */
-  rdzv_change change;    /* not told yet */
-  rdzv_error failure;    /* the same; code 0: none */
+  pthread_mutex_t lock; /* guards what follows */
+  struct flag changed;  /* up while there is something to tell */
+  struct flag ended;    /* up while it is more than that somebody waits */
+  struct flag outside;  /* up while we are in no round */
+  bool member;          /* as far as the user knows, or will have been told */
+  char version[24];     /* that extra data are of; "": none */
+  rdzv_change change;   /* not told yet */
+  rdzv_error failure;   /* the same; code 0: none */
   enum etcd_lease_state lease;
   int64_t held_ms;  /* when the lease was held for sure */
   rdzv_error cause; /* of its silence */
@@ -70,7 +70,7 @@ struct etcd_v1 {
   bool started;
 
   atomic_int callers;   /* that have their turn or want it; the thread lets them go first */
-  struct cancel wake;   /* up while there are any */
+  struct flag wake;     /* up while there are any */
   pthread_mutex_t call; /* one that uses the barrier at a time; guards what follows */
   pthread_cond_t turn;
   bool over;
@@ -112,7 +112,7 @@ void etcd_v1_abandon(rdzv_handler *base);
 
 /* Carries out what the barrier wants, and steps it with what comes of that. `happened` is what came about.
  * RDZV_E_CANCELED: the request is to be carried out again. */
-int etcd_v1_carry_out(struct etcd_v1 *handler, const struct cancel *cancel, unsigned *happened, rdzv_error *error);
+int etcd_v1_carry_out(struct etcd_v1 *handler, const struct flag *cancel, unsigned *happened, rdzv_error *error);
 
 /* ---- etcd_v1_listen.c ---- */
 int etcd_v1_listen_open(struct etcd_v1 *handler, rdzv_error *error);

@@ -24,7 +24,7 @@ struct etcd_leases {
   struct events *events;
   etcd_lease_told *told;
   void *user;
-  struct cancel stop;
+  struct flag stop;
   pthread_t thread;
   bool started;
   pthread_mutex_t lock; /* guards what follows */
@@ -185,7 +185,7 @@ bool etcd_leases_set(struct etcd_leases *leases, int at, const struct etcd_lease
 }
 
 static int start(struct etcd_leases *leases, rdzv_error *error) {
-  const int result = cancel_open(&leases->stop, error);
+  const int result = flag_open(&leases->stop, error);
   if (result < 0) return result;
   const int errnum = thread_start(&leases->thread, run, leases);
   leases->started = errnum == 0;
@@ -196,7 +196,7 @@ int etcd_leases_open(struct etcd_client *client, struct events *events, etcd_lea
                      struct etcd_leases **out, rdzv_error *error) {
   struct etcd_leases *leases = calloc(1, sizeof *leases);
   if (!leases) return error_no_memory(error);
-  *leases = (struct etcd_leases){.client = client, .events = events, .told = told, .user = user, .stop = CANCEL_NONE};
+  *leases = (struct etcd_leases){.client = client, .events = events, .told = told, .user = user, .stop = FLAG_NONE};
   thread_cond_init(&leases->changed);
   pthread_mutex_init(&leases->lock, NULL);
   const int result = start(leases, error);
@@ -214,10 +214,10 @@ void etcd_leases_close(struct etcd_leases *leases) {
   pthread_cond_signal(&leases->changed);
   pthread_mutex_unlock(&leases->lock);
   if (leases->started) {
-    cancel_raise(&leases->stop);
+    flag_raise(&leases->stop);
     pthread_join(leases->thread, NULL);
   }
-  cancel_close(&leases->stop);
+  flag_close(&leases->stop);
   for (int i = 0; i < ETCD_LEASE_SLOTS; i++) free_lease(&leases->slots[i].lease);
   pthread_mutex_destroy(&leases->lock);
   pthread_cond_destroy(&leases->changed);

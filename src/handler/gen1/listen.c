@@ -19,7 +19,7 @@ static bool has_ended(const struct etcd_v1_news *news) {
   return more || news->failure.code || (news->member && news->lease != ETCD_LEASE_HELD);
 }
 
-static void set(struct cancel *flag, bool up) { up ? cancel_raise(flag) : cancel_lower(flag); }
+static void set(struct flag *flag, bool up) { up ? flag_raise(flag) : flag_lower(flag); }
 
 /* With the lock held, as what follows. */
 static void show(struct etcd_v1_news *news) {
@@ -140,11 +140,11 @@ void etcd_v1_listen_end(struct etcd_v1 *handler) {
 }
 
 int etcd_v1_listen_open(struct etcd_v1 *handler, rdzv_error *error) {
-  int result = cancel_open(&handler->news.changed, error);
-  if (result == 0) result = cancel_open(&handler->news.outside, error);
-  if (result == 0) result = cancel_open(&handler->news.ended, error);
+  int result = flag_open(&handler->news.changed, error);
+  if (result == 0) result = flag_open(&handler->news.outside, error);
+  if (result == 0) result = flag_open(&handler->news.ended, error);
   if (result < 0) return result;
-  cancel_raise(&handler->news.outside);
+  flag_raise(&handler->news.outside);
   const int errnum = thread_start(&handler->thread, listen, handler);
   handler->started = errnum == 0;
   return errnum == 0 ? 0 : error_errno(error, RDZV_E_IO, errnum, "cannot start the thread that hears of changes");
@@ -157,9 +157,9 @@ void etcd_v1_listen_close(struct etcd_v1 *handler) {
     etcd_v1_end_turn(handler);
     pthread_join(handler->thread, NULL);
   }
-  cancel_close(&handler->news.changed);
-  cancel_close(&handler->news.outside);
-  cancel_close(&handler->news.ended);
+  flag_close(&handler->news.changed);
+  flag_close(&handler->news.outside);
+  flag_close(&handler->news.ended);
 }
 
 /* ---- for the user --------------------------------------------------------------------------------------------- */
@@ -206,7 +206,7 @@ int etcd_v1_wait_event(rdzv_handler *base, int64_t timeout_ms, rdzv_change *out,
   for (;;) {
     int result = take_news(handler, out, error);
     if (result != RDZV_E_TIMEOUT) return result;
-    result = cancel_poll(&base->cancel, fds, 2, until);
+    result = flag_poll(&base->cancel, fds, 2, until);
     if (result == RDZV_E_CANCELED) return error_set(error, result, "waiting for changes of the round: canceled");
     if (result < 0) return error_set(error, result, "nothing happened in %" PRId64 " ms", timeout_ms);
   }

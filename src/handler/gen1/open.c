@@ -46,7 +46,7 @@ void etcd_v1_close(rdzv_handler *base) {
   pthread_mutex_destroy(&handler->news.lock);
   pthread_mutex_destroy(&handler->look.lock);
   pthread_cond_destroy(&handler->turn);
-  cancel_close(&handler->wake);
+  flag_close(&handler->wake);
   events_free(&handler->events);
   handler_deinit(base);
   free(handler->look.text);
@@ -58,7 +58,7 @@ void etcd_v1_close(rdzv_handler *base) {
 void etcd_v1_abandon(rdzv_handler *base) {
   struct etcd_v1 *handler = (struct etcd_v1 *)base;
   if (handler->port_fd >= 0) close(handler->port_fd);
-  cancel_close(&handler->wake);
+  flag_close(&handler->wake);
   events_abandon(&handler->events);
   handler_deinit(base);
   free(handler->root);
@@ -118,7 +118,7 @@ static int reach(struct etcd_v1 *handler, rdzv_error *error) {
 static int open_parts(struct etcd_v1 *handler, const rdzv_params *params, const struct conf *conf, rdzv_error *error) {
   const rdzv_etcd_options etcd = etcd_options_of(params, conf);
   int result = make_root_path(handler, params, conf, error);
-  if (result == 0) result = cancel_open(&handler->wake, error);
+  if (result == 0) result = flag_open(&handler->wake, error);
   if (result == 0) result = etcd_open(&etcd, &handler->client, error);
   if (result < 0) return result;
   snprintf(handler->text, sizeof handler->text, "etcd %s%.300s", etcd_describe(handler->client), handler->root);
@@ -132,7 +132,7 @@ static int open_parts(struct etcd_v1 *handler, const rdzv_params *params, const 
 static struct etcd_v1 *new_handler(const rdzv_params *params) {
   struct etcd_v1 *handler = calloc(1, sizeof *handler);
   if (!handler) return NULL;
-  const struct cancel none = CANCEL_NONE;
+  const struct flag none = FLAG_NONE;
   handler->port_fd = -1;
   handler->wake = handler->news.changed = handler->news.outside = handler->news.ended = none;
   snprintf(handler->backend, sizeof handler->backend, "%s", params->backend);

@@ -24,7 +24,7 @@ static void active_path(const struct etcd_v1 *handler, char path[ETCD_V1_PATH]) 
 }
 
 /* *out is to be freed with active_free(&out->active) after success. `cancel` may be NULL. */
-static int read_active(struct etcd_v1 *handler, const struct cancel *cancel, struct look *out, rdzv_error *error) {
+static int read_active(struct etcd_v1 *handler, const struct flag *cancel, struct look *out, rdzv_error *error) {
   rdzv_error own = {0};
   const struct etcd_call call = {deadline_after(etcd_read_timeout(handler->client)), cancel, &own};
   char path[ETCD_V1_PATH];
@@ -156,8 +156,8 @@ int etcd_v1_status_read(rdzv_handler *base, int64_t wait_ms, rdzv_status **out, 
   struct etcd_v1 *handler = self(base);
   struct look look = {0};
   rdzv_error own = {0};
-  int result = cancel_raised(&base->cancel) ? error_set(&own, RDZV_E_CANCELED, "canceled")
-                                            : look_for_news(handler, wait_ms, &look, &own);
+  int result = flag_raised(&base->cancel) ? error_set(&own, RDZV_E_CANCELED, "canceled")
+                                          : look_for_news(handler, wait_ms, &look, &own);
   if (result == 0) {
     result = status_of(handler, &look, out, &own);
     if (result == 0) note_shown(handler, &look);

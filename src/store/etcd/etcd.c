@@ -178,7 +178,7 @@ static int contention_pause(struct contention *contention, const char *what, rdz
   if (deadline_left(contention->until) == 0)
     return error_set(call->error, RDZV_E_TIMEOUT, "%s '%s': others wrote it each time before us", what,
                      bytes_quote(key).text);
-  if (cancel_pause(call->cancel, deadline_after(jitter(contention->pause))) < 0)
+  if (flag_pause(call->cancel, deadline_after(jitter(contention->pause))) < 0)
     return error_set(call->error, RDZV_E_CANCELED, "%s '%s': canceled", what, bytes_quote(key).text);
   contention->pause = contention->pause * 2 < CONTENTION_MOST_MS ? contention->pause * 2 : CONTENTION_MOST_MS;
   return 0;

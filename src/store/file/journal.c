@@ -61,9 +61,9 @@ static int lock_failed(const struct journal *journal, int errnum, rdzv_error *er
 static int lock(const struct journal *journal, int fd, int kind, const struct store_call *call) {
   const int64_t start = clock_now_ms();
   const deadline grace = deadline_after(JOURNAL_LOCK_GRACE_MS), end = call->until > grace ? call->until : grace;
-  struct waiting alone, *waiting = cancel_waiting(call->cancel);
+  struct waiting alone, *waiting = flag_waiting(call->cancel);
   if (!waiting) waiting_begin(waiting = &alone, journal->log, end);
-  const struct cancel telling = cancel_with(call->cancel, waiting);
+  const struct flag telling = flag_with(call->cancel, waiting);
   int64_t pause = FIRST_LOCK_PAUSE_MS;
   while (flock(fd, kind | LOCK_NB) < 0) {
     if (errno == EINTR) continue;
@@ -73,7 +73,7 @@ static int lock(const struct journal *journal, int fd, int kind, const struct st
                        journal->shown, (long long)(clock_now_ms() - start));
     const deadline next = deadline_after(jitter(pause));
     if (!waiting->phase[0]) waiting_for(waiting, "another process holds the lock of '%s'", journal->shown);
-    const int result = cancel_pause(&telling, next < end ? next : end);
+    const int result = flag_pause(&telling, next < end ? next : end);
     if (result < 0)
       return error_set(call->error, result, "cannot lock '%s': %s", journal->shown, rdzv_error_text(result));
     pause = pause < MAX_LOCK_PAUSE_MS ? 2 * pause : pause;

@@ -38,7 +38,7 @@ static int check_run(const struct file_store *file, bool *marked, rdzv_error *er
 
 static int take_turn(struct file_store *file, const struct store_call *call) {
   pthread_mutex_lock(&file->turn);
-  if (!call->cancel || !cancel_raised(call->cancel)) return 0;
+  if (!call->cancel || !flag_raised(call->cancel)) return 0;
   pthread_mutex_unlock(&file->turn);
   return error_set(call->error, RDZV_E_CANCELED, "cannot use '%s': canceled", file->journal.shown);
 }

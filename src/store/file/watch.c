@@ -58,12 +58,12 @@ void file_watch_close(struct file_watch *watch) {
   *watch = FILE_WATCH_CLOSED;
 }
 
-int file_watch_wait(struct file_watch *watch, const struct cancel *cancel, deadline until) {
+int file_watch_wait(struct file_watch *watch, const struct flag *cancel, deadline until) {
   const deadline pause_end = deadline_after(jitter(watch->pause_ms)), end = pause_end < until ? pause_end : until;
   watch->pause_ms = watch->pause_ms < MAX_PAUSE_MS / 2 ? 2 * watch->pause_ms : MAX_PAUSE_MS;
   for (;;) {
     struct pollfd fds[2] = {{.fd = watch->fd, .events = POLLIN}};
-    const int result = cancel_poll(cancel, fds, 1, end);
+    const int result = flag_poll(cancel, fds, 1, end);
     if (result < 0) return result == RDZV_E_TIMEOUT ? 0 : result;
     if (is_about_file(watch) || deadline_left(end) == 0) return 0; /* others in the directory may never be quiet */
   }

@@ -11,7 +11,7 @@
 #ifndef RDZV_STORE_FILE_WATCH_H
 #define RDZV_STORE_FILE_WATCH_H
 
-#include "base/wait/cancel.h"
+#include "base/wait/flag.h"
 
 struct file_watch {
   int fd;           /* -1: closed, or there is no notification */
@@ -29,6 +29,6 @@ void file_watch_close(struct file_watch *watch);
 
 /* 0: look again, because of a change, or because it is time to, or because the deadline has passed. RDZV_E_CANCELED
  * and RDZV_E_IO leave the message to the caller. */
-int file_watch_wait(struct file_watch *watch, const struct cancel *cancel, deadline until);
+int file_watch_wait(struct file_watch *watch, const struct flag *cancel, deadline until);
 
 #endif

@@ -201,7 +201,7 @@ int tcp_blocking_answer(struct tcp_store *tcp, const char *fields, uint64_t item
   int result = receive_status(tcp, until, call);
   if (result == WIRE_CANCELED_BYTE) return error_set(call->error, RDZV_E_PROTOCOL, "an answer out of turn");
   if (result == RDZV_E_TIMEOUT) result = cancel_wait(tcp, call);
-  if (result == RDZV_E_CANCELED && !cancel_raised(own.cancel)) {
+  if (result == RDZV_E_CANCELED && !flag_raised(own.cancel)) {
     result = take_back(tcp, &own, call);
     rest = &own;
   }
@@ -311,7 +311,7 @@ static int pause_before(int repeats, deadline until, struct store_call *call) {
   if (repeats == 0) return 0;
   while (--repeats > 0 && pause < LONGEST_PAUSE_MS) pause *= 2;
   const deadline next = deadline_after(jitter(pause));
-  const int result = cancel_pause(call->cancel, next < until ? next : until);
+  const int result = flag_pause(call->cancel, next < until ? next : until);
   return result < 0 ? error_set(call->error, result, "%s", rdzv_error_text(result)) : 0;
 }
 
@@ -360,8 +360,8 @@ int tcp_run(rdzv_store *store, const char *what, const rdzv_bytes *keys, size_t 
   if (!inner.error) inner.error = &own;
   struct waiting waiting;
   struct request_wait request = {tcp, what, keys, count};
-  const bool tells = !(kind & TCP_BLOCKS) && !cancel_waiting(call->cancel);
-  const struct cancel telling = cancel_with(call->cancel, tells ? &waiting : cancel_waiting(call->cancel));
+  const bool tells = !(kind & TCP_BLOCKS) && !flag_waiting(call->cancel);
+  const struct flag telling = flag_with(call->cancel, tells ? &waiting : flag_waiting(call->cancel));
   inner.cancel = &telling;
   int result = take_turn(tcp, &inner);
   if (result == 0) {

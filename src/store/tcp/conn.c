@@ -72,7 +72,7 @@ void tcp_conn_free(struct tcp_conn *conn) {
 
 /* ---- messages ---------------------------------------------------------------------------------------------- */
 
-int tcp_conn_send(struct tcp_conn *conn, deadline until, const struct cancel *cancel, rdzv_error *error) {
+int tcp_conn_send(struct tcp_conn *conn, deadline until, const struct flag *cancel, rdzv_error *error) {
   if (conn->out.failed) return error_no_memory(error);
   size_t sent;
   const int result = net_send(conn->fd, conn->out.buf.data, conn->out.buf.len, until, cancel, &sent, error);
@@ -90,7 +90,7 @@ static size_t room(const struct tcp_conn *conn) {
 }
 
 int tcp_conn_receive(struct tcp_conn *conn, const char *fields, uint64_t items, deadline until,
-                     const struct cancel *cancel, rdzv_error *error) {
+                     const struct flag *cancel, rdzv_error *error) {
   wire_scan_start(&conn->scan, fields, 0);
   conn->scan.items = items;
   for (;;) {
@@ -117,7 +117,7 @@ void tcp_conn_consume(struct tcp_conn *conn) {
 
 struct attempt {
   deadline until;
-  const struct cancel *cancel;
+  const struct flag *cancel;
   rdzv_error *error;
 };
 
@@ -143,7 +143,7 @@ static int look_for_foreign(struct tcp_conn *conn, const struct attempt *at) {
 static int receive_greeting(struct tcp_conn *conn, const char *fields, const struct attempt *at) {
   const deadline silent = deadline_after(SILENT_MS);
   const deadline first = silent < at->until ? silent : at->until;
-  waiting_for(cancel_waiting(at->cancel), CANNOT_YET NOT_ANSWERING, conn->name, conn->peer);
+  waiting_for(flag_waiting(at->cancel), CANNOT_YET NOT_ANSWERING, conn->name, conn->peer);
   int result = tcp_conn_receive(conn, fields, 0, first, at->cancel, at->error);
   if (result != RDZV_E_TIMEOUT || first == at->until) return result;
   result = conn->foreign_asked ? 0 : look_for_foreign(conn, at);
@@ -308,7 +308,7 @@ static int explain(struct tcp_conn *conn, int result, const struct attempt *at) 
   return foreign < 0 ? foreign : result;
 }
 
-static int try_once(struct tcp_conn *conn, deadline until, const struct cancel *cancel, rdzv_error *error) {
+static int try_once(struct tcp_conn *conn, deadline until, const struct flag *cancel, rdzv_error *error) {
   const deadline pass = deadline_after(conn->foreign_asked ? PASS_MS : FIRST_PASS_MS);
   const struct attempt at = {pass < until ? pass : until, cancel, error}, whole = {until, cancel, error};
   int result = dial(conn, &at);
@@ -324,7 +324,7 @@ static int try_once(struct tcp_conn *conn, deadline until, const struct cancel *
 
 /* A last try with little time left ends in a time-out of its own, whatever is wrong: the cause before is the better
  * one. */
-static int try_until(struct tcp_conn *conn, deadline until, const struct cancel *cancel, rdzv_error *cause) {
+static int try_until(struct tcp_conn *conn, deadline until, const struct flag *cancel, rdzv_error *cause) {
   const int64_t began = clock_now_ms();
   const rdzv_error before = *cause;
   const int result = try_once(conn, until, cancel, cause);
@@ -353,12 +353,12 @@ static int compare_instance(struct tcp_conn *conn, rdzv_error *error) {
   return error_set(error, RDZV_E_DATA_LOST, "the server at '%s' was restarted and has forgotten its keys", conn->name);
 }
 
-int tcp_conn_open(struct tcp_conn *conn, deadline until, const struct cancel *cancel, rdzv_error *error) {
+int tcp_conn_open(struct tcp_conn *conn, deadline until, const struct flag *cancel, rdzv_error *error) {
   if (conn->fd >= 0) return 0;
   rdzv_error cause = {0};
-  struct waiting alone, *waiting = cancel_waiting(cancel);
+  struct waiting alone, *waiting = flag_waiting(cancel);
   if (!waiting) waiting_begin(waiting = &alone, &conn->log, until);
-  const struct cancel telling = cancel_with(cancel, waiting);
+  const struct flag telling = flag_with(cancel, waiting);
   const int64_t began = clock_now_ms();
   int64_t pause = FIRST_PAUSE_MS;
   for (int tries = 1;; tries++) {
@@ -368,7 +368,7 @@ int tcp_conn_open(struct tcp_conn *conn, deadline until, const struct cancel *ca
     const deadline next = deadline_after(jitter(pause));
     if (is_worth_another_try(result) && next < until) {
       waiting_fail(waiting, CANNOT_YET "%s", conn->name, cause.message);
-      if (cancel_pause(&telling, next) == 0) {
+      if (flag_pause(&telling, next) == 0) {
         pause = pause * 8 / 5 < LONGEST_PAUSE_MS ? pause * 8 / 5 : LONGEST_PAUSE_MS;
         continue;
       }

@@ -7,7 +7,7 @@
 #define RDZV_STORE_TCP_CONN_H
 
 #include "base/net/endpoint.h"
-#include "base/wait/cancel.h"
+#include "base/wait/flag.h"
 #include "store/tcp/session.h"
 #include "wire/op.h"
 #include "wire/scan.h"
@@ -45,7 +45,7 @@ void tcp_conn_init(struct tcp_conn *conn, const struct endpoint *endpoint, rdzv_
  * RDZV_E_CONNECTION, RDZV_E_ADDRESS, RDZV_E_CANCELED, RDZV_E_NO_MEMORY, RDZV_E_UNSUPPORTED (another dialect than the
  * one wanted), RDZV_E_STALE (it is for another run), and RDZV_E_DATA_LOST: connected, but to another instance of our
  * server than before. */
-int tcp_conn_open(struct tcp_conn *conn, deadline until, const struct cancel *cancel, rdzv_error *error);
+int tcp_conn_open(struct tcp_conn *conn, deadline until, const struct flag *cancel, rdzv_error *error);
 
 /* Closes the socket and forgets what was half sent or half received. */
 void tcp_conn_drop(struct tcp_conn *conn);
@@ -58,13 +58,13 @@ void tcp_conn_drop_if_dead(struct tcp_conn *conn);
 void tcp_conn_free(struct tcp_conn *conn);
 
 /* Sends what was put into `out` and empties it. */
-int tcp_conn_send(struct tcp_conn *conn, deadline until, const struct cancel *cancel, rdzv_error *error);
+int tcp_conn_send(struct tcp_conn *conn, deadline until, const struct flag *cancel, rdzv_error *error);
 
 /* Receives a message of these fields (wire/scan.h; `items` is the length of a V list). On success `scan` has it, and
  * its bytes are in `in` until tcp_conn_consume. RDZV_E_TIMEOUT, RDZV_E_CONNECTION, RDZV_E_CANCELED, RDZV_E_PROTOCOL,
  * RDZV_E_NO_MEMORY. */
 int tcp_conn_receive(struct tcp_conn *conn, const char *fields, uint64_t items, deadline until,
-                     const struct cancel *cancel, rdzv_error *error);
+                     const struct flag *cancel, rdzv_error *error);
 void tcp_conn_consume(struct tcp_conn *conn);
 
 #endif

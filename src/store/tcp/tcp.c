@@ -245,14 +245,14 @@ static int try_nothing(struct tcp_store *tcp, void *arg, struct store_call *call
 }
 
 static int open_handle(const struct endpoint *endpoint, enum wire_dialect known, const rdzv_tcp_options *options,
-                       const struct cancel *cancel, struct waiting *waiting, rdzv_store **out, rdzv_error *error);
+                       const struct flag *cancel, struct waiting *waiting, rdzv_store **out, rdzv_error *error);
 
 static int tcp_clone(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_error *error) {
   rdzv_tcp_options options = self(store)->options;
   options.announce_worker = false; /* it is the same worker */
   options.timeout_ms = store_request_time(store, options.timeout_ms);
   options.cancel_fd = cancel_fd;
-  const struct cancel *cancel = cancel_fd == store->cancel_fd ? &store->cancel : NULL;
+  const struct flag *cancel = cancel_fd == store->cancel_fd ? &store->cancel : NULL;
   return open_handle(&self(store)->conn.endpoint, dialect_of(self(store)), &options, cancel, NULL, out, error);
 }
 
@@ -298,7 +298,7 @@ static void draw_never(struct tcp_store *tcp) {
 /* `known` is the dialect that the server was found to speak. `cancel` is whose flag can stop the opening; NULL: the new
  * handle's own, for its descriptor. */
 static int open_handle(const struct endpoint *endpoint, enum wire_dialect known, const rdzv_tcp_options *options,
-                       const struct cancel *cancel, struct waiting *waiting, rdzv_store **out, rdzv_error *error) {
+                       const struct flag *cancel, struct waiting *waiting, rdzv_store **out, rdzv_error *error) {
   struct tcp_store *tcp = calloc(1, sizeof *tcp);
   if (!tcp) return error_no_memory(error);
   int result = store_init(&tcp->base, &tcp_ops, options->timeout_ms, options->cancel_fd, &options->log, error);
@@ -313,7 +313,7 @@ static int open_handle(const struct endpoint *endpoint, enum wire_dialect known,
   tcp->conn.dialect = known;
   init_turn(tcp);
   draw_never(tcp);
-  const struct cancel telling = cancel_with(cancel ? cancel : &tcp->base.cancel, waiting);
+  const struct flag telling = flag_with(cancel ? cancel : &tcp->base.cancel, waiting);
   struct store_call call = {tcp->options.timeout_ms, deadline_after(tcp->options.timeout_ms), &telling, error};
   if (options->run_id && !tcp->conn.run_id)
     result = error_no_memory(error);

@@ -60,7 +60,7 @@ static int pause_looking(int64_t *pause, struct store_call *call) {
     return error_set(call->error, RDZV_E_TIMEOUT, "timed out after %lld ms", (long long)call->timeout_ms);
   const deadline next = deadline_after(jitter(*pause));
   *pause = *pause * 3 / 2 + 1 < LONGEST_LOOK_MS ? *pause * 3 / 2 + 1 : LONGEST_LOOK_MS;
-  const int result = cancel_pause(call->cancel, next < call->until ? next : call->until);
+  const int result = flag_pause(call->cancel, next < call->until ? next : call->until);
   return result < 0 ? error_set(call->error, result, "%s", rdzv_error_text(result)) : 0;
 }
 

@@ -97,13 +97,13 @@ static void test_a_name_that_cannot_be_resolved_is_not_ours(void **state) {
 static void test_a_match_ends_by_its_deadline_and_by_its_flag(void **state) {
   (void)state;
   struct endpoint endpoint = {"x.invalid", 1};
-  struct cancel cancel;
+  struct flag cancel;
   const int64_t began = live_now_ms();
   assert_false(host_match(&endpoint, deadline_after(0), NULL).ours);
-  assert_code(cancel_open(&cancel, NULL), 0);
-  cancel_raise(&cancel);
+  assert_code(flag_open(&cancel, NULL), 0);
+  flag_raise(&cancel);
   assert_false(host_match(&endpoint, deadline_after(SOON_MS), &cancel).ours);
-  cancel_close(&cancel);
+  flag_close(&cancel);
   assert_true(live_now_ms() - began < 5000);
 }
 

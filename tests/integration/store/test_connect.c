@@ -47,7 +47,7 @@ static int setup(void **state) {
   return 0;
 }
 
-static int connect_many(int port, int64_t timeout_ms, const struct cancel *cancel, int *fd, rdzv_error *error) {
+static int connect_many(int port, int64_t timeout_ms, const struct flag *cancel, int *fd, rdzv_error *error) {
   const struct endpoint endpoint = {.host = "many.test", .port = port};
   return net_connect(&endpoint, deadline_after(timeout_ms), cancel, fd, error);
 }

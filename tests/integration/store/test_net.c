@@ -123,14 +123,14 @@ static void test_the_peers_close_is_an_error(void **state) {
 /* The flag ends both. */
 static void test_the_flag_ends_both(void **state) {
   struct pair *pair = *state;
-  struct cancel cancel;
+  struct flag cancel;
   char *data = calloc(1, LARGE);
   size_t count;
-  assert_code(cancel_open(&cancel, NULL), 0);
-  cancel_raise(&cancel);
+  assert_code(flag_open(&cancel, NULL), 0);
+  flag_raise(&cancel);
   assert_code(net_recv(pair->ours, data, LARGE, deadline_after(SOON_MS), &cancel, &count, NULL), RDZV_E_CANCELED);
   assert_code(net_send(pair->ours, data, LARGE, deadline_after(SOON_MS), &cancel, &count, NULL), RDZV_E_CANCELED);
-  cancel_close(&cancel);
+  flag_close(&cancel);
   free(data);
 }
 

@@ -31,7 +31,7 @@ static void answer_late(struct peer *peer) {
 
 struct waiter {
   rdzv_store *store;
-  struct cancel flag;
+  struct flag flag;
   pthread_t thread;
   int result;
   rdzv_error error;
@@ -53,10 +53,10 @@ static void assert_crossing(const char *answers, int expected) {
   int64_t keys = 0;
   peer_start(&peer, answer_late, (void *)answers);
   struct waiter waiter = {.store = connect_to(peer.endpoint)};
-  assert_code(cancel_open(&waiter.flag, NULL), 0);
+  assert_code(flag_open(&waiter.flag, NULL), 0);
   assert_int_equal(pthread_create(&waiter.thread, NULL, wait_a_moment, &waiter), 0);
   await_sem(&peer.reached);
-  cancel_raise(&waiter.flag);
+  flag_raise(&waiter.flag);
   sem_post(&peer.go_on);
   pthread_join(waiter.thread, NULL);
   if (waiter.result != expected) print_error("%s\n", waiter.error.message);
@@ -64,7 +64,7 @@ static void assert_crossing(const char *answers, int expected) {
   if (rdzv_store_num_keys(waiter.store, &keys, &error) < 0) fail_msg("%s", error.message);
   assert_int_equal(keys, KEYS); /* on the same connection, in step */
   rdzv_store_free(waiter.store);
-  cancel_close(&waiter.flag);
+  flag_close(&waiter.flag);
   peer_end(&peer);
 }
 

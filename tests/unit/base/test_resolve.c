@@ -83,7 +83,7 @@ static struct endpoint endpoint_of(const char *host, int port) {
   return endpoint;
 }
 
-static int look_up(const char *host, int64_t timeout_ms, const struct cancel *cancel, struct addrinfo **out,
+static int look_up(const char *host, int64_t timeout_ms, const struct flag *cancel, struct addrinfo **out,
                    rdzv_error *error) {
   const struct endpoint endpoint = endpoint_of(host, 29400);
   return resolve(&endpoint, deadline_after(timeout_ms), cancel, out, error);
@@ -92,9 +92,9 @@ static int look_up(const char *host, int64_t timeout_ms, const struct cancel *ca
 /* A literal is an address already: no look-up, so neither the deadline nor the flag matters. */
 static void test_a_literal_is_never_looked_up(void **state) {
   (void)state;
-  struct cancel raised;
-  assert_code(cancel_open(&raised, NULL), 0);
-  cancel_raise(&raised);
+  struct flag raised;
+  assert_code(flag_open(&raised, NULL), 0);
+  flag_raise(&raised);
   const struct {
     const char *text;
     int family;
@@ -111,7 +111,7 @@ static void test_a_literal_is_never_looked_up(void **state) {
     freeaddrinfo(list);
   }
   assert_int_equal(fake.lookups, 0);
-  cancel_close(&raised);
+  flag_close(&raised);
 }
 
 /* A name is looked up in a thread that takes no signals. */
@@ -158,22 +158,22 @@ static void *raise_when_stalled(void *arg) {
   pthread_mutex_lock(&fake.lock);
   while (fake.stalled == 0) pthread_cond_wait(&fake.changed, &fake.lock);
   pthread_mutex_unlock(&fake.lock);
-  cancel_raise(arg);
+  flag_raise(arg);
   return NULL;
 }
 
 /* It can be canceled while the resolver is silent. */
 static void test_a_look_up_can_be_canceled(void **state) {
   (void)state;
-  struct cancel cancel;
+  struct flag cancel;
   struct addrinfo *list = NULL;
   rdzv_error error;
   pthread_t thread;
-  assert_code(cancel_open(&cancel, NULL), 0);
+  assert_code(flag_open(&cancel, NULL), 0);
   assert_int_equal(pthread_create(&thread, NULL, raise_when_stalled, &cancel), 0);
   assert_error(look_up("silent.test", INT64_MAX, &cancel, &list, &error), RDZV_E_CANCELED, &error, "'silent.test'");
   pthread_join(thread, NULL);
-  cancel_close(&cancel);
+  flag_close(&cancel);
 }
 
 /* Many at once, some answered and some left behind, do not get in each other's way. */

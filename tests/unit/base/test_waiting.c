@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* When a wait says a line: the pace by a virtual clock, and what the lines say. */
-#include "base/wait/cancel.h"
+#include "base/wait/flag.h"
 #include "base/wait/waiting.h"
 #include "unit.h"
 
@@ -195,11 +195,11 @@ static void test_a_pause_speaks_while_it_lasts(void **state) {
   (void)state;
   struct heard heard;
   struct waiting waiting = begun(&heard, WAITING_QUIET_MS - 50, -1);
-  const struct cancel telling = cancel_with(NULL, &waiting);
+  const struct flag telling = flag_with(NULL, &waiting);
   waiting_about(&waiting, "waiting for nothing");
-  assert_code(cancel_pause(&telling, deadline_after(10)), 0);
+  assert_code(flag_pause(&telling, deadline_after(10)), 0);
   assert_int_equal(heard.count, 0);
-  assert_code(cancel_pause(&telling, deadline_after(200)), 0);
+  assert_code(flag_pause(&telling, deadline_after(200)), 0);
   assert_int_equal(heard.count, 1);
   assert_string_equal(heard.line, "waiting for nothing");
 }
@@ -214,7 +214,7 @@ static void test_no_wait_is_fine(void **state) {
   waiting_clear(NULL);
   waiting_tick(NULL);
   assert_int_equal(waiting_until(NULL, 7), 7);
-  assert_null(cancel_waiting(NULL));
+  assert_null(flag_waiting(NULL));
 }
 
 int main(void) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "base/wait/cancel.h"
+#include "base/wait/flag.h"
 #include "unit.h"
 
 #include <errno.h>
@@ -8,20 +8,20 @@
 #include <unistd.h>
 
 struct fixture {
-  struct cancel cancel;
+  struct flag cancel;
   int pipe[2];
 };
 
 static int setup(void **state) {
   struct fixture *f = calloc(1, sizeof *f);
-  if (!f || cancel_open(&f->cancel, NULL) < 0 || pipe(f->pipe) < 0) return -1;
+  if (!f || flag_open(&f->cancel, NULL) < 0 || pipe(f->pipe) < 0) return -1;
   *state = f;
   return 0;
 }
 
 static int teardown(void **state) {
   struct fixture *f = *state;
-  cancel_close(&f->cancel);
+  flag_close(&f->cancel);
   close(f->pipe[0]);
   close(f->pipe[1]);
   free(f);
@@ -31,55 +31,55 @@ static int teardown(void **state) {
 /* It is down at first; raised once, it stays up, however often it is looked at or raised. */
 static void test_a_raised_flag_stays_up(void **state) {
   struct fixture *f = *state;
-  assert_false(cancel_raised(&f->cancel));
+  assert_false(flag_raised(&f->cancel));
   for (int i = 0; i < 3; i++) {
-    cancel_raise(&f->cancel);
-    assert_true(cancel_raised(&f->cancel));
-    assert_true(cancel_raised(&f->cancel));
+    flag_raise(&f->cancel);
+    assert_true(flag_raised(&f->cancel));
+    assert_true(flag_raised(&f->cancel));
   }
 }
 
 /* errno is the caller's: a signal handler must leave it alone. */
 static void test_raising_leaves_errno_alone(void **state) {
   struct fixture *f = *state;
-  struct cancel closed = {.fd = -1, .raise_fd = -1};
+  struct flag closed = {.fd = -1, .raise_fd = -1};
   errno = ENOENT;
-  cancel_raise(&closed);
+  flag_raise(&closed);
   assert_int_equal(errno, ENOENT);
-  cancel_raise(&f->cancel);
+  flag_raise(&f->cancel);
   assert_int_equal(errno, ENOENT);
 }
 
 /* Two names of one flag: raising either raises both, and closing one leaves the other. */
 static void test_a_shared_flag_has_two_names(void **state) {
   struct fixture *f = *state;
-  struct cancel other;
-  assert_code(cancel_share(&other, &f->cancel, NULL), 0);
+  struct flag other;
+  assert_code(flag_share(&other, &f->cancel, NULL), 0);
   assert_true(other.fd != f->cancel.fd);
-  cancel_raise(&other);
-  assert_true(cancel_raised(&f->cancel));
-  cancel_close(&other);
-  assert_true(cancel_raised(&f->cancel));
+  flag_raise(&other);
+  assert_true(flag_raised(&f->cancel));
+  flag_close(&other);
+  assert_true(flag_raised(&f->cancel));
 }
 
 /* A descriptor of the caller's raises it as long as it is readable, and does not keep it from being raised. */
 static void test_a_descriptor_of_the_callers_is_part_of_the_flag(void **state) {
   struct fixture *f = *state;
-  struct cancel with, other;
+  struct flag with, other;
   char byte;
-  assert_code(cancel_open_with(&with, f->pipe[0], NULL), 0);
-  assert_code(cancel_share(&other, &with, NULL), 0);
-  assert_false(cancel_raised(&with));
+  assert_code(flag_open_with(&with, f->pipe[0], NULL), 0);
+  assert_code(flag_share(&other, &with, NULL), 0);
+  assert_false(flag_raised(&with));
   assert_int_equal(write(f->pipe[1], "x", 1), 1);
-  assert_true(cancel_raised(&with) && cancel_raised(&other));
-  assert_code(cancel_pause(&with, deadline_after(60000)), RDZV_E_CANCELED);
+  assert_true(flag_raised(&with) && flag_raised(&other));
+  assert_code(flag_pause(&with, deadline_after(60000)), RDZV_E_CANCELED);
   assert_int_equal(read(f->pipe[0], &byte, 1), 1);
-  assert_false(cancel_raised(&with) || cancel_raised(&other));
-  cancel_raise(&other);
-  assert_true(cancel_raised(&with) && cancel_raised(&other));
-  cancel_close(&with);
-  assert_true(cancel_raised(&other));
-  cancel_close(&other);
+  assert_false(flag_raised(&with) || flag_raised(&other));
+  flag_raise(&other);
+  assert_true(flag_raised(&with) && flag_raised(&other));
+  flag_close(&with);
+  assert_true(flag_raised(&other));
+  flag_close(&other);
   assert_int_equal(write(f->pipe[1], "x", 1), 1); /* it was borrowed, and is still open */
   assert_int_equal(read(f->pipe[0], &byte, 1), 1);
 }
@@ -87,31 +87,31 @@ static void test_a_descriptor_of_the_callers_is_part_of_the_flag(void **state) {
 /* A number that is no descriptor to wait for is refused with it. */
 static void test_a_descriptor_that_cannot_be_watched_is_refused(void **state) {
   (void)state;
-  struct cancel cancel;
+  struct flag cancel;
   rdzv_error error;
-  assert_error(cancel_open_with(&cancel, 9999, &error), RDZV_E_INVALID, &error, "9999");
-  assert_code(cancel_open_with(&cancel, 0, NULL), 0); /* none */
-  assert_false(cancel_raised(&cancel));
-  cancel_close(&cancel);
+  assert_error(flag_open_with(&cancel, 9999, &error), RDZV_E_INVALID, &error, "9999");
+  assert_code(flag_open_with(&cancel, 0, NULL), 0); /* none */
+  assert_false(flag_raised(&cancel));
+  flag_close(&cancel);
 }
 
 /* Closing twice is fine. */
 static void test_closing_twice_is_fine(void **state) {
   (void)state;
-  struct cancel cancel;
-  assert_code(cancel_open(&cancel, NULL), 0);
-  cancel_close(&cancel);
+  struct flag cancel;
+  assert_code(flag_open(&cancel, NULL), 0);
+  flag_close(&cancel);
   assert_int_equal(cancel.fd, -1);
-  cancel_close(&cancel);
+  flag_close(&cancel);
 }
 
 /* A flag that cannot be made says why. */
 static void test_a_flag_that_cannot_be_shared_says_why(void **state) {
   (void)state;
-  const struct cancel closed = {.fd = -1, .raise_fd = -1};
-  struct cancel cancel;
+  const struct flag closed = {.fd = -1, .raise_fd = -1};
+  struct flag cancel;
   rdzv_error error;
-  assert_error(cancel_share(&cancel, &closed, &error), RDZV_E_IO, &error, "Bad file descriptor");
+  assert_error(flag_share(&cancel, &closed, &error), RDZV_E_IO, &error, "Bad file descriptor");
 }
 
 /* Ready before the deadline is 0, and says which descriptor. */
@@ -119,7 +119,7 @@ static void test_poll_finds_what_is_ready(void **state) {
   struct fixture *f = *state;
   assert_int_equal(write(f->pipe[1], "x", 1), 1);
   struct pollfd fds[2] = {{.fd = f->pipe[0], .events = POLLIN}};
-  assert_code(cancel_poll(&f->cancel, fds, 1, deadline_after(60000)), 0);
+  assert_code(flag_poll(&f->cancel, fds, 1, deadline_after(60000)), 0);
   assert_true(fds[0].revents & POLLIN);
 }
 
@@ -127,39 +127,39 @@ static void test_poll_finds_what_is_ready(void **state) {
 static void test_a_deadline_that_has_passed_still_looks_once(void **state) {
   struct fixture *f = *state;
   struct pollfd fds[2] = {{.fd = f->pipe[0], .events = POLLIN}};
-  assert_code(cancel_poll(&f->cancel, fds, 1, deadline_after(0)), RDZV_E_TIMEOUT);
+  assert_code(flag_poll(&f->cancel, fds, 1, deadline_after(0)), RDZV_E_TIMEOUT);
   assert_int_equal(write(f->pipe[1], "x", 1), 1);
-  assert_code(cancel_poll(&f->cancel, fds, 1, deadline_after(-1000)), 0);
+  assert_code(flag_poll(&f->cancel, fds, 1, deadline_after(-1000)), 0);
 }
 
 /* The flag counts before what is ready. */
 static void test_the_flag_counts_before_what_is_ready(void **state) {
   struct fixture *f = *state;
   assert_int_equal(write(f->pipe[1], "x", 1), 1);
-  cancel_raise(&f->cancel);
+  flag_raise(&f->cancel);
   struct pollfd fds[2] = {{.fd = f->pipe[0], .events = POLLIN}};
-  assert_code(cancel_poll(&f->cancel, fds, 1, deadline_after(60000)), RDZV_E_CANCELED);
-  assert_code(cancel_pause(&f->cancel, deadline_after(60000)), RDZV_E_CANCELED);
+  assert_code(flag_poll(&f->cancel, fds, 1, deadline_after(60000)), RDZV_E_CANCELED);
+  assert_code(flag_pause(&f->cancel, deadline_after(60000)), RDZV_E_CANCELED);
 }
 
 /* Without a flag only descriptor and deadline count. */
 static void test_the_flag_may_be_null(void **state) {
   struct fixture *f = *state;
   struct pollfd fds[2] = {{.fd = f->pipe[0], .events = POLLIN}};
-  assert_code(cancel_poll(NULL, fds, 1, deadline_after(1)), RDZV_E_TIMEOUT);
-  assert_code(cancel_pause(NULL, deadline_after(1)), 0);
+  assert_code(flag_poll(NULL, fds, 1, deadline_after(1)), RDZV_E_TIMEOUT);
+  assert_code(flag_pause(NULL, deadline_after(1)), 0);
 }
 
 /* A pause lasts until its deadline. */
 static void test_a_pause_lasts_until_its_deadline(void **state) {
   struct fixture *f = *state;
   const deadline until = deadline_after(30);
-  assert_code(cancel_pause(&f->cancel, until), 0);
+  assert_code(flag_pause(&f->cancel, until), 0);
   assert_int_equal(deadline_left(until), 0);
 }
 
 static void *raise_it(void *arg) {
-  cancel_raise(arg);
+  flag_raise(arg);
   return NULL;
 }
 
@@ -169,16 +169,16 @@ static void test_another_thread_ends_a_wait_without_an_end(void **state) {
   pthread_t thread;
   assert_int_equal(pthread_create(&thread, NULL, raise_it, &f->cancel), 0);
   struct pollfd fds[2] = {{.fd = f->pipe[0], .events = POLLIN}};
-  assert_code(cancel_poll(&f->cancel, fds, 1, INT64_MAX), RDZV_E_CANCELED);
+  assert_code(flag_poll(&f->cancel, fds, 1, INT64_MAX), RDZV_E_CANCELED);
   pthread_join(thread, NULL);
 }
 
-static struct cancel *for_handler;
+static struct flag *for_handler;
 static int signals;
 
 static void on_signal(int number) {
   (void)number;
-  if (++signals == 3) cancel_raise(for_handler);
+  if (++signals == 3) flag_raise(for_handler);
 }
 
 /* Signals interrupt poll; the wait goes on until one of their handlers raises the flag. */
@@ -195,7 +195,7 @@ static void test_a_signal_handler_ends_a_wait(void **state) {
   const struct itimerspec every = {{0, 5000000}, {0, 5000000}};
   timer_settime(timer, 0, &every, NULL);
   struct pollfd fds[2] = {{.fd = f->pipe[0], .events = POLLIN}};
-  assert_code(cancel_poll(&f->cancel, fds, 1, INT64_MAX), RDZV_E_CANCELED);
+  assert_code(flag_poll(&f->cancel, fds, 1, INT64_MAX), RDZV_E_CANCELED);
   timer_delete(timer);
   sigaction(SIGALRM, &before, NULL);
   assert_true(signals >= 3);
