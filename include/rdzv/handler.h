@@ -30,13 +30,13 @@
  */
 
 /* A participant. */
-typedef struct rdzv_member {
+typedef struct rdzv_participant {
   const char *node; /* addr_pid_localid */
   const char *addr;
   int64_t pid;
   int64_t local_id;
   int64_t rank;
-} rdzv_member;
+} rdzv_participant;
 
 /* A round with us in it. Everything in it is its own. */
 typedef struct rdzv_result {
@@ -50,8 +50,8 @@ typedef struct rdzv_result {
   int master_port;         /* "" and 0: rank 0 is a PyTorch that has not published them. A
                               round whose rank 0, a node of this library, goes before is not given out */
   rdzv_store *store;       /* a view for this round, torch.rendezvous.<run_id>.<round>/, on a connection of its own */
-  const rdzv_member *members; /* in the order of their ranks */
-  size_t member_count;
+  const rdzv_participant *members; /* in the order of their ranks */
+  size_t participant_count;
 } rdzv_result;
 
 RDZV_BEGIN

@@ -31,20 +31,20 @@ bool result_set_master(struct result *result, const char *addr, int port) {
   return true;
 }
 
-static bool add_member(struct result *result, const struct state_member *from) {
+static bool add_member(struct result *result, const struct state_node *from) {
   char *node = strdup(node_text(&from->node).text), *addr = strdup(from->node.addr);
   if (!node || !addr) {
     free(node);
     free(addr);
     return false;
   }
-  result->members[result->base.member_count++] =
-      (rdzv_member){node, addr, from->node.pid, from->node.local_id, from->rank};
+  result->members[result->base.participant_count++] =
+      (rdzv_participant){node, addr, from->node.pid, from->node.local_id, from->rank};
   return true;
 }
 
 static int by_rank(const void *a, const void *b) {
-  const rdzv_member *one = a, *other = b;
+  const rdzv_participant *one = a, *other = b;
   return (one->rank > other->rank) - (one->rank < other->rank);
 }
 
@@ -54,13 +54,13 @@ bool result_add_members(struct result *result, const struct rendezvous_state *st
   if (!result->members) return false;
   result->all_ours = true;
   for (size_t i = 0; i < state->count; i++) {
-    const struct state_member *member = &state->members[i];
+    const struct state_node *member = &state->members[i];
     if (!(member->kinds & STATE_PARTICIPANT)) continue;
     if (!add_member(result, member)) return false;
     result->all_ours &= member->ours;
     if (member->rank == 0) result->master_is_ours = member->ours;
   }
-  qsort(result->members, result->base.member_count, sizeof *result->members, by_rank);
+  qsort(result->members, result->base.participant_count, sizeof *result->members, by_rank);
   return true;
 }
 
@@ -81,7 +81,7 @@ void rdzv_result_free(rdzv_result *base) {
   if (!result) return;
   rdzv_store_free(result->base.store);
   rdzv_store_free(result->store);
-  for (size_t i = 0; i < result->base.member_count; i++) {
+  for (size_t i = 0; i < result->base.participant_count; i++) {
     free((char *)result->members[i].node);
     free((char *)result->members[i].addr);
   }

@@ -13,7 +13,7 @@ struct result {
   rdzv_result base;
   char *run_id, *backend, *node, *master_addr;
   rdzv_store *store; /* below the view */
-  rdzv_member *members;
+  rdzv_participant *members;
   bool master_is_ours; /* rank 0 is a node of this library, not PyTorch's; of dynamic rounds only */
   bool all_ours;       /* so are all */
 };

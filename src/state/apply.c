@@ -18,11 +18,11 @@ void rendezvous_participant_removed(struct rendezvous_state *state, const struct
 }
 
 size_t rendezvous_sanitize(struct rendezvous_state *state, const struct rendezvous_settings *settings,
-                           bool (*is_dead)(void *argument, const struct state_member *member), void *argument) {
+                           bool (*is_dead)(void *argument, const struct state_node *member), void *argument) {
   size_t removed = 0;
   bool participant = false;
   for (size_t i = state->count; i > 0; i--) {
-    struct state_member *member = &state->members[i - 1];
+    struct state_node *member = &state->members[i - 1];
     if (!is_dead(argument, member)) continue;
     participant |= (member->kinds & STATE_PARTICIPANT) != 0;
     state_remove(state, member);
@@ -34,7 +34,7 @@ size_t rendezvous_sanitize(struct rendezvous_state *state, const struct rendezvo
 
 /* Puts us in these collections and takes us out of those, with a fresh heartbeat. */
 static int move_self(struct rendezvous_context *context, unsigned to, unsigned from, rdzv_error *error) {
-  struct state_member *member;
+  struct state_node *member;
   const int result = state_insert(context->state, context->node, &member, error);
   if (result < 0) return result;
   state_set_kinds(context->state, member, (member->kinds & ~from) | to);
@@ -65,7 +65,7 @@ static int add_to_participants(struct rendezvous_context *context, rdzv_error *e
 
 /* Takes us out of one collection and out of the heartbeats. */
 static int remove_self(struct rendezvous_context *context, unsigned kind) {
-  struct state_member *member = state_find(context->state, context->node);
+  struct state_node *member = state_find(context->state, context->node);
   if (!member) return 0;
   const unsigned left = member->kinds & ~kind;
   state_set_kinds(context->state, member, left);
@@ -78,14 +78,14 @@ int rendezvous_apply(struct rendezvous_context *context, enum rendezvous_action 
   switch (action) {
     case ACTION_KEEP_ALIVE: return move_self(context, 0, 0, error);
     case ACTION_ADD_TO_PARTICIPANTS: return add_to_participants(context, error);
-    case ACTION_ADD_TO_WAIT_LIST: return move_self(context, STATE_WAITING, STATE_REDUNDANT, error);
-    case ACTION_ADD_TO_REDUNDANCY_LIST: return move_self(context, STATE_REDUNDANT, 0, error);
+    case ACTION_ADD_TO_WAIT_LIST: return move_self(context, STATE_WAITING, STATE_SPARE, error);
+    case ACTION_ADD_TO_REDUNDANCY_LIST: return move_self(context, STATE_SPARE, 0, error);
     case ACTION_REMOVE_FROM_PARTICIPANTS:
       remove_self(context, STATE_PARTICIPANT);
       rendezvous_participant_removed(context->state, context->settings);
       return 0;
     case ACTION_REMOVE_FROM_WAIT_LIST: return remove_self(context, STATE_WAITING);
-    case ACTION_REMOVE_FROM_REDUNDANCY_LIST: return remove_self(context, STATE_REDUNDANT);
+    case ACTION_REMOVE_FROM_REDUNDANCY_LIST: return remove_self(context, STATE_SPARE);
     case ACTION_MARK_RENDEZVOUS_COMPLETE: return mark_complete(context, error);
     case ACTION_MARK_RENDEZVOUS_CLOSED: context->state->closed = true; return 0;
     default: return 0; /* changes nothing */

@@ -32,12 +32,12 @@ int natural_compare(const char *a, const char *b) {
 
 /* Addresses that differ only in leading zeros are told apart in PyTorch's order, so that the order is total. */
 static int by_nature(const void *left, const void *right) {
-  const struct state_member *a = *(struct state_member *const *)left, *b = *(struct state_member *const *)right;
+  const struct state_node *a = *(struct state_node *const *)left, *b = *(struct state_node *const *)right;
   const int order = natural_compare(a->node.addr, b->node.addr);
   return order != 0 ? order : node_compare(&a->node, &b->node);
 }
 
-static void rank_in_order(struct state_member **participants, size_t count) {
+static void rank_in_order(struct state_node **participants, size_t count) {
   for (size_t i = 0; i < count; i++) participants[i]->rank = (int64_t)i;
 }
 
@@ -78,13 +78,13 @@ static int64_t find_kept(const struct kept_rank *kept, size_t count, const struc
   return found ? found->rank : -1;
 }
 
-static bool keep_rank(struct pyvalue *pair, const struct state_member *member) {
+static bool keep_rank(struct pyvalue *pair, const struct state_node *member) {
   const struct node_text text = node_text(&member->node);
   pair[1] = (struct pyvalue){.kind = PYVALUE_INT, .number = member->rank};
   return pyvalue_make_bytes(&pair[0], PYVALUE_STR, rdzv_str(text.text));
 }
 
-static int save_kept(struct rendezvous_state *state, struct state_member *const *participants, size_t count,
+static int save_kept(struct rendezvous_state *state, struct state_node *const *participants, size_t count,
                      rdzv_error *error) {
   if (count > RANKS_MAX_KEPT) {
     pynames_remove(&state->extra, RANKS_ATTRIBUTE);
@@ -100,8 +100,8 @@ static int save_kept(struct rendezvous_state *state, struct state_member *const 
 }
 
 /* A kept rank that is taken, or beyond the end, counts as none. */
-static void rank_stably(struct state_member **participants, size_t count, const struct kept_rank *kept,
-                        size_t kept_count, bool *taken) {
+static void rank_stably(struct state_node **participants, size_t count, const struct kept_rank *kept, size_t kept_count,
+                        bool *taken) {
   for (size_t i = 0; i < count; i++) {
     const int64_t rank = find_kept(kept, kept_count, &participants[i]->node);
     const bool free_rank = rank >= 0 && (uint64_t)rank < count && !taken[rank];
@@ -116,7 +116,7 @@ static void rank_stably(struct state_member **participants, size_t count, const 
   }
 }
 
-static int assign_stable(struct rendezvous_state *state, struct state_member **participants, size_t count,
+static int assign_stable(struct rendezvous_state *state, struct state_node **participants, size_t count,
                          rdzv_error *error) {
   struct kept_rank *kept;
   size_t kept_count;
@@ -131,13 +131,13 @@ static int assign_stable(struct rendezvous_state *state, struct state_member **p
 }
 
 int rendezvous_assign_ranks(struct rendezvous_state *state, enum rank_order order, rdzv_error *error) {
-  struct state_member **participants = calloc(state->count + 1, sizeof(struct state_member *));
+  struct state_node **participants = calloc(state->count + 1, sizeof(struct state_node *));
   if (!participants) return error_no_memory(error);
   size_t count = 0;
   for (size_t i = 0; i < state->count; i++)
     if (state->members[i].kinds & STATE_PARTICIPANT) participants[count++] = &state->members[i];
   int result = 0;
-  if (order == RANK_ORDER_NATURAL) qsort(participants, count, sizeof(struct state_member *), by_nature);
+  if (order == RANK_ORDER_NATURAL) qsort(participants, count, sizeof(struct state_node *), by_nature);
   if (order == RANK_ORDER_STABLE)
     result = assign_stable(state, participants, count, error);
   else

@@ -135,7 +135,7 @@ void rendezvous_participant_removed(struct rendezvous_state *state, const struct
 /* Takes those out of every collection of whom is_dead says so; it is asked about each member, from the last to the
  * first. Gives their number. */
 size_t rendezvous_sanitize(struct rendezvous_state *state, const struct rendezvous_settings *settings,
-                           bool (*is_dead)(void *argument, const struct state_member *member), void *argument);
+                           bool (*is_dead)(void *argument, const struct state_node *member), void *argument);
 
 /* ---- state/ranks.c ---- */
 

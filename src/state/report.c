@@ -25,7 +25,7 @@ static bool add(struct report *report, size_t *len, const char *format, ...) {
 enum { NAMED = 4, FOR_THE_REST = 32 };
 
 struct heard {
-  const struct state_member *member;
+  const struct state_node *member;
   int64_t age;
 };
 
@@ -43,7 +43,7 @@ static size_t longest_silent(const struct rendezvous_state *state, const struct 
                              const struct liveness *liveness, int64_t now_ms, struct heard named[NAMED]) {
   size_t count = 0;
   for (size_t i = 0; i < state->count; i++) {
-    const struct state_member *member = &state->members[i];
+    const struct state_node *member = &state->members[i];
     if (!(member->kinds & STATE_PARTICIPANT)) continue;
     insert(named, &count, (struct heard){member, liveness_age(liveness, settings, &member->node, now_ms)});
   }
@@ -75,7 +75,7 @@ struct report report_joined(const struct rendezvous_state *state, const struct r
 static void add_names(struct report *report, size_t *len, const struct rendezvous_state *state) {
   size_t done = 0;
   for (size_t i = 0; i < state->count && done < NAMED; i++) {
-    const struct state_member *member = &state->members[i];
+    const struct state_node *member = &state->members[i];
     if (!(member->kinds & STATE_PARTICIPANT)) continue;
     const size_t before = *len;
     const bool fits = add(report, len, "%s'%s'", done ? ", " : ": ", node_text(&member->node).text);
@@ -92,9 +92,9 @@ struct report report_waiting(const struct rendezvous_state *state, const struct 
                              const struct node_desc *node) {
   struct report report = {""};
   size_t len = 0;
-  const struct state_member *own = state_find(state, node);
+  const struct state_node *own = state_find(state, node);
   const unsigned kinds = own ? own->kinds : 0;
-  if (kinds & STATE_REDUNDANT) {
+  if (kinds & STATE_SPARE) {
     add(&report, &len, "this node is a spare, waiting for a place: round %" PRId64 " is full with %zu node%s",
         state->round, state->num_participants, state->num_participants == 1 ? "" : "s");
   } else if (state->complete && !(kinds & STATE_PARTICIPANT)) {
@@ -112,10 +112,10 @@ struct report report_waiting(const struct rendezvous_state *state, const struct 
 }
 
 static const char *role(const struct rendezvous_context *context) {
-  const struct state_member *member = state_find(context->state, context->node);
+  const struct state_node *member = state_find(context->state, context->node);
   if (!member || member->kinds == 0) return "outside";
   if (member->kinds & STATE_PARTICIPANT) return "a participant";
-  return member->kinds & STATE_WAITING ? "in the wait list" : "in the redundancy list";
+  return member->kinds & STATE_WAITING ? "in the wait list" : "among the spares";
 }
 
 struct report report_condition(const struct rendezvous_context *context) {
@@ -126,7 +126,7 @@ struct report report_condition(const struct rendezvous_context *context) {
       rendezvous_phase_name(rendezvous_phase(state)), state->num_participants, context->settings->min_nodes,
       context->settings->max_nodes);
   if (state->num_waiting > 0) add(&report, &len, ", %zu wait", state->num_waiting);
-  if (state->num_redundant > 0) add(&report, &len, ", %zu spare", state->num_redundant);
+  if (state->num_spares > 0) add(&report, &len, ", %zu spare", state->num_spares);
   add(&report, &len, ", we are %s", role(context));
   if (context->last_call_over && !state->complete) add(&report, &len, ", last call over");
   if (context->keep_alive_due) add(&report, &len, ", keep-alive due");

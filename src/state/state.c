@@ -44,7 +44,7 @@ static size_t position(const struct rendezvous_state *state, const struct node_d
   return *found ? high : low;
 }
 
-struct state_member *state_find(const struct rendezvous_state *state, const struct node_desc *node) {
+struct state_node *state_find(const struct rendezvous_state *state, const struct node_desc *node) {
   bool found;
   const size_t at = position(state, node, &found);
   return found ? &state->members[at] : NULL;
@@ -65,14 +65,14 @@ static int check_new(const struct rendezvous_state *state, const struct node_des
 static bool make_room(struct rendezvous_state *state) {
   if (state->count < state->cap) return true;
   const size_t cap = state->cap ? state->cap * 2 : 8;
-  struct state_member *members = realloc(state->members, cap * sizeof *members);
+  struct state_node *members = realloc(state->members, cap * sizeof *members);
   if (!members) return false;
   state->members = members;
   state->cap = cap;
   return true;
 }
 
-int state_insert(struct rendezvous_state *state, const struct node_desc *node, struct state_member **member,
+int state_insert(struct rendezvous_state *state, const struct node_desc *node, struct state_node **member,
                  rdzv_error *error) {
   bool found;
   const size_t at = position(state, node, &found);
@@ -84,9 +84,9 @@ int state_insert(struct rendezvous_state *state, const struct node_desc *node, s
       free(addr);
       return error_no_memory(error);
     }
-    struct state_member *place = &state->members[at];
+    struct state_node *place = &state->members[at];
     memmove(place + 1, place, (state->count - at) * sizeof *place);
-    *place = (struct state_member){
+    *place = (struct state_node){
         .node = {addr, node->pid, node->local_id}, .last_heartbeat = DATETIME_NONE, .owns_addr = true};
     state->count++;
   }
@@ -94,24 +94,24 @@ int state_insert(struct rendezvous_state *state, const struct node_desc *node, s
   return 0;
 }
 
-static void free_addr(const struct state_member *member) {
+static void free_addr(const struct state_node *member) {
   if (member->owns_addr) free((char *)member->node.addr);
 }
 
-void state_remove(struct rendezvous_state *state, struct state_member *member) {
+void state_remove(struct rendezvous_state *state, struct state_node *member) {
   state_set_kinds(state, member, 0);
   free_addr(member);
   state->count--;
   memmove(member, member + 1, (size_t)(state->members + state->count - member) * sizeof *member);
 }
 
-void state_set_kinds(struct rendezvous_state *state, struct state_member *member, unsigned kinds) {
+void state_set_kinds(struct rendezvous_state *state, struct state_node *member, unsigned kinds) {
   const struct {
     unsigned kind;
     size_t *num;
   } each[] = {{STATE_PARTICIPANT, &state->num_participants},
               {STATE_WAITING, &state->num_waiting},
-              {STATE_REDUNDANT, &state->num_redundant}};
+              {STATE_SPARE, &state->num_spares}};
   for (size_t i = 0; i < sizeof each / sizeof each[0]; i++) {
     if (member->kinds & each[i].kind) --*each[i].num;
     if (kinds & each[i].kind) ++*each[i].num;
@@ -135,7 +135,7 @@ static bool copy_members(struct rendezvous_state *to, const struct rendezvous_st
   size_t bytes = 0;
   for (size_t i = 0; i < from->count; i++) bytes += strlen(from->members[i].node.addr) + 1;
   char *addrs = malloc(bytes);
-  struct state_member *members = malloc(from->count * sizeof *members);
+  struct state_node *members = malloc(from->count * sizeof *members);
   if (!addrs || !members) {
     free(addrs);
     free(members);
@@ -164,7 +164,7 @@ bool state_copy(struct rendezvous_state *to, const struct rendezvous_state *from
   return false;
 }
 
-static bool members_equal(const struct state_member *a, const struct state_member *b) {
+static bool members_equal(const struct state_node *a, const struct state_node *b) {
   return a->kinds == b->kinds && a->rank == b->rank && a->last_heartbeat == b->last_heartbeat && a->ours == b->ours &&
          node_compare(&a->node, &b->node) == 0;
 }

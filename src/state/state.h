@@ -37,10 +37,10 @@ struct node_text node_text(const struct node_desc *node);
 enum {
   STATE_PARTICIPANT = 1 << 0,
   STATE_WAITING = 1 << 1,
-  STATE_REDUNDANT = 1 << 2,
+  STATE_SPARE = 1 << 2,
 };
 
-struct state_member {
+struct state_node {
   struct node_desc node;
   int64_t rank;           /* of a participant; else 0 */
   int64_t last_heartbeat; /* or DATETIME_NONE: not in last_heartbeats */
@@ -55,9 +55,9 @@ struct rendezvous_state {
   bool closed;
   int64_t deadline; /* or DATETIME_NONE */
 
-  struct state_member *members; /* changed by the functions below only, but for rank and last_heartbeat */
+  struct state_node *members; /* changed by the functions below only, but for rank and last_heartbeat */
   size_t count, cap;
-  size_t num_participants, num_waiting, num_redundant; /* kept by state_set_kinds and state_remove */
+  size_t num_participants, num_waiting, num_spares; /* kept by state_set_kinds and state_remove */
 
   struct pynames extra; /* attributes that are not PyTorch's */
   char *addrs;          /* private: the addresses that came with a copy or from a reader, in one piece */
@@ -74,16 +74,16 @@ bool state_copy(struct rendezvous_state *to, const struct rendezvous_state *from
 bool state_equal(const struct rendezvous_state *a, const struct rendezvous_state *b);
 
 /* NULL: it is no member. A member is valid until the next insert or remove. */
-struct state_member *state_find(const struct rendezvous_state *state, const struct node_desc *node);
+struct state_node *state_find(const struct rendezvous_state *state, const struct node_desc *node);
 
 /* Finds the member or makes one, which then is in no collection and has no heartbeat; such a member is nobody to
  * others, for no codec writes it. The address is copied. RDZV_E_NO_MEMORY; RDZV_E_LIMIT: STATE_MAX_MEMBERS,
  * STATE_MAX_ADDR; RDZV_E_INVALID: the address is not UTF-8. */
-int state_insert(struct rendezvous_state *state, const struct node_desc *node, struct state_member **member,
+int state_insert(struct rendezvous_state *state, const struct node_desc *node, struct state_node **member,
                  rdzv_error *error);
-void state_remove(struct rendezvous_state *state, struct state_member *member);
+void state_remove(struct rendezvous_state *state, struct state_node *member);
 
 /* Puts a member in these collections and in no other. */
-void state_set_kinds(struct rendezvous_state *state, struct state_member *member, unsigned kinds);
+void state_set_kinds(struct rendezvous_state *state, struct state_node *member, unsigned kinds);
 
 #endif

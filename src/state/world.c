@@ -5,7 +5,7 @@
 static bool ranks_have_no_gap(const struct rendezvous_state *state) {
   int64_t highest = -1;
   for (size_t i = 0; i < state->count; i++) {
-    const struct state_member *member = &state->members[i];
+    const struct state_node *member = &state->members[i];
     if ((member->kinds & STATE_PARTICIPANT) && member->rank > highest) highest = member->rank;
   }
   return highest == (int64_t)state->num_participants - 1;

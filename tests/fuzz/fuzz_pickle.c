@@ -12,15 +12,15 @@
 static void check_state(const struct rendezvous_state *state) {
   size_t participants = 0, waiting = 0, redundant = 0;
   for (size_t i = 0; i < state->count; i++) {
-    const struct state_member *member = &state->members[i];
+    const struct state_node *member = &state->members[i];
     if (i > 0) CHECK(node_compare(&state->members[i - 1].node, &member->node) < 0);
     CHECK(state_find(state, &member->node) == member);
     CHECK(member->kinds != 0 || member->last_heartbeat != DATETIME_NONE);
     participants += (member->kinds & STATE_PARTICIPANT) != 0;
     waiting += (member->kinds & STATE_WAITING) != 0;
-    redundant += (member->kinds & STATE_REDUNDANT) != 0;
+    redundant += (member->kinds & STATE_SPARE) != 0;
   }
-  CHECK(state->num_participants == participants && state->num_waiting == waiting && state->num_redundant == redundant);
+  CHECK(state->num_participants == participants && state->num_waiting == waiting && state->num_spares == redundant);
 }
 
 static void check_pickle(const struct rendezvous_state *state, struct torch_layouts possible,

@@ -51,7 +51,7 @@ static void record_round(struct sim *sim, const struct rendezvous_state *state) 
   round->nodes = calloc(round->count + 1, sizeof *round->nodes);
   if (!round->nodes) abort();
   for (size_t i = 0; i < state->count; i++) {
-    const struct state_member *member = &state->members[i];
+    const struct state_node *member = &state->members[i];
     if (member->kinds & STATE_PARTICIPANT && member->rank >= 0 && (size_t)member->rank < round->count)
       round->nodes[member->rank] = sim_find(&member->node);
   }
@@ -59,7 +59,7 @@ static void record_round(struct sim *sim, const struct rendezvous_state *state) 
 
 static void tell_write(struct sim *sim, const struct sim_node *writer, const struct rendezvous_state *before,
                        const struct rendezvous_state *after) {
-  const struct state_member *was = state_find(before, &writer->desc), *is = state_find(after, &writer->desc);
+  const struct state_node *was = state_find(before, &writer->desc), *is = state_find(after, &writer->desc);
   const unsigned from = was ? was->kinds : 0, to = is ? is->kinds : 0;
   if (from != to && to)
     sim_tell(sim, writer, "%s",

@@ -7,7 +7,7 @@ enum { SLEEP_MS = 1000 };
 
 static int64_t mono(const struct sim *sim, const struct sim_node *node) { return sim_moment(sim, node).mono_ms; }
 
-static bool is_dead(void *expiry, const struct state_member *member) {
+static bool is_dead(void *expiry, const struct state_node *member) {
   return member->last_heartbeat != DATETIME_NONE && member->last_heartbeat < *(int64_t *)expiry;
 }
 
@@ -35,7 +35,7 @@ static enum rendezvous_action decide(const struct torch_node *torch, const struc
 static void watch(struct sim *sim, size_t at) {
   struct sim_node *node = &sim->nodes[at];
   struct torch_node *torch = &node->torch;
-  const struct state_member *self = state_find(&torch->state, &node->desc);
+  const struct state_node *self = state_find(&torch->state, &node->desc);
   torch->doing = TORCH_WATCH;
   if (torch->state.closed) {
     node->wants = node->joined = false;
@@ -61,7 +61,7 @@ static void finish(struct sim *sim, size_t at) {
     return;
   }
   if (torch->doing == TORCH_JOIN) {
-    const struct state_member *self = state_find(&torch->state, &node->desc);
+    const struct state_node *self = state_find(&torch->state, &node->desc);
     torch->next_beat_ms = mono(sim, node) + sim->settings.keep_alive_interval;
     sim_joined(sim, at, &torch->state, self->rank, (int64_t)torch->state.num_participants);
   }

@@ -59,7 +59,7 @@ static void remember_participants(const rdzv_status *status) {
 }
 
 static void remember_members(const rdzv_result *round) {
-  for (size_t i = 0; i < round->member_count; i++) remember(round->members[i].node, round->round);
+  for (size_t i = 0; i < round->participant_count; i++) remember(round->members[i].node, round->round);
 }
 
 static void add_missing(const rdzv_status *status, char *line, size_t room) {

@@ -24,8 +24,8 @@ static int print_object(const char *command, json_t *object) {
 
 int print_round(const char *command, const rdzv_result *result) {
   json_t *members = json_array();
-  for (size_t i = 0; i < result->member_count; i++) {
-    const rdzv_member *member = &result->members[i];
+  for (size_t i = 0; i < result->participant_count; i++) {
+    const rdzv_participant *member = &result->members[i];
     json_array_append_new(members, json_pack("{s:s, s:s, s:I, s:I, s:I}", "node", member->node, "addr", member->addr,
                                              "pid", (json_int_t)member->pid, "local_id", (json_int_t)member->local_id,
                                              "rank", (json_int_t)member->rank));

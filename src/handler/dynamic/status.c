@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static rdzv_node_kind kind_of(const struct state_member *member) {
+static rdzv_node_kind kind_of(const struct state_node *member) {
   if (member->kinds & STATE_PARTICIPANT) return RDZV_NODE_KIND_PARTICIPANT;
   return member->kinds & STATE_WAITING ? RDZV_NODE_KIND_WAITING : RDZV_NODE_KIND_SPARE;
 }
 
-static int64_t age_of(struct dynamic *handler, const struct state_member *member) {
+static int64_t age_of(struct dynamic *handler, const struct state_node *member) {
   const struct engine *engine = &handler->engine;
   if (member->last_heartbeat == DATETIME_NONE) return -1;
   const int64_t by_clock = (clock_wall_us() - member->last_heartbeat) / 1000;
@@ -33,7 +33,7 @@ static bool add_nodes(struct dynamic *handler, struct status *status) {
   status->nodes = calloc(state->count + 1, sizeof *status->nodes);
   status->base.nodes = status->nodes;
   for (size_t i = 0; status->nodes && i < state->count; i++) {
-    const struct state_member *member = &state->members[i];
+    const struct state_node *member = &state->members[i];
     if (member->kinds == 0) continue;
     rdzv_node_status *node = &status->nodes[count];
     node->node = strdup(node_text(&member->node).text);

@@ -55,7 +55,7 @@ static bool add_members(struct result *result, const struct etcd_v1 *handler) {
     char name[32];
     snprintf(name, sizeof name, "rank_%zu", i);
     char *node = strdup((int64_t)i == handler->rank ? handler->base.node : name), *addr = strdup("");
-    result->members[result->base.member_count++] = (rdzv_member){node, addr, 0, 0, (int64_t)i};
+    result->members[result->base.participant_count++] = (rdzv_participant){node, addr, 0, 0, (int64_t)i};
     if (!node || !addr) return false;
   }
   return result->members != NULL;

@@ -112,7 +112,7 @@ static int finish(struct engine *engine, enum engine_event_kind asked, struct en
 /* In the wait list of a round that is full there is nothing to wait for. */
 static bool waits_in_vain(const struct rendezvous_context *context) {
   const struct rendezvous_state *state = context->state;
-  const struct state_member *self = state_find(state, context->node);
+  const struct state_node *self = state_find(state, context->node);
   return state->complete && (int64_t)state->num_participants >= context->settings->max_nodes && self &&
          self->kinds == STATE_WAITING;
 }
@@ -187,7 +187,7 @@ static int write_state(struct engine *engine, struct rendezvous_context *context
   if (result == 0 && joins && is_removal(action)) result = come_back(engine, context, error);
   if (result < 0) return result;
   last_call_observe(&engine->last_call, &engine->state, context->settings, context->now, true, 0);
-  const struct state_member *self = state_find(&engine->state, context->node);
+  const struct state_node *self = state_find(&engine->state, context->node);
   if (self && self->last_heartbeat == context->now.wall_us) {
     engine->tried_us = context->now.wall_us;
     engine->tried_ms = context->now.mono_ms;
@@ -206,7 +206,7 @@ static int write_state(struct engine *engine, struct rendezvous_context *context
 static void wait_for_change(const struct engine *engine, const struct rendezvous_context *context,
                             struct engine_update *update) {
   const struct rendezvous_settings *settings = context->settings;
-  const struct state_member *self = state_find(&engine->state, context->node);
+  const struct state_node *self = state_find(&engine->state, context->node);
   int64_t until = liveness_wake(&engine->liveness, settings, context->node);
   if (self && self->last_heartbeat != DATETIME_NONE)
     until = earlier(until, engine->beat_ms + pace_keep_alive(settings, &engine->state));
@@ -253,7 +253,7 @@ static int decide_once(struct engine *engine, struct moment now, struct engine_u
 
 /* A heartbeat that has waited for most of the dead time does not step back for anybody. */
 static bool is_overdue(const struct engine *engine, struct moment now) {
-  const struct state_member *self = state_find(&engine->state, &engine->config.node);
+  const struct state_node *self = state_find(&engine->state, &engine->config.node);
   return engine->known && self &&
          now.mono_ms - engine->beat_ms > rendezvous_dead_time(&engine->config.settings) * 2 / 3;
 }

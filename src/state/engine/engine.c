@@ -59,7 +59,7 @@ static void answered(struct engine *engine, struct moment now) {
 static int learn(struct engine *engine, const struct engine_event *event, struct engine_update *update,
                  rdzv_error *error) {
   const struct engine_config *config = &engine->config;
-  const struct state_member *self = state_find(&engine->state, &config->node);
+  const struct state_node *self = state_find(&engine->state, &config->node);
   engine->token = event->token;
   engine->read_ms = event->now.mono_ms;
   if (self && self->last_heartbeat == engine->tried_us) { /* our last write took effect, answered or not */

@@ -44,7 +44,7 @@ static struct observed_node *follow(const struct liveness *liveness, size_t *at,
   return NULL;
 }
 
-static bool observe_node(struct liveness *liveness, size_t *at, const struct state_member *member,
+static bool observe_node(struct liveness *liveness, size_t *at, const struct state_node *member,
                          struct observed_node *to) {
   struct observed_node *old = follow(liveness, at, &member->node);
   if (old) {
@@ -182,7 +182,7 @@ struct judge {
   size_t left; /* observations that may still be those of a member; both come from the last to the first */
 };
 
-static bool judge(void *argument, const struct state_member *member) {
+static bool judge(void *argument, const struct state_node *member) {
   struct judge *context = argument;
   while (context->left > 0) {
     const struct observed_node *node = &context->liveness->nodes[context->left - 1];

@@ -2,7 +2,7 @@
 #include "state/engine/rounds.h"
 
 static bool takes_part(const struct rendezvous_state *state, const struct node_desc *self) {
-  const struct state_member *member = state_find(state, self);
+  const struct state_node *member = state_find(state, self);
   return member && (member->kinds & STATE_PARTICIPANT);
 }
 

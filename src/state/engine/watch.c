@@ -22,7 +22,7 @@ bool engine_watch_begin(struct engine *engine) {
   engine->fellows = calloc(state->num_participants + 1, sizeof *engine->fellows);
   if (!engine->fellows) return false;
   for (size_t i = 0; i < state->count; i++) {
-    const struct state_member *member = &state->members[i];
+    const struct state_node *member = &state->members[i];
     if (!(member->kinds & STATE_PARTICIPANT)) continue;
     char *addr = strdup(member->node.addr);
     if (!addr) {
@@ -39,7 +39,7 @@ bool engine_watch_begin(struct engine *engine) {
 }
 
 static bool is_participant(const struct rendezvous_state *state, const struct node_desc *node) {
-  const struct state_member *member = state_find(state, node);
+  const struct state_node *member = state_find(state, node);
   return member && (member->kinds & STATE_PARTICIPANT);
 }
 

@@ -116,8 +116,8 @@ static void fill(const struct state_builder *builder, struct rendezvous_state *s
       text += entry->addr.len;
       *text++ = '\0';
     }
-    struct state_member *member = &state->members[i];
-    *member = (struct state_member){
+    struct state_node *member = &state->members[i];
+    *member = (struct state_node){
         .node = {last, entry->pid, entry->local_id}, .last_heartbeat = entry->last_heartbeat, .ours = entry->ours};
     state_set_kinds(state, member, entry->kinds);
     if (entry->kinds & STATE_PARTICIPANT) member->rank = entry->rank;

@@ -198,7 +198,7 @@ static bool add_heartbeats(struct reader *reader) {
 static bool add_members(struct reader *reader) {
   struct pickle_machine *machine = &reader->machine;
   if (!add_participants(reader) || !add_set(reader, WAIT_LIST, STATE_WAITING) ||
-      !add_set(reader, REDUNDANCY_LIST, STATE_REDUNDANT) || !add_heartbeats(reader))
+      !add_set(reader, REDUNDANCY_LIST, STATE_SPARE) || !add_heartbeats(reader))
     return false;
   machine->code = state_builder_finish(&reader->builder, &reader->state, machine->error);
   return machine->code == 0;
@@ -256,7 +256,7 @@ static bool find_layouts(struct reader *reader, struct torch_layouts *layouts) {
   const bool listed = reader->values[REDUNDANCY_LIST];
   if (reader->naive && reader->aware) return pickle_bad(&reader->machine, "some datetimes have a time zone, some not");
   if (reader->addr && reader->fqdn) return pickle_bad(&reader->machine, "some nodes have 'addr', some 'fqdn'");
-  if (reader->fqdn && (reader->aware || reader->state.num_redundant > 0))
+  if (reader->fqdn && (reader->aware || reader->state.num_spares > 0))
     return pickle_bad(&reader->machine, "its nodes are of PyTorch 1.13, the rest is not");
   if (reader->fqdn)
     *layouts = (struct torch_layouts){TORCH_1_13, TORCH_1_13};

@@ -158,7 +158,7 @@ static void put_time(struct writer *writer, int64_t time, bool fold) {
 }
 
 static void find_hosts(struct writer *writer) {
-  const struct state_member *members = writer->state->members;
+  const struct state_node *members = writer->state->members;
   for (size_t i = 0; i < writer->state->count; i++) {
     const bool is_next = i > 0 && strcmp(members[i].node.addr, members[i - 1].node.addr) == 0;
     writer->places[i].first = is_next ? writer->places[i - 1].first : i;
@@ -173,13 +173,13 @@ static void put_addr(struct writer *writer, size_t i) {
   if (first->has_more) memoize(writer, &first->addr);
 }
 
-static bool is_used_again(const struct state_member *member) {
+static bool is_used_again(const struct state_node *member) {
   return __builtin_popcount(member->kinds) + (member->last_heartbeat != DATETIME_NONE) > 1;
 }
 
 static void put_node(struct writer *writer, size_t i) {
   if (recall(writer, writer->places[i].node)) return;
-  const struct state_member *member = &writer->state->members[i];
+  const struct state_node *member = &writer->state->members[i];
   if (!recall(writer, writer->node_class)) {
     put_class(writer, PICKLE_TORCH_MODULE, &writer->torch_module, PICKLE_NODE_CLASS);
     memoize(writer, &writer->node_class);
@@ -218,7 +218,7 @@ static void end_batch(struct writer *writer, size_t batch, enum pickle_op add) {
 /* The next member from *i on that is of that kind, or of kind 0 has a heartbeat. */
 static size_t next_member(const struct rendezvous_state *state, size_t *i, unsigned kind) {
   for (;; ++*i) {
-    const struct state_member *member = &state->members[*i];
+    const struct state_node *member = &state->members[*i];
     if (kind != 0 ? (member->kinds & kind) != 0 : member->last_heartbeat != DATETIME_NONE) return (*i)++;
   }
 }
@@ -319,7 +319,7 @@ static void put_attributes(struct writer *writer) {
   put_set(writer, STATE_WAITING, state->num_waiting);
   if (writer->traits->redundancy_list) {
     put_str(writer, rdzv_str("redundancy_list"));
-    put_set(writer, STATE_REDUNDANT, state->num_redundant);
+    put_set(writer, STATE_SPARE, state->num_spares);
   }
   put_str(writer, rdzv_str("last_heartbeats"));
   put_dict(writer, 0, count_heartbeats(state));
@@ -351,11 +351,10 @@ static void put_pickle(struct writer *writer) {
 
 int pickle_write(const struct rendezvous_state *state, enum torch_layout layout, struct buf *out, rdzv_error *error) {
   struct writer writer = {.state = state, .traits = torch_traits(layout), .out = out};
-  if (state->num_redundant > 0 && !writer.traits->redundancy_list)
-    return error_set(
-        error, RDZV_E_UNSUPPORTED,
-        "cannot write the rendezvous state for PyTorch %s: %zu nodes are redundant, which it does not know",
-        writer.traits->version, state->num_redundant);
+  if (state->num_spares > 0 && !writer.traits->redundancy_list)
+    return error_set(error, RDZV_E_UNSUPPORTED,
+                     "cannot write the rendezvous state for PyTorch %s: %zu nodes are spares, which it does not know",
+                     writer.traits->version, state->num_spares);
   const size_t before = out->len;
   writer.places = calloc(state->count + 1, sizeof *writer.places);
   if (writer.places) {

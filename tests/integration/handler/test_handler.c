@@ -19,7 +19,7 @@ static void test_one_node_joins(void **state) {
   assert_string_equal(result->node, rdzv_handler_node(node->handler));
   assert_string_equal(result->master_addr, "10.1.2.3");
   assert_in_range(result->master_port, 1, 65535);
-  assert_int_equal(result->member_count, 1);
+  assert_int_equal(result->participant_count, 1);
   assert_string_equal(result->members[0].node, result->node);
   assert_string_equal(result->members[0].addr, "10.1.2.3");
   assert_int_equal(result->members[0].pid, getpid());
@@ -43,7 +43,7 @@ static void test_three_nodes_join_and_see_the_same(void **state) {
     assert_int_equal(result->round, 0);
     assert_int_equal(result->rank, ranks[i]);
     assert_int_equal(result->world_size, 3);
-    assert_int_equal(result->member_count, 3);
+    assert_int_equal(result->participant_count, 3);
     for (int k = 0; k < 3; k++) {
       const rdzv_result *other = nodes[k].result;
       assert_int_equal(result->members[ranks[k]].rank, ranks[k]);

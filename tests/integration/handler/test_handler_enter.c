@@ -166,7 +166,7 @@ static void test_keys_of_an_earlier_round_are_not_taken_for_those_of_rank_0(void
 /* A node of ours that is first in the order of nodes, and has joined. */
 static void add_rank_0(struct rendezvous_state *state, const void *argument) {
   const struct node_desc node = {argument, 4711, 0};
-  struct state_member *member;
+  struct state_node *member;
   struct timespec now;
   clock_gettime(CLOCK_REALTIME, &now);
   assert_code(state_insert(state, &node, &member, NULL), 0);

@@ -143,7 +143,7 @@ static void test_a_member_hears_that_the_state_is_spoilt(void **state) {
 /* A PyTorch node that is first in the order of nodes, and has joined. */
 static void add_stranger(struct rendezvous_state *state, const void *argument) {
   const struct node_desc node = {argument, 4711, 0};
-  struct state_member *member;
+  struct state_node *member;
   struct timespec now;
   clock_gettime(CLOCK_REALTIME, &now);
   assert_code(state_insert(state, &node, &member, NULL), 0);

@@ -13,10 +13,9 @@ static const struct moment NOW = {NOW_MS, NOW_US};
 
 static inline struct node_desc node_of(const char *name) { return (struct node_desc){.addr = name, .pid = 1}; }
 
-static inline struct state_member *put(struct rendezvous_state *state, const char *name, unsigned kinds,
-                                       int64_t age_ms) {
+static inline struct state_node *put(struct rendezvous_state *state, const char *name, unsigned kinds, int64_t age_ms) {
   const struct node_desc node = node_of(name);
-  struct state_member *member;
+  struct state_node *member;
   assert_code(state_insert(state, &node, &member, NULL), 0);
   state_set_kinds(state, member, kinds);
   member->last_heartbeat = NOW_US - age_ms * 1000;
@@ -30,7 +29,7 @@ static inline struct rendezvous_state state_of(const char *text) {
   unsigned kind = 0;
   for (; *text; text++) {
     if (text[1] == ':') {
-      kind = *text == 'p' ? STATE_PARTICIPANT : *text == 'w' ? STATE_WAITING : STATE_REDUNDANT;
+      kind = *text == 'p' ? STATE_PARTICIPANT : *text == 'w' ? STATE_WAITING : STATE_SPARE;
       text++;
     } else if (*text != ' ') {
       put(&state, (char[]){*text, '\0'}, kind, 0);
@@ -47,13 +46,13 @@ static inline struct state_text text_of(const struct rendezvous_state *state) {
   static const struct {
     unsigned kind;
     const char *sign;
-  } signs[] = {{STATE_PARTICIPANT, "p:"}, {STATE_WAITING, "w:"}, {STATE_REDUNDANT, "r:"}};
+  } signs[] = {{STATE_PARTICIPANT, "p:"}, {STATE_WAITING, "w:"}, {STATE_SPARE, "r:"}};
   struct state_text text = {""};
   char *at = text.text;
   for (size_t s = 0; s < COUNT_OF(signs); s++) {
     bool any = false;
     for (size_t i = 0; i < state->count; i++) {
-      const struct state_member *member = &state->members[i];
+      const struct state_node *member = &state->members[i];
       if (!(member->kinds & signs[s].kind)) continue;
       if (!any) at += sprintf(at, "%s%s", at == text.text ? "" : " ", signs[s].sign);
       at += sprintf(at, "%s", member->node.addr);

@@ -11,7 +11,7 @@ static const struct {
   unsigned kind;
 } lists[] = {{"participants", STATE_PARTICIPANT},
              {"wait_list", STATE_WAITING},
-             {"redundancy_list", STATE_REDUNDANT},
+             {"redundancy_list", STATE_SPARE},
              {"last_heartbeats", 0}};
 enum { LISTS = sizeof lists / sizeof lists[0] };
 
@@ -33,7 +33,7 @@ static json_t *write_time(int64_t time) {
   return datetime_format(time, text) ? json_stringn_nocheck(text, DATETIME_TEXT) : json_null();
 }
 
-static json_t *write_member(const struct state_member *member, unsigned kind) {
+static json_t *write_member(const struct state_node *member, unsigned kind) {
   json_t *node = json_object(), *object = json_object();
   int failed = json_object_set_new_nocheck(node, "addr", json_string_nocheck(member->node.addr));
   failed |= json_object_set_new_nocheck(node, "pid", json_integer(member->node.pid));
@@ -47,7 +47,7 @@ static json_t *write_member(const struct state_member *member, unsigned kind) {
   return NULL;
 }
 
-static bool is_listed(const struct state_member *member, unsigned kind) {
+static bool is_listed(const struct state_node *member, unsigned kind) {
   return kind != 0 ? (member->kinds & kind) != 0 : member->kinds == 0 && member->last_heartbeat != DATETIME_NONE;
 }
 

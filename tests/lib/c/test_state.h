@@ -10,9 +10,9 @@
 
 /* ---- states --------------------------------------------------------------------------------------------------- */
 
-static inline struct state_member *put_member(struct rendezvous_state *state, const char *addr, int64_t pid,
-                                              int64_t local_id, unsigned kinds) {
-  struct state_member *member = NULL;
+static inline struct state_node *put_member(struct rendezvous_state *state, const char *addr, int64_t pid,
+                                            int64_t local_id, unsigned kinds) {
+  struct state_node *member = NULL;
   assert_code(state_insert(state, &(struct node_desc){addr, pid, local_id}, &member, NULL), 0);
   state_set_kinds(state, member, kinds);
   return member;
@@ -27,9 +27,9 @@ static inline struct rendezvous_state sample_state(void) {
   put_member(&state, "b", 300, 0, STATE_PARTICIPANT)->rank = 1;
   put_member(&state, "a", 1, 0, STATE_PARTICIPANT)->last_heartbeat = DATETIME_MAX;
   put_member(&state, "b", 300, 1, STATE_WAITING)->last_heartbeat = INT64_C(1794772800000001);
-  put_member(&state, "n\u0153ud", INT64_C(1) << 40, INT64_MIN, STATE_REDUNDANT)->last_heartbeat = DATETIME_MIN;
+  put_member(&state, "n\u0153ud", INT64_C(1) << 40, INT64_MIN, STATE_SPARE)->last_heartbeat = DATETIME_MIN;
   put_member(&state, "alone", -70000, 65536, 0)->last_heartbeat = 0;
-  put_member(&state, "", 0, 0, STATE_PARTICIPANT | STATE_WAITING | STATE_REDUNDANT)->last_heartbeat = -1;
+  put_member(&state, "", 0, 0, STATE_PARTICIPANT | STATE_WAITING | STATE_SPARE)->last_heartbeat = -1;
   return state;
 }
 

@@ -92,10 +92,10 @@ static int64_t time_of(const json_t *json) {
   return (int64_t)timegm(&tm) * 1000000 + micros;
 }
 
-static const struct state_member *member_of(const struct rendezvous_state *state, const json_t *row) {
+static const struct state_node *member_of(const struct rendezvous_state *state, const json_t *row) {
   const struct node_desc node = {json_string_value(json_array_get(row, 0)), json_integer_value(json_array_get(row, 1)),
                                  json_integer_value(json_array_get(row, 2))};
-  const struct state_member *member = state_find(state, &node);
+  const struct state_node *member = state_find(state, &node);
   assert_non_null(member);
   return member;
 }
@@ -133,7 +133,7 @@ static void test_every_fixture_is_read_as_what_it_holds(void **context) {
     struct rendezvous_state state = read_fixture(&fixtures[n], &layouts);
     check_list(&state, json_object_get(json, "participants"), STATE_PARTICIPANT, state.num_participants);
     check_list(&state, json_object_get(json, "wait_list"), STATE_WAITING, state.num_waiting);
-    check_list(&state, json_object_get(json, "redundancy_list"), STATE_REDUNDANT, state.num_redundant);
+    check_list(&state, json_object_get(json, "redundancy_list"), STATE_SPARE, state.num_spares);
     check_values(&state, json);
     assert_int_equal(state.extra.count, 0);
     state_free(&state);
@@ -193,8 +193,8 @@ static void test_equal_states_are_written_as_the_same_bytes(void **context) {
     other.round = state.round;
     other.complete = state.complete;
     for (size_t i = state.count; i > 0; i--) {
-      const struct state_member *from = &state.members[i - 1];
-      struct state_member *to = put_member(&other, from->node.addr, from->node.pid, from->node.local_id, from->kinds);
+      const struct state_node *from = &state.members[i - 1];
+      struct state_node *to = put_member(&other, from->node.addr, from->node.pid, from->node.local_id, from->kinds);
       to->rank = from->rank;
       to->last_heartbeat = from->last_heartbeat;
     }

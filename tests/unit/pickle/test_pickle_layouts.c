@@ -46,7 +46,7 @@ static void test_a_full_state_survives_each_layout_that_has_room_for_it(void **c
   assert_survives(&state, TORCH_2_3);
   assert_survives(&state, TORCH_2_6);
   for (size_t i = 0; i < state.count; i++)
-    state_set_kinds(&state, &state.members[i], state.members[i].kinds & ~(unsigned)STATE_REDUNDANT);
+    state_set_kinds(&state, &state.members[i], state.members[i].kinds & ~(unsigned)STATE_SPARE);
   assert_survives(&state, TORCH_1_13);
   assert_survives(&state, TORCH_2_0);
   state_free(&state);
@@ -85,7 +85,7 @@ static void test_the_bytes_of_a_small_state(void **context) {
 static void test_redundant_nodes_are_not_written_for_a_pytorch_that_has_none(void **context) {
   (void)context;
   struct rendezvous_state state = STATE_EMPTY;
-  put_member(&state, "a", 1, 0, STATE_REDUNDANT);
+  put_member(&state, "a", 1, 0, STATE_SPARE);
   struct buf out = {0};
   rdzv_error error = {0};
   assert_error(pickle_write(&state, TORCH_2_0, &out, &error), RDZV_E_UNSUPPORTED, &error, "for PyTorch 2.0: 1 nodes");
@@ -152,7 +152,7 @@ static void test_any_number_of_members_around_a_batch_survives(void **context) {
       char addr[16];
       snprintf(addr, sizeof addr, "host%d", (int)(n / 3)); /* three on each */
       put_member(&state, addr, n, 0, STATE_PARTICIPANT)->rank = sizes[i] - n;
-      struct state_member *member = put_member(&state, addr, n, 1, STATE_WAITING | STATE_REDUNDANT);
+      struct state_node *member = put_member(&state, addr, n, 1, STATE_WAITING | STATE_SPARE);
       member->last_heartbeat = n % 2 ? n : DATETIME_NONE;
     }
     assert_survives(&state, TORCH_2_3);
@@ -200,16 +200,16 @@ static void test_a_node_is_one_member_however_often_it_is_pickled(void **context
   struct torch_layouts layouts;
   struct rendezvous_state state = read_attributes(other, COUNT_OF(other), &layouts);
   assert_int_equal(state.count, 3);
-  const struct state_member *a = &state.members[0], *b = &state.members[1], *c = &state.members[2];
+  const struct state_node *a = &state.members[0], *b = &state.members[1], *c = &state.members[2];
   assert_int_equal(a->kinds, STATE_PARTICIPANT | STATE_WAITING);
-  assert_int_equal(b->kinds, STATE_PARTICIPANT | STATE_REDUNDANT);
-  assert_int_equal(c->kinds, STATE_REDUNDANT);
+  assert_int_equal(b->kinds, STATE_PARTICIPANT | STATE_SPARE);
+  assert_int_equal(c->kinds, STATE_SPARE);
   assert_int_equal(b->rank, 2); /* what a dict is given last holds */
   assert_int_equal(b->last_heartbeat - a->last_heartbeat, 1000000);
   assert_true(c->last_heartbeat == DATETIME_NONE);
   assert_int_equal(state.num_participants, 2);
   assert_int_equal(state.num_waiting, 1);
-  assert_int_equal(state.num_redundant, 2);
+  assert_int_equal(state.num_spares, 2);
   state_free(&state);
 }
 

@@ -136,7 +136,7 @@ static int insert(void) {
   struct rendezvous_state state = STATE_EMPTY;
   int result = 0;
   for (int64_t pid = 0; result == 0 && pid < 20; pid++) {
-    struct state_member *member;
+    struct state_node *member;
     const size_t before = state.count;
     result = state_insert(&state, &(struct node_desc){"a", pid, 0}, &member, NULL);
     assert_int_equal(state.count, before + (result == 0));

@@ -131,7 +131,7 @@ static void test_a_newcomer_believes_one_clock_at_a_time(void **unused) {
   (void)unused;
   struct watcher watcher;
   watch(&watcher, "p:ab");
-  struct state_member *member;
+  struct state_node *member;
   assert_code(state_insert(&watcher.state, &(struct node_desc){"a", 2, 0}, &member, NULL), 0);
   state_set_kinds(&watcher.state, member, STATE_PARTICIPANT);
   member->last_heartbeat = NOW_US - 10 * MINUTE; /* a's clock is slow; its node 1 has been silent longer still */
@@ -150,7 +150,7 @@ static void test_a_newcomer_evicts_the_dead_of_its_own_host_at_once(void **unuse
   (void)unused;
   struct watcher watcher;
   watch(&watcher, "p:am");
-  struct state_member *member;
+  struct state_node *member;
   assert_code(state_insert(&watcher.state, &(struct node_desc){"m", 2, 0}, &member, NULL), 0);
   state_set_kinds(&watcher.state, member, STATE_PARTICIPANT);
   member->last_heartbeat = NOW_US - 16 * SECOND;
@@ -167,7 +167,7 @@ static void test_what_came_later_or_after_a_jump_is_not_believed(void **unused) 
   struct watcher watcher;
   watch(&watcher, "p:m");
   look(&watcher, 0);
-  struct state_member *member;
+  struct state_node *member;
   assert_code(state_insert(&watcher.state, &(struct node_desc){"m", 2, 0}, &member, NULL), 0);
   state_set_kinds(&watcher.state, member, STATE_PARTICIPANT);
   member->last_heartbeat = NOW_US - 10 * MINUTE;

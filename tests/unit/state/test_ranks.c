@@ -8,7 +8,7 @@ static void add_nodes(struct rendezvous_state *state, const char *const *names) 
 
 static int64_t rank_of(const struct rendezvous_state *state, const char *name) {
   const struct node_desc node = node_of(name);
-  const struct state_member *member = state_find(state, &node);
+  const struct state_node *member = state_find(state, &node);
   return member ? member->rank : -1;
 }
 
@@ -23,7 +23,7 @@ static void test_torch_order_is_by_node(void **unused) {
   struct rendezvous_state state = STATE_EMPTY;
   add_nodes(&state, (const char *const[]){"node2", "node10", "Node3", NULL});
   put(&state, "waits", STATE_WAITING, 0);
-  struct state_member *member;
+  struct state_node *member;
   assert_code(state_insert(&state, &(struct node_desc){"node2", 0, 5}, &member, NULL), 0);
   state_set_kinds(&state, member, STATE_PARTICIPANT);
   assert_code(rendezvous_assign_ranks(&state, RANK_ORDER_TORCH, NULL), 0);

@@ -7,7 +7,7 @@ static const struct node_desc self = {"m", 1, 0};
 
 static struct rendezvous_state state_of_round(int64_t round, bool complete, bool with_us) {
   struct rendezvous_state state = STATE_EMPTY;
-  struct state_member *member;
+  struct state_node *member;
   rdzv_error error;
   state.round = round;
   state.complete = complete;

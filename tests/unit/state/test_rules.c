@@ -182,9 +182,7 @@ static void test_last_call_is_called_once(void **unused) {
   state_free(&state);
 }
 
-static bool is_named(void *names, const struct state_member *member) {
-  return strstr(names, member->node.addr) != NULL;
-}
+static bool is_named(void *names, const struct state_node *member) { return strstr(names, member->node.addr) != NULL; }
 
 /* The dead go from every collection. A complete round stays complete until nobody is left, one that gathers loses its
  * last call below min. */

@@ -77,8 +77,8 @@ static void settle(struct world *world) {
 }
 
 /* Somebody else writes. */
-static struct state_member *other(struct world *world, const char *name, unsigned kind) {
-  struct state_member *member = put(&world->cell, name, kind, 0);
+static struct state_node *other(struct world *world, const char *name, unsigned kind) {
+  struct state_node *member = put(&world->cell, name, kind, 0);
   member->last_heartbeat = world->now.wall_us;
   world->token++;
   return member;

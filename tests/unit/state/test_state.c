@@ -2,8 +2,8 @@
 /* The state: PyTorch's order of nodes, the counts, and copies that share nothing. */
 #include "test_state.h"
 
-static const struct state_member *find(const struct rendezvous_state *state, const char *addr, int64_t pid,
-                                       int64_t local_id) {
+static const struct state_node *find(const struct rendezvous_state *state, const char *addr, int64_t pid,
+                                     int64_t local_id) {
   return state_find(state, &(struct node_desc){addr, pid, local_id});
 }
 
@@ -48,7 +48,7 @@ static void test_inserting_a_member_twice_gives_the_one_that_is_there(void **con
   (void)context;
   struct rendezvous_state state = STATE_EMPTY;
   put_member(&state, "a", 1, 0, STATE_PARTICIPANT)->rank = 7;
-  struct state_member *member;
+  struct state_node *member;
   assert_code(state_insert(&state, &(struct node_desc){"a", 1, 0}, &member, NULL), 0);
   assert_int_equal(member->rank, 7);
   assert_int_equal(state.count, 1);
@@ -60,15 +60,15 @@ static void test_inserting_a_member_twice_gives_the_one_that_is_there(void **con
 static void test_counts_follow_every_change_of_kinds(void **context) {
   (void)context;
   struct rendezvous_state state = STATE_EMPTY;
-  struct state_member *member = put_member(&state, "a", 1, 0, STATE_PARTICIPANT | STATE_REDUNDANT);
+  struct state_node *member = put_member(&state, "a", 1, 0, STATE_PARTICIPANT | STATE_SPARE);
   assert_int_equal(state.num_participants, 1);
-  assert_int_equal(state.num_redundant, 1);
+  assert_int_equal(state.num_spares, 1);
   member->rank = 3;
   state_set_kinds(&state, member, STATE_PARTICIPANT);
   assert_int_equal(member->rank, 3);
   state_set_kinds(&state, member, STATE_WAITING);
   assert_int_equal(member->rank, 0);
-  assert_int_equal(state.num_participants + state.num_redundant, 0);
+  assert_int_equal(state.num_participants + state.num_spares, 0);
   assert_int_equal(state.num_waiting, 1);
   state_remove(&state, member);
   assert_int_equal(state.num_waiting + state.count, 0);
@@ -131,7 +131,7 @@ static void test_states_differ_by_each_thing_they_hold(void **context) {
   (void)context;
   struct rendezvous_state state = sample_state(), other;
   assert_true(state_copy(&other, &state));
-  struct state_member *member = &other.members[2];
+  struct state_node *member = &other.members[2];
   struct pyvalue none = {0};
 #define ASSERT_MATTERS(change, undo)           \
   do {                                         \
@@ -158,7 +158,7 @@ static void test_states_differ_by_each_thing_they_hold(void **context) {
 static void test_an_address_over_the_limit_or_not_utf8_is_no_member(void **context) {
   (void)context;
   struct rendezvous_state state = STATE_EMPTY;
-  struct state_member *member;
+  struct state_node *member;
   rdzv_error error = {0};
   char addr[STATE_MAX_ADDR + 2];
   memset(addr, 'a', sizeof addr);
@@ -179,7 +179,7 @@ static void test_an_address_over_the_limit_or_not_utf8_is_no_member(void **conte
 static void test_members_are_limited(void **context) {
   (void)context;
   struct rendezvous_state state = STATE_EMPTY;
-  struct state_member *member;
+  struct state_node *member;
   for (int64_t pid = 0; pid < STATE_MAX_MEMBERS; pid++) put_member(&state, "a", pid, 0, 0);
   rdzv_error error = {0};
   assert_error(state_insert(&state, &(struct node_desc){"a", -1, 0}, &member, &error), RDZV_E_LIMIT, &error,
