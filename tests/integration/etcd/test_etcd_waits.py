@@ -7,11 +7,11 @@ import shutil
 import threading
 
 import etcd
+import etcd_tls as tls
 import etcd_wire
 import rdzvtest
-import test_etcd_tls as tls
 from rdzvtest import wait_until
-from test_waits import CONNECT, FIRST_S, QUIET_S, REFUSED, USAGE, YES, Heard, Waits
+from wait_lines import CONNECT, FIRST_S, QUIET_S, REFUSED, USAGE, YES, Heard, Waits
 
 NOT_ENABLED = ["--enable-v2=false"]
 
