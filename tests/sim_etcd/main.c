@@ -24,8 +24,8 @@ enum stage { AT_HOME, ON_THE_WAY, WATCHING, COMING_BACK, PAUSING };
 
 struct node {
   bool alive, member, asks_again;
-  struct barrier barrier;
-  struct barrier_update update;
+  struct gen1_node machine;
+  struct gen1_update update;
   enum stage stage;
   int64_t at; /* when the stage is over */
   bool lost;  /* the answer is */
@@ -37,7 +37,7 @@ struct node {
 struct sim {
   struct model model;
   struct pace dice;
-  struct barrier_settings settings;
+  struct gen1_settings settings;
   struct node nodes[NODES];
   int64_t latency;
   bool story, failed, calm;
@@ -77,10 +77,10 @@ static void fail(struct sim *sim, const char *format, ...) {
 
 /* ---- nodes ---------------------------------------------------------------------------------------------------- */
 
-static void feed(struct sim *sim, struct node *node, struct barrier_event *event);
+static void feed(struct sim *sim, struct node *node, struct gen1_event *event);
 
-static void ask(struct sim *sim, struct node *node, enum barrier_event_kind what) {
-  struct barrier_event event = {.kind = what};
+static void ask(struct sim *sim, struct node *node, enum gen1_event_kind what) {
+  struct gen1_event event = {.kind = what};
   feed(sim, node, &event);
 }
 
@@ -89,20 +89,20 @@ static void join(struct sim *sim, struct node *node) {
   node->member = false;
   node->renew_at = node->rejoin_at = 0;
   tell(sim, node, "asks to join");
-  ask(sim, node, BARRIER_ASK_JOIN);
+  ask(sim, node, GEN1_EV_ASK_JOIN);
 }
 
 static void be_born(struct sim *sim, struct node *node) {
   memset(node, 0, sizeof *node);
   node->alive = true;
-  barrier_init(&node->barrier, &sim->settings, pace_random(&sim->dice), model_key, NULL);
+  gen1_node_init(&node->machine, &sim->settings, pace_random(&sim->dice), model_key, NULL);
   tell(sim, node, "is born");
   join(sim, node);
 }
 
 static void end_node(struct node *node) {
   free((char *)node->answer.event.text);
-  barrier_free(&node->barrier);
+  gen1_node_free(&node->machine);
   node->alive = false;
 }
 
@@ -148,8 +148,8 @@ static void check_joined(struct sim *sim, struct node *node) {
 
 static void hear(struct sim *sim, struct node *node) {
   const unsigned happened = node->update.happened;
-  if (happened & BARRIER_LEASE_OVER) node->renew_at = 0;
-  if (happened & BARRIER_JOINED) {
+  if (happened & GEN1_HAPPENED_LEASE_OVER) node->renew_at = 0;
+  if (happened & GEN1_HAPPENED_JOINED) {
     node->rank = node->update.rank;
     snprintf(node->version, sizeof node->version, "%s", node->update.version);
     node->member = true;
@@ -157,29 +157,30 @@ static void hear(struct sim *sim, struct node *node) {
          node->version);
     check_joined(sim, node);
   }
-  if (happened & (BARRIER_SOMEONE_WAITS | BARRIER_MEMBER_DIED | BARRIER_EVICTED | BARRIER_FAILED)) {
-    tell(sim, node, "hears %x%s%s", happened, happened & BARRIER_FAILED ? ": " : "",
-         happened & BARRIER_FAILED ? node->update.error.message : "");
+  if (happened &
+      (GEN1_HAPPENED_SOMEONE_WAITS | GEN1_HAPPENED_PARTICIPANT_DIED | GEN1_HAPPENED_EVICTED | GEN1_HAPPENED_FAILED)) {
+    tell(sim, node, "hears %x%s%s", happened, happened & GEN1_HAPPENED_FAILED ? ": " : "",
+         happened & GEN1_HAPPENED_FAILED ? node->update.error.message : "");
     node->rejoin_at = sim->model.now + 1 + dice(sim, 50);
   }
 }
 
-/* What the barrier wants is on its way. */
+/* What the machine wants is on its way. */
 static void send(struct sim *sim, struct node *node) {
   node->lost = faulty(sim) && dice(sim, 100) < (sim->calm ? 20 : 3);
   node->stage = ON_THE_WAY;
   node->at = sim->model.now + 1 + dice(sim, sim->latency);
-  if (node->update.request == BARRIER_IDLE) node->stage = AT_HOME;
-  if (node->update.request == BARRIER_PAUSE) {
+  if (node->update.request == GEN1_DO_IDLE) node->stage = AT_HOME;
+  if (node->update.request == GEN1_DO_PAUSE) {
     node->stage = PAUSING;
     node->at = node->update.until_ms > sim->model.now ? node->update.until_ms : sim->model.now + 1;
   }
 }
 
-static void feed(struct sim *sim, struct node *node, struct barrier_event *event) {
+static void feed(struct sim *sim, struct node *node, struct gen1_event *event) {
   rdzv_error error = {0};
   event->now_ms = sim->model.now;
-  if (barrier_step(&node->barrier, event, &node->update, &error) < 0) fail(sim, "a step fails: %s", error.message);
+  if (gen1_step(&node->machine, event, &node->update, &error) < 0) fail(sim, "a step fails: %s", error.message);
   hear(sim, node);
   send(sim, node);
 }
@@ -206,14 +207,14 @@ static void keep_text(struct node *node) {
 /* At etcd. A request is lost before it is done, or its answer after. */
 static void arrive(struct sim *sim, struct node *node) {
   const bool never = node->lost && dice(sim, 2) == 0;
-  if (node->update.request == BARRIER_WATCH && !node->lost) {
+  if (node->update.request == GEN1_DO_WATCH && !node->lost) {
     node->stage = WATCHING;
     node->at = node->update.until_ms;
     return;
   }
   if (!never) model_answer(&sim->model, &node->update, &node->answer);
   check_state(sim);
-  if (!never && !node->lost && node->update.request == BARRIER_LEASE) node->renew_at = sim->model.now + RENEW_MS;
+  if (!never && !node->lost && node->update.request == GEN1_DO_LEASE) node->renew_at = sim->model.now + RENEW_MS;
   keep_text(node);
   come_back(sim, node);
   if (node->lost) node->at = sim->model.now + (sim->calm ? CALM_LOST_MS : LOST_MS);
@@ -221,9 +222,9 @@ static void arrive(struct sim *sim, struct node *node) {
 
 static void get_answer(struct sim *sim, struct node *node) {
   const rdzv_error error = {RDZV_E_OUTCOME_UNKNOWN, "lost"};
-  struct barrier_event event = node->answer.event;
-  if (node->lost) event = (struct barrier_event){.kind = BARRIER_ERROR, .error = &error};
-  if (!node->lost && node->update.request == BARRIER_WATCH) event = (struct barrier_event){.kind = BARRIER_TIMER};
+  struct gen1_event event = node->answer.event;
+  if (node->lost) event = (struct gen1_event){.kind = GEN1_EV_ERROR, .error = &error};
+  if (!node->lost && node->update.request == GEN1_DO_WATCH) event = (struct gen1_event){.kind = GEN1_EV_TIMER};
   char *text = (char *)node->answer.event.text;
   node->answer.event.text = NULL;
   feed(sim, node, &event);
@@ -236,7 +237,7 @@ static void act(struct sim *sim, struct node *node) {
     case WATCHING: come_back(sim, node); break;
     case COMING_BACK: get_answer(sim, node); break;
     case PAUSING: {
-      struct barrier_event event = {.kind = BARRIER_TIMER};
+      struct gen1_event event = {.kind = GEN1_EV_TIMER};
       feed(sim, node, &event);
       break;
     }
@@ -248,7 +249,7 @@ static void tick(struct sim *sim, struct node *node) {
   const int64_t now = sim->model.now;
   if (!node->alive || now < node->paused_until) return;
   if (node->renew_at && now >= node->renew_at) {
-    node->renew_at = model_renew(&sim->model, node->barrier.version, node->barrier.rank) ? now + RENEW_MS : 0;
+    node->renew_at = model_renew(&sim->model, node->machine.version, node->machine.rank) ? now + RENEW_MS : 0;
   }
   if (node->rejoin_at && now >= node->rejoin_at && node->stage != ON_THE_WAY && node->stage != COMING_BACK)
     join(sim, node);
@@ -301,11 +302,11 @@ static void begin(struct sim *sim, uint64_t seed) {
   sim->dice.random = seed * UINT64_C(0x9e3779b97f4a7c15);
   sim->latency = 1 + dice(sim, 3) * 20;
   const int64_t min = 1 + dice(sim, 4);
-  sim->settings = (struct barrier_settings){.min_nodes = min,
-                                            .max_nodes = min + dice(sim, NODES),
-                                            .join_timeout = 600000,
-                                            .last_call_timeout = (1 + dice(sim, 4)) * 1000,
-                                            .close_timeout = 30000};
+  sim->settings = (struct gen1_settings){.min_nodes = min,
+                                         .max_nodes = min + dice(sim, NODES),
+                                         .join_timeout = 600000,
+                                         .last_call_timeout = (1 + dice(sim, 4)) * 1000,
+                                         .close_timeout = 30000};
   const int64_t count = min + dice(sim, NODES + 1 - min);
   for (int i = 0; i < count; i++) be_born(sim, &sim->nodes[i]);
 }

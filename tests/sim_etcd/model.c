@@ -55,7 +55,7 @@ int64_t model_next_expiry(const struct model *model) {
 
 static void list(struct model *model, const char *version, struct answer *answer) {
   const int64_t v = strtoll(version, NULL, 10);
-  answer->event.kind = BARRIER_LISTED;
+  answer->event.kind = GEN1_EV_LISTED;
   answer->event.keys = answer->keys;
   for (int r = 0; r < MODEL_RANKS; r++) {
     if (!model->leases[v][r]) continue;
@@ -68,47 +68,47 @@ static bool holds(const struct model *model, const char *expected) {
   return model->active && strcmp(model->active, expected) == 0;
 }
 
-void model_answer(struct model *model, const struct barrier_update *update, struct answer *answer) {
-  struct barrier_event *event = &answer->event;
-  *event = (struct barrier_event){.kind = BARRIER_DONE};
+void model_answer(struct model *model, const struct gen1_update *update, struct answer *answer) {
+  struct gen1_event *event = &answer->event;
+  *event = (struct gen1_event){.kind = GEN1_EV_DONE};
   switch (update->request) {
-    case BARRIER_READ:
-      event->kind = BARRIER_STATE;
+    case GEN1_DO_READ:
+      event->kind = GEN1_EV_STATE;
       event->text = model->active;
       break;
-    case BARRIER_CREATE:
+    case GEN1_DO_CREATE:
       if (model->active)
-        event->kind = BARRIER_REFUSED;
+        event->kind = GEN1_EV_REFUSED;
       else
         set_active(model, update->text, update->ttl);
       break;
-    case BARRIER_COUNT:
+    case GEN1_DO_COUNT:
       snprintf(answer->version, sizeof answer->version, "%" PRId64, ++model->counter);
       event->version = answer->version;
       model->index++;
       break;
-    case BARRIER_MAKE_DIR:
+    case GEN1_DO_MAKE_DIR:
       model->dirs[strtoll(update->version, NULL, 10)] = true;
       model->index++;
       break;
-    case BARRIER_SWAP:
+    case GEN1_DO_SWAP:
       if (holds(model, update->expected))
         set_active(model, update->text, update->ttl);
       else
-        event->kind = BARRIER_REFUSED;
+        event->kind = GEN1_EV_REFUSED;
       break;
-    case BARRIER_LEASE:
+    case GEN1_DO_LEASE:
       set_lease(model, strtoll(update->version, NULL, 10), update->rank, model->now + update->ttl * 1000);
       model->index++;
       break;
-    case BARRIER_LIST: list(model, update->version, answer); break;
-    case BARRIER_DROP:
+    case GEN1_DO_LIST: list(model, update->version, answer); break;
+    case GEN1_DO_DROP:
       if (holds(model, update->expected))
         set_active(model, NULL, 0);
       else
-        event->kind = BARRIER_REFUSED;
+        event->kind = GEN1_EV_REFUSED;
       break;
-    default: event->kind = BARRIER_TIMER; break;
+    default: event->kind = GEN1_EV_TIMER; break;
   }
   event->index = model->index;
 }

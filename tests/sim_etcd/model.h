@@ -3,7 +3,7 @@
 #ifndef RDZV_SIM_ETCD_MODEL_H
 #define RDZV_SIM_ETCD_MODEL_H
 
-#include "state/gen1/barrier.h"
+#include "state/gen1/machine.h"
 
 enum { MODEL_VERSIONS = 4096, MODEL_RANKS = 256, MODEL_KEY = 64 };
 
@@ -29,12 +29,12 @@ int64_t model_next_expiry(const struct model *model);
 
 /* What a request gives. The texts are the model's, or in `answer`, until the next call. */
 struct answer {
-  struct barrier_event event;
+  struct gen1_event event;
   char version[24];
   char names[MODEL_RANKS][MODEL_KEY];
   const char *keys[MODEL_RANKS];
 };
-void model_answer(struct model *model, const struct barrier_update *update, struct answer *answer);
+void model_answer(struct model *model, const struct gen1_update *update, struct answer *answer);
 
 /* The owner's renewal. False: the key is gone. */
 bool model_renew(struct model *model, const char *version, int64_t rank);

@@ -9,9 +9,9 @@
 
 enum { NO_MEMORY_MS = 100, QUICK_MS = 1000 };
 
-/* What one request came to: etcd's code, or a negative one of ours; and the event for the barrier. */
+/* What one request came to: etcd's code, or a negative one of ours; and the event for the machine. */
 struct carried {
-  struct barrier_event event;
+  struct gen1_event event;
   struct etcd_result result;
   char version[24];
   const char **keys;
@@ -20,13 +20,13 @@ struct carried {
 
 static bool is_refusal(int code) { return etcd_v2_is_lost_race(code) || code == ETCD_NOT_A_FILE; }
 
-static void set_event(struct carried *carried, int code, enum barrier_event_kind done) {
-  if (code == 0 || (done == BARRIER_STATE && code == ETCD_NOT_FOUND))
+static void set_event(struct carried *carried, int code, enum gen1_event_kind done) {
+  if (code == 0 || (done == GEN1_EV_STATE && code == ETCD_NOT_FOUND))
     carried->event.kind = done;
-  else if (is_refusal(code) && done == BARRIER_DONE)
-    carried->event.kind = BARRIER_REFUSED;
+  else if (is_refusal(code) && done == GEN1_EV_DONE)
+    carried->event.kind = GEN1_EV_REFUSED;
   else
-    carried->event.kind = BARRIER_ERROR;
+    carried->event.kind = GEN1_EV_ERROR;
   if (code > 0) carried->error.code = etcd_v2_unexpected(code);
   carried->event.error = &carried->error;
   if (code >= 0) carried->event.index = carried->result.index;
@@ -38,7 +38,7 @@ static void read_active(struct etcd_v1 *handler, const struct etcd_call *call, s
   char path[ETCD_V1_PATH];
   etcd_v1_path(handler, path, "/rdzv/active_version");
   const int code = etcd_v2_get(handler->client, path, ETCD_QUORUM, call, &carried->result);
-  set_event(carried, code, BARRIER_STATE);
+  set_event(carried, code, GEN1_EV_STATE);
   if (code == 0) carried->event.text = carried->result.node.value;
 }
 
@@ -51,8 +51,8 @@ static int renew_run(struct etcd_v1 *handler, const struct etcd_call *call) {
 }
 
 static void write_active(struct etcd_v1 *handler, const struct etcd_call *call, struct carried *carried) {
-  const struct barrier_update *update = &handler->update;
-  const bool first = update->request == BARRIER_CREATE;
+  const struct gen1_update *update = &handler->update;
+  const bool first = update->request == GEN1_DO_CREATE;
   const struct etcd_put put = {.value = update->text,
                                .ttl = update->ttl,
                                .exist = first ? ETCD_ABSENT : ETCD_ANY,
@@ -62,14 +62,14 @@ static void write_active(struct etcd_v1 *handler, const struct etcd_call *call, 
   etcd_v1_path(handler, path, "/rdzv/active_version");
   int code = first ? renew_run(handler, call) : 0;
   if (code == 0) code = etcd_v2_put(handler->client, path, &put, call, &carried->result);
-  set_event(carried, code, BARRIER_DONE);
+  set_event(carried, code, GEN1_EV_DONE);
 }
 
 static void drop_active(struct etcd_v1 *handler, const struct etcd_call *call, struct carried *carried) {
   const struct etcd_delete what = {.prev_value = handler->update.expected};
   char path[ETCD_V1_PATH];
   etcd_v1_path(handler, path, "/rdzv/active_version");
-  set_event(carried, etcd_v2_delete(handler->client, path, &what, call, &carried->result), BARRIER_DONE);
+  set_event(carried, etcd_v2_delete(handler->client, path, &what, call, &carried->result), GEN1_EV_DONE);
 }
 
 /* Adds one to the counter. Whoever set the rendezvous up is the only one to count, but a leftover of before may be. */
@@ -88,7 +88,7 @@ static void count(struct etcd_v1 *handler, const struct etcd_call *call, struct 
     if (code == 0) etcd_result_free(&old);
     if (code == 0 || code == ETCD_NOT_FOUND) code = etcd_v2_put(handler->client, path, &put, call, &carried->result);
   } while (code == ETCD_COMPARE_FAILED || code == ETCD_EXISTS);
-  set_event(carried, code, BARRIER_DONE);
+  set_event(carried, code, GEN1_EV_DONE);
   carried->event.version = carried->version;
 }
 
@@ -96,7 +96,7 @@ static void make_dir(struct etcd_v1 *handler, const struct etcd_call *call, stru
   const struct etcd_put put = {.dir = true, .exist = ETCD_ABSENT};
   char path[ETCD_V1_PATH];
   etcd_v1_path(handler, path, "/rdzv/v_%s", handler->update.version);
-  set_event(carried, etcd_v2_put(handler->client, path, &put, call, &carried->result), BARRIER_DONE);
+  set_event(carried, etcd_v2_put(handler->client, path, &put, call, &carried->result), GEN1_EV_DONE);
 }
 
 static void lease(struct etcd_v1 *handler, const struct etcd_call *call, struct carried *carried) {
@@ -109,7 +109,7 @@ static void lease(struct etcd_v1 *handler, const struct etcd_call *call, struct 
     etcd_result_free(&carried->result);
     code = error_no_memory(call->error);
   }
-  set_event(carried, code, BARRIER_DONE);
+  set_event(carried, code, GEN1_EV_DONE);
 }
 
 /* A key that has our place, but was written by another: etcd was lost, and the versions began anew. */
@@ -134,61 +134,61 @@ static void list(struct etcd_v1 *handler, const struct etcd_call *call, struct c
     if (!is_anothers(handler, key)) carried->keys[carried->event.key_count++] = key->key;
   }
   carried->event.keys = carried->keys;
-  set_event(carried, code == ETCD_NOT_FOUND ? 0 : code, BARRIER_LISTED);
+  set_event(carried, code == ETCD_NOT_FOUND ? 0 : code, GEN1_EV_LISTED);
 }
 
 static void watch(struct etcd_v1 *handler, const struct etcd_call *call, struct carried *carried) {
-  const struct barrier_update *update = &handler->update;
+  const struct gen1_update *update = &handler->update;
   char path[ETCD_V1_PATH];
   etcd_v1_path(handler, path, update->whole ? "/rdzv" : "/rdzv/active_version");
   int code = etcd_v2_watch(handler->client, path, update->whole, update->from_index, call, &carried->result);
   if (code == RDZV_E_TIMEOUT || code == ETCD_INDEX_CLEARED || code == ETCD_WATCHER_CLEARED) code = 0;
-  set_event(carried, code, BARRIER_TIMER);
+  set_event(carried, code, GEN1_EV_TIMER);
 }
 
 /* ---- carrying out --------------------------------------------------------------------------------------------- */
 
 static void perform(struct etcd_v1 *handler, const struct etcd_call *call, struct carried *carried) {
   switch (handler->update.request) {
-    case BARRIER_READ: read_active(handler, call, carried); break;
-    case BARRIER_CREATE:
-    case BARRIER_SWAP: write_active(handler, call, carried); break;
-    case BARRIER_COUNT: count(handler, call, carried); break;
-    case BARRIER_MAKE_DIR: make_dir(handler, call, carried); break;
-    case BARRIER_LEASE: lease(handler, call, carried); break;
-    case BARRIER_LIST: list(handler, call, carried); break;
-    case BARRIER_DROP: drop_active(handler, call, carried); break;
-    case BARRIER_WATCH: watch(handler, call, carried); break;
-    case BARRIER_PAUSE:
+    case GEN1_DO_READ: read_active(handler, call, carried); break;
+    case GEN1_DO_CREATE:
+    case GEN1_DO_SWAP: write_active(handler, call, carried); break;
+    case GEN1_DO_COUNT: count(handler, call, carried); break;
+    case GEN1_DO_MAKE_DIR: make_dir(handler, call, carried); break;
+    case GEN1_DO_LEASE: lease(handler, call, carried); break;
+    case GEN1_DO_LIST: list(handler, call, carried); break;
+    case GEN1_DO_DROP: drop_active(handler, call, carried); break;
+    case GEN1_DO_WATCH: watch(handler, call, carried); break;
+    case GEN1_DO_PAUSE:
       flag_pause(call->cancel, call->until);
-      carried->event.kind = BARRIER_TIMER;
+      carried->event.kind = GEN1_EV_TIMER;
       break;
-    case BARRIER_IDLE: break;
+    case GEN1_DO_IDLE: break;
   }
 }
 
-static void step(struct etcd_v1 *handler, struct barrier_event *event, unsigned *happened) {
+static void step(struct etcd_v1 *handler, struct gen1_event *event, unsigned *happened) {
   rdzv_error error;
   event->now_ms = clock_now_ms();
-  if (barrier_step(&handler->barrier, event, &handler->update, &error) < 0) {
+  if (gen1_step(&handler->machine, event, &handler->update, &error) < 0) {
     /* out of memory, or a state that cannot be read: the machine reads it again, until its deadline */
-    handler->update = (struct barrier_update){.request = BARRIER_PAUSE, .until_ms = event->now_ms + NO_MEMORY_MS};
+    handler->update = (struct gen1_update){.request = GEN1_DO_PAUSE, .until_ms = event->now_ms + NO_MEMORY_MS};
     if (error.code == RDZV_E_CORRUPT) {
-      handler->update.happened = BARRIER_FAILED;
+      handler->update.happened = GEN1_HAPPENED_FAILED;
       handler->update.error = error;
-      barrier_step(&handler->barrier, &(struct barrier_event){.kind = BARRIER_ASK_STOP, .now_ms = event->now_ms},
-                   &(struct barrier_update){0}, NULL);
+      gen1_step(&handler->machine, &(struct gen1_event){.kind = GEN1_EV_ASK_STOP, .now_ms = event->now_ms},
+                &(struct gen1_update){0}, NULL);
     }
   }
   *happened = handler->update.happened;
-  if (*happened & BARRIER_LEASE_OVER) etcd_v1_drop_rank(handler);
+  if (*happened & GEN1_HAPPENED_LEASE_OVER) etcd_v1_drop_rank(handler);
 }
 
-static bool is_wait(enum barrier_request request) { return request == BARRIER_WATCH || request == BARRIER_PAUSE; }
+static bool is_wait(enum gen1_request request) { return request == GEN1_DO_WATCH || request == GEN1_DO_PAUSE; }
 
-/* Requests are given a moment even when the barrier's time is over. */
+/* Requests are given a moment even when the machine's time is over. */
 static deadline limit_of(const struct etcd_v1 *handler) {
-  const deadline ends = barrier_deadline(&handler->barrier), least = deadline_after(QUICK_MS);
+  const deadline ends = gen1_deadline(&handler->machine), least = deadline_after(QUICK_MS);
   const deadline limit = deadline_after(etcd_read_timeout(handler->client)), last = ends > least ? ends : least;
   if (is_wait(handler->update.request)) return handler->update.until_ms;
   return last < limit ? last : limit;
@@ -199,18 +199,18 @@ int etcd_v1_carry_out(struct etcd_v1 *handler, const struct flag *cancel, unsign
   const bool waits = is_wait(handler->update.request);
   const struct etcd_call call = {limit_of(handler), cancel, &carried.error};
   *happened = 0;
-  if (handler->update.request == BARRIER_IDLE) return error_set(error, RDZV_E_INVALID, "this node is in no round");
+  if (handler->update.request == GEN1_DO_IDLE) return error_set(error, RDZV_E_INVALID, "this node is in no round");
   perform(handler, &call, &carried);
   int result = 0;
   if (cancel && flag_raised(cancel))
     result = error_set(error, RDZV_E_CANCELED, "canceled");
   else
     step(handler, &carried.event, happened);
-  if (carried.event.kind == BARRIER_ERROR)
+  if (carried.event.kind == GEN1_EV_ERROR)
     handler->trouble = carried.error;
   else if (!waits)
     handler->trouble.code = 0;
-  if (carried.event.kind != BARRIER_ERROR) etcd_result_free(&carried.result);
+  if (carried.event.kind != GEN1_EV_ERROR) etcd_result_free(&carried.result);
   free(carried.keys);
   return result;
 }

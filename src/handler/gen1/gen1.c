@@ -25,13 +25,13 @@ void etcd_v1_end_turn(struct etcd_v1 *handler) {
   pthread_mutex_unlock(&handler->call);
 }
 
-/* ---- running the barrier -------------------------------------------------------------------------------------- */
+/* ---- running the machine -------------------------------------------------------------------------------------- */
 
-static unsigned ask(struct etcd_v1 *handler, enum barrier_event_kind what, const char *text) {
-  const struct barrier_event event = {.kind = what, .now_ms = clock_now_ms(), .text = text};
+static unsigned ask(struct etcd_v1 *handler, enum gen1_event_kind what, const char *text) {
+  const struct gen1_event event = {.kind = what, .now_ms = clock_now_ms(), .text = text};
   rdzv_error error;
-  if (barrier_step(&handler->barrier, &event, &handler->update, &error) < 0)
-    handler->update = (struct barrier_update){.request = BARRIER_READ};
+  if (gen1_step(&handler->machine, &event, &handler->update, &error) < 0)
+    handler->update = (struct gen1_update){.request = GEN1_DO_READ};
   return handler->update.happened;
 }
 
@@ -40,7 +40,7 @@ static int run(struct etcd_v1 *handler, unsigned wanted, const struct flag *canc
                rdzv_error *error) {
   for (;;) {
     if (handler->listens) etcd_v1_tell(handler, *happened);
-    if (*happened & BARRIER_FAILED) return etcd_v1_failure(handler, error);
+    if (*happened & GEN1_HAPPENED_FAILED) return etcd_v1_failure(handler, error);
     if (*happened & wanted) return 0;
     const int result = etcd_v1_carry_out(handler, cancel, happened, error);
     if (result < 0) return result;
@@ -93,7 +93,7 @@ static int delete_own_key(struct etcd_v1 *handler, const struct etcd_call *call)
 static int give_up(struct etcd_v1 *handler, bool for_another_round, int64_t within_ms, rdzv_error *error) {
   const struct etcd_call call = {deadline_after(within_ms), NULL, error};
   const bool member = handler->member;
-  ask(handler, BARRIER_ASK_STOP, NULL);
+  ask(handler, GEN1_EV_ASK_STOP, NULL);
   etcd_v1_drop_rank(handler);
   etcd_v1_listen_end(handler);
   handler->member = false;
@@ -112,8 +112,8 @@ static int renew_run(struct etcd_v1 *handler, rdzv_error *error) {
 
 static int become_member(struct etcd_v1 *handler, unsigned happened, rdzv_result **out, rdzv_error *error) {
   const int64_t world_size = handler->update.world_size;
-  snprintf(handler->version, sizeof handler->version, "%s", handler->barrier.version);
-  handler->rank = handler->barrier.rank;
+  snprintf(handler->version, sizeof handler->version, "%s", handler->machine.version);
+  handler->rank = handler->machine.rank;
   handler->member = true;
   etcd_v1_listen_begin(handler);
   etcd_v1_tell(handler, happened);
@@ -122,11 +122,11 @@ static int become_member(struct etcd_v1 *handler, unsigned happened, rdzv_result
 
 /* Who is there, and who is not. It is the thread of the join that asks, and it has the turn. */
 static void tell_of_nodes(struct waiting *waiting, void *user) {
-  const struct barrier *barrier = &((struct etcd_v1 *)user)->barrier;
-  const struct active_version *active = &barrier->active;
-  const int64_t min = barrier->settings.min_nodes, max = barrier->settings.max_nodes;
-  waiting->until = barrier_deadline(barrier);
-  if (barrier->absent || !active->text) return;
+  const struct gen1_node *machine = &((struct etcd_v1 *)user)->machine;
+  const struct active_version *active = &machine->active;
+  const int64_t min = machine->settings.min_nodes, max = machine->settings.max_nodes;
+  waiting->until = gen1_deadline(machine);
+  if (machine->absent || !active->text) return;
   if (active->status == ACTIVE_FINAL)
     waiting_about(waiting, "waiting for the next round: version %s goes on with %zu of at most %" PRId64 " nodes",
                   active->version, active->participants, max);
@@ -149,8 +149,8 @@ static int join(struct etcd_v1 *handler, rdzv_result **out, rdzv_error *error) {
   waiting.user = handler;
   give_up(handler, true, ETCD_V1_GRACE_MS, NULL);
   int result = renew_run(handler, error);
-  happened = ask(handler, BARRIER_ASK_JOIN, NULL);
-  if (result == 0) result = run(handler, BARRIER_JOINED, &telling, &happened, error);
+  happened = ask(handler, GEN1_EV_ASK_JOIN, NULL);
+  if (result == 0) result = run(handler, GEN1_HAPPENED_JOINED, &telling, &happened, error);
   if (result == 0) result = become_member(handler, happened, out, error);
   if (result == 0) return 0;
   give_up(handler, false, ETCD_V1_GRACE_MS, NULL);
@@ -185,8 +185,8 @@ static int v1_set_closed(rdzv_handler *base, const char *reason, rdzv_error *err
   struct etcd_v1 *handler = self(base);
   unsigned happened;
   etcd_v1_take_turn(handler);
-  happened = ask(handler, BARRIER_ASK_CLOSE, reason && *reason ? reason : NULL);
-  const int result = run(handler, BARRIER_CLOSED, NULL, &happened, error);
+  happened = ask(handler, GEN1_EV_ASK_CLOSE, reason && *reason ? reason : NULL);
+  const int result = run(handler, GEN1_HAPPENED_CLOSED, NULL, &happened, error);
   etcd_v1_end_turn(handler);
   events_flush(&handler->events);
   return result;
@@ -195,7 +195,7 @@ static int v1_set_closed(rdzv_handler *base, const char *reason, rdzv_error *err
 static int v1_leave(rdzv_handler *base, rdzv_error *error) {
   struct etcd_v1 *handler = self(base);
   rdzv_error own = {0};
-  const int64_t farewell = base->farewell_ms, usual = handler->barrier.settings.close_timeout;
+  const int64_t farewell = base->farewell_ms, usual = handler->machine.settings.close_timeout;
   etcd_v1_take_turn(handler);
   const int result = give_up(handler, false, farewell > 0 && farewell < usual ? farewell : usual, &own);
   etcd_v1_end_turn(handler);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The first-generation rendezvous on etcd, PyTorch's EtcdRendezvousHandler: state/gen1/barrier.h decides; the thread of
+ * The first-generation rendezvous on etcd, PyTorch's EtcdRendezvousHandler: state/gen1/machine.h decides; the thread of
  * the user's that joins, closes or leaves carries it out, and while the node is a member a thread of the handler does,
  * which hears of changes. Another renews what expires.
  *
  *   etcd_v1.c         joining, closing, leaving
  *   etcd_v1_open.c    open and close
- *   etcd_v1_carry.c   carries out what the barrier wants
+ *   etcd_v1_carry.c   carries out what the machine wants
  *   etcd_v1_listen.c  what has happened to the round: the thread, and who waits for it
  *   etcd_v1_result.c  what joining gives
  *   etcd_v1_status.c  looking
@@ -24,7 +24,7 @@
 #include "etcd/v2.h"
 #include "handler/gen1/lease.h"
 #include "handler/handler.h"
-#include "state/gen1/barrier.h"
+#include "state/gen1/machine.h"
 
 #include <stdatomic.h>
 
@@ -71,13 +71,13 @@ struct etcd_v1 {
 
   atomic_int callers;   /* that have their turn or want it; the thread lets them go first */
   struct flag wake;     /* up while there are any */
-  pthread_mutex_t call; /* one that uses the barrier at a time; guards what follows */
+  pthread_mutex_t call; /* one that uses the machine at a time; guards what follows */
   pthread_cond_t turn;
   bool over;
   bool listens; /* the thread has work: we are a member */
-  struct barrier barrier;
-  struct barrier_update update; /* what the barrier wants next */
-  bool member;                  /* our keep-alive of that version and rank is ours to delete */
+  struct gen1_node machine;
+  struct gen1_update update; /* what the machine wants next */
+  bool member;               /* our keep-alive of that version and rank is ours to delete */
   char version[24];
   int64_t rank;
   bool renews_run;    /* the run's directory */
@@ -97,11 +97,11 @@ struct etcd_lease etcd_v1_run_lease(const struct etcd_v1 *handler);
 /* ---- etcd_v1.c ---- */
 extern const struct handler_ops etcd_v1_ops;
 
-/* For whoever uses the barrier. */
+/* For whoever uses the machine. */
 void etcd_v1_take_turn(struct etcd_v1 *handler);
 void etcd_v1_end_turn(struct etcd_v1 *handler);
 
-/* What the barrier failed with, as the user gets it. */
+/* What the machine failed with, as the user gets it. */
 int etcd_v1_failure(const struct etcd_v1 *handler, rdzv_error *error);
 
 /* ---- etcd_v1_open.c ---- */
@@ -110,7 +110,7 @@ void etcd_v1_abandon(rdzv_handler *base);
 
 /* ---- etcd_v1_carry.c ---- */
 
-/* Carries out what the barrier wants, and steps it with what comes of that. `happened` is what came about.
+/* Carries out what the machine wants, and steps it with what comes of that. `happened` is what came about.
  * RDZV_E_CANCELED: the request is to be carried out again. */
 int etcd_v1_carry_out(struct etcd_v1 *handler, const struct flag *cancel, unsigned *happened, rdzv_error *error);
 
@@ -139,7 +139,7 @@ int etcd_v1_version_path(struct etcd_v1 *handler, const char *name, char out[ETC
 
 /* ---- etcd_v1_result.c ---- */
 
-/* In our turn, after the barrier has said BARRIER_JOINED. */
+/* In our turn, after the machine has said GEN1_HAPPENED_JOINED. */
 int etcd_v1_result(struct etcd_v1 *handler, int64_t world_size, rdzv_result **out, rdzv_error *error);
 int etcd_v1_find_master(rdzv_handler *base, rdzv_result *result, rdzv_error *error);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* While the node is a member, a thread runs the barrier between the user's calls. What it hears, and what the leases'
+/* While the node is a member, a thread runs the machine between the user's calls. What it hears, and what the leases'
  * thread tells, is kept in the news until the user asks. */
 #include "base/error.h"
 #include "base/wait/thread.h"
@@ -38,21 +38,22 @@ static void add(struct etcd_v1 *handler, unsigned what, const char *text, const 
 }
 
 static void add_changes(struct etcd_v1 *handler, unsigned happened) {
-  if (happened & BARRIER_SOMEONE_WAITS) add(handler, RDZV_CHANGE_WAITING, "somebody waits for the next round", "");
-  if (happened & BARRIER_MEMBER_DIED) {
-    const char *name = strrchr(handler->barrier.who, '/');
+  if (happened & GEN1_HAPPENED_SOMEONE_WAITS)
+    add(handler, RDZV_CHANGE_WAITING, "somebody waits for the next round", "");
+  if (happened & GEN1_HAPPENED_PARTICIPANT_DIED) {
+    const char *name = strrchr(handler->machine.who, '/');
     char who[256];
     snprintf(who, sizeof who, "%.250s", name ? name + 1 : "");
     add(handler, RDZV_CHANGE_DIED, "a member died: ", who);
   }
-  if (happened & BARRIER_IS_CLOSED) add(handler, RDZV_CHANGE_CLOSED, "the rendezvous is closed", "");
-  if (happened & BARRIER_EVICTED) add(handler, RDZV_CHANGE_EVICTED, "this node's place in the round is lost", "");
+  if (happened & GEN1_HAPPENED_IS_CLOSED) add(handler, RDZV_CHANGE_CLOSED, "the rendezvous is closed", "");
+  if (happened & GEN1_HAPPENED_EVICTED) add(handler, RDZV_CHANGE_EVICTED, "this node's place in the round is lost", "");
 }
 
 void etcd_v1_tell(struct etcd_v1 *handler, unsigned happened) {
   struct etcd_v1_news *news = &handler->news;
-  const bool failed = (happened & BARRIER_FAILED) && handler->barrier.phase == BARRIER_OUTSIDE;
-  if (failed || (happened & (BARRIER_IS_CLOSED | BARRIER_EVICTED))) handler->listens = false;
+  const bool failed = (happened & GEN1_HAPPENED_FAILED) && handler->machine.phase == GEN1_PHASE_OUTSIDE;
+  if (failed || (happened & (GEN1_HAPPENED_IS_CLOSED | GEN1_HAPPENED_EVICTED))) handler->listens = false;
   pthread_mutex_lock(&news->lock);
   if (news->member) add_changes(handler, happened);
   if (news->member && failed) {
@@ -173,7 +174,7 @@ static int say_silent(const struct etcd_v1 *handler, rdzv_error *error) {
 /* What there is, with the lock held. RDZV_E_TIMEOUT: nothing. */
 static int take(struct etcd_v1 *handler, rdzv_change *out, rdzv_error *error) {
   struct etcd_v1_news *news = &handler->news;
-  if (news->member && news->lease == ETCD_LEASE_LOST) add_changes(handler, BARRIER_EVICTED);
+  if (news->member && news->lease == ETCD_LEASE_LOST) add_changes(handler, GEN1_HAPPENED_EVICTED);
   if (news->change.what) {
     *out = news->change;
     news->change = (rdzv_change){0};

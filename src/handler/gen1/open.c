@@ -39,7 +39,7 @@ void etcd_v1_close(rdzv_handler *base) {
   struct etcd_v1 *handler = (struct etcd_v1 *)base;
   etcd_v1_listen_close(handler);
   etcd_leases_close(handler->leases);
-  barrier_free(&handler->barrier);
+  gen1_node_free(&handler->machine);
   etcd_close(handler->client);
   if (handler->port_fd >= 0) close(handler->port_fd);
   pthread_mutex_destroy(&handler->call);
@@ -54,7 +54,7 @@ void etcd_v1_close(rdzv_handler *base) {
   free(handler);
 }
 
-/* Leases, client and barrier are those of threads that are not here. */
+/* Leases, client and machine are those of threads that are not here. */
 void etcd_v1_abandon(rdzv_handler *base) {
   struct etcd_v1 *handler = (struct etcd_v1 *)base;
   if (handler->port_fd >= 0) close(handler->port_fd);
@@ -67,20 +67,20 @@ void etcd_v1_abandon(rdzv_handler *base) {
 
 /* ---- opening -------------------------------------------------------------------------------------------------- */
 
-static int init_barrier(struct etcd_v1 *handler, const rdzv_params *params, const struct conf *conf,
+static int init_machine(struct etcd_v1 *handler, const rdzv_params *params, const struct conf *conf,
                         rdzv_error *error) {
-  const struct barrier_settings settings = {.min_nodes = conf->min_workers ? conf->min_workers : params->min_nodes,
-                                            .max_nodes = conf->max_workers   ? conf->max_workers
-                                                         : conf->min_workers ? conf->min_workers
-                                                                             : params->max_nodes,
-                                            .join_timeout = conf->timeout,
-                                            .last_call_timeout = conf->last_call_timeout,
-                                            .close_timeout = conf->close_timeout};
+  const struct gen1_settings settings = {.min_nodes = conf->min_workers ? conf->min_workers : params->min_nodes,
+                                         .max_nodes = conf->max_workers   ? conf->max_workers
+                                                      : conf->min_workers ? conf->min_workers
+                                                                          : params->max_nodes,
+                                         .join_timeout = conf->timeout,
+                                         .last_call_timeout = conf->last_call_timeout,
+                                         .close_timeout = conf->close_timeout};
   uint64_t seed = (uint64_t)clock_wall_us() ^ (uint64_t)getpid() << 32;
   if (getrandom(&seed, sizeof seed, GRND_NONBLOCK) < 0) seed++;
   snprintf(handler->mark, sizeof handler->mark, "%s %.300s %016" PRIx64, ETCD_V1_MARK,
            handler->base.node ? handler->base.node : "", seed);
-  barrier_init(&handler->barrier, &settings, seed, keep_alive_key, handler);
+  gen1_node_init(&handler->machine, &settings, seed, keep_alive_key, handler);
   return params_check_nodes(settings.min_nodes, settings.max_nodes, error);
 }
 
@@ -151,7 +151,7 @@ static int init(struct etcd_v1 *handler, const rdzv_params *params, const struct
   rdzv_params own = *params;
   own.run_id = handler->base.run_id;
   events_init(&handler->events, &own, handler->base.node ? handler->base.node : "", 0);
-  if (result == 0) result = init_barrier(handler, params, conf, error);
+  if (result == 0) result = init_machine(handler, params, conf, error);
   return result == 0 ? open_parts(handler, params, conf, error) : result;
 }
 

@@ -82,7 +82,7 @@ static bool add_nodes(struct status *status, const struct active_version *active
 }
 
 static int status_of(const struct etcd_v1 *handler, const struct look *look, rdzv_status **out, rdzv_error *error) {
-  const struct barrier_settings *settings = &handler->barrier.settings;
+  const struct gen1_settings *settings = &handler->machine.settings;
   const struct active_version *active = &look->active;
   struct status *status = calloc(1, sizeof *status);
   if (!status) return error_no_memory(error);

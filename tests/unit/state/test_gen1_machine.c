@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The first-generation rendezvous: several nodes, one etcd, no clock. */
-#include "barrier_world.h"
+#include "gen1_world.h"
 
 static void join_all(struct world *world, const char *who) {
   for (; *who; who++) join(world, *who - '0');
@@ -53,7 +53,7 @@ static void test_too_few_wait_without_an_end_but_the_deadline(void **state) {
   run_for(&world, 2000);
   for (int i = 0; i < 2; i++)
     assert_error(world.nodes[i].error.code, RDZV_E_TIMEOUT, &world.nodes[i].error, "2 of at least 3 nodes");
-  assert_int_equal(world.nodes[0].update.request, BARRIER_IDLE);
+  assert_int_equal(world.nodes[0].update.request, GEN1_DO_IDLE);
   end_world(&world);
 }
 
@@ -79,7 +79,7 @@ static void test_who_comes_to_a_frozen_round_waits(void **state) {
   (void)state;
   struct world world = world_of(2, 2);
   join_all(&world, "01");
-  break_next(&world, 1, BARRIER_LEASE, LOST);
+  break_next(&world, 1, GEN1_DO_LEASE, LOST);
   join(&world, 2);
   run_for(&world, 3000);
   assert_round(&world, "01");
@@ -146,7 +146,7 @@ static void test_death_during_the_last_call(void **state) {
   world.settings.last_call_timeout = 20000;
   join_all(&world, "01");
   run_for(&world, 2000);
-  assert_true(world.nodes[1].barrier.calls_last);
+  assert_true(world.nodes[1].machine.calls_last);
   die(&world, 1);
   join(&world, 2);
   run_for(&world, 45000);
@@ -160,7 +160,7 @@ static void test_death_before_it_confirms(void **state) {
   join(&world, 0);
   run_for(&world, 100);
   join(&world, 1);
-  while (world.nodes[1].update.request != BARRIER_LEASE) serve_node(&world, 1);
+  while (world.nodes[1].update.request != GEN1_DO_LEASE) serve_node(&world, 1);
   die(&world, 1);
   join(&world, 2);
   run_for(&world, 30000);
@@ -172,7 +172,7 @@ static void test_death_during_setup(void **state) {
   (void)state;
   struct world world = world_of(1, 1);
   join(&world, 0);
-  while (world.nodes[0].update.request != BARRIER_MAKE_DIR) serve_node(&world, 0);
+  while (world.nodes[0].update.request != GEN1_DO_MAKE_DIR) serve_node(&world, 0);
   die(&world, 0);
   join(&world, 1);
   run_for(&world, 4000);
@@ -226,7 +226,7 @@ static void test_a_lost_swap_is_tried_again(void **state) {
   (void)state;
   struct world world = world_of(3, 3);
   join_all(&world, "012");
-  for (int i = 0; i < 3; i++) break_next(&world, i, BARRIER_SWAP, REFUSED);
+  for (int i = 0; i < 3; i++) break_next(&world, i, GEN1_DO_SWAP, REFUSED);
   run_for(&world, 8000); /* the first was that of setup, which then lives 5 s */
   assert_round(&world, "012");
   end_world(&world);
@@ -234,7 +234,7 @@ static void test_a_lost_swap_is_tried_again(void **state) {
 
 /* Whatever request of whomever is lost, or done without an answer: soon there is one round of all, the first. What was
  * done unknowingly is found, and not done again. */
-static void try_fault(enum barrier_request request, enum fault fault, int at) {
+static void try_fault(enum gen1_request request, enum fault fault, int at) {
   struct world world = world_of(3, 3);
   join_all(&world, "012");
   break_next(&world, at, request, fault);
@@ -245,8 +245,8 @@ static void try_fault(enum barrier_request request, enum fault fault, int at) {
 
 static void test_any_fault_while_joining(void **state) {
   (void)state;
-  static const enum barrier_request requests[] = {BARRIER_READ,     BARRIER_CREATE, BARRIER_COUNT,
-                                                  BARRIER_MAKE_DIR, BARRIER_SWAP,   BARRIER_LEASE};
+  static const enum gen1_request requests[] = {GEN1_DO_READ,     GEN1_DO_CREATE, GEN1_DO_COUNT,
+                                               GEN1_DO_MAKE_DIR, GEN1_DO_SWAP,   GEN1_DO_LEASE};
   for (size_t i = 0; i < COUNT_OF(requests); i++)
     for (int at = 0; at < 3; at++) {
       try_fault(requests[i], LOST, at);
@@ -265,8 +265,8 @@ static void test_any_swap_unheard(void **state) {
       for (int64_t end = world.now + 40000; world.now < end && !world.nodes[at].fault;) {
         expire(&world);
         const int due = pick_due(&world);
-        if (due == at && world.nodes[at].update.request == BARRIER_SWAP && swaps++ == skip)
-          break_next(&world, at, BARRIER_SWAP, DONE_UNHEARD);
+        if (due == at && world.nodes[at].update.request == GEN1_DO_SWAP && swaps++ == skip)
+          break_next(&world, at, GEN1_DO_SWAP, DONE_UNHEARD);
         if (due >= 0) serve_node(&world, due);
         if (due >= 0) continue;
         const int64_t next = next_time(&world);
@@ -286,7 +286,7 @@ static void test_a_place_is_taken_up_again(void **state) {
   struct world world = world_of(3, 3);
   join_all(&world, "01");
   run_for(&world, 1000);
-  step(&world, 0, (struct barrier_event){.kind = BARRIER_ASK_STOP});
+  step(&world, 0, (struct gen1_event){.kind = GEN1_EV_ASK_STOP});
   join_all(&world, "02");
   run_for(&world, 1000);
   assert_round(&world, "012");
@@ -302,7 +302,7 @@ static void test_the_last_call_of_one_who_was_not_answered(void **state) {
   join(&world, 0);
   run_for(&world, 100);
   join(&world, 1);
-  break_next(&world, 1, BARRIER_SWAP, DONE_UNHEARD);
+  break_next(&world, 1, GEN1_DO_SWAP, DONE_UNHEARD);
   run_for(&world, 15000);
   join(&world, 2);
   run_for(&world, 6000);
@@ -365,9 +365,9 @@ static void test_after_noise_changes_are_heard_soon(void **state) {
     world.whole_index = ++world.index;
     run_for(&world, 1000);
   }
-  assert_int_equal(world.nodes[0].barrier.pause, 1000);
+  assert_int_equal(world.nodes[0].machine.pause, 1000);
   run_for(&world, LONGEST_WATCH_MS + 1000);
-  assert_int_equal(world.nodes[0].barrier.pause, 0);
+  assert_int_equal(world.nodes[0].machine.pause, 0);
   write_active(&world, NULL, 0);
   run_for(&world, 20);
   assert_true(world.nodes[0].evicted);
@@ -379,7 +379,7 @@ static void test_no_confirmation_without_a_lease(void **state) {
   (void)state;
   struct world world = world_of(2, 2);
   join_all(&world, "01");
-  break_next(&world, 1, BARRIER_LEASE, LOST);
+  break_next(&world, 1, GEN1_DO_LEASE, LOST);
   run_for(&world, 5000);
   assert_round(&world, "01");
   assert_true(world.nodes[0].has_lease && world.nodes[1].has_lease);
@@ -392,13 +392,13 @@ static void test_errors_that_do_not_pass_end_the_call(void **state) {
   struct world world = world_of(1, 1);
   const rdzv_error refused = {RDZV_E_INVALID, "user or password are wrong"};
   join(&world, 0);
-  step(&world, 0, (struct barrier_event){.kind = BARRIER_ERROR, .error = &refused});
+  step(&world, 0, (struct gen1_event){.kind = GEN1_EV_ERROR, .error = &refused});
   assert_error(world.nodes[0].error.code, RDZV_E_INVALID, &world.nodes[0].error, "password");
-  assert_int_equal(world.nodes[0].update.failed, BARRIER_ASK_JOIN);
+  assert_int_equal(world.nodes[0].update.failed, GEN1_EV_ASK_JOIN);
   ask_close(&world, 0);
-  step(&world, 0, (struct barrier_event){.kind = BARRIER_ERROR, .error = &refused});
-  assert_int_equal(world.nodes[0].update.failed, BARRIER_ASK_CLOSE);
-  assert_int_equal(world.nodes[0].update.request, BARRIER_IDLE);
+  step(&world, 0, (struct gen1_event){.kind = GEN1_EV_ERROR, .error = &refused});
+  assert_int_equal(world.nodes[0].update.failed, GEN1_EV_ASK_CLOSE);
+  assert_int_equal(world.nodes[0].update.request, GEN1_DO_IDLE);
   end_world(&world);
 }
 
@@ -409,10 +409,10 @@ static void test_errors_without_an_end_time_out(void **state) {
   join(&world, 0);
   int events = 0;
   while (!world.nodes[0].failed && events < 2000) {
-    const struct barrier_update *update = &world.nodes[0].update;
-    const bool pauses = update->request == BARRIER_PAUSE;
+    const struct gen1_update *update = &world.nodes[0].update;
+    const bool pauses = update->request == GEN1_DO_PAUSE;
     if (pauses) world.now = update->until_ms;
-    step(&world, 0, (struct barrier_event){.kind = pauses ? BARRIER_TIMER : BARRIER_ERROR, .error = &lost});
+    step(&world, 0, (struct gen1_event){.kind = pauses ? GEN1_EV_TIMER : GEN1_EV_ERROR, .error = &lost});
     events++;
   }
   assert_code(world.nodes[0].error.code, RDZV_E_TIMEOUT);
@@ -425,12 +425,12 @@ static void test_what_is_corrupt_is_said_and_looked_at_again(void **state) {
   (void)state;
   struct world world = world_of(1, 1);
   rdzv_error error = {0};
-  struct barrier_update update;
+  struct gen1_update update;
   join(&world, 0);
-  const struct barrier_event bad = {.kind = BARRIER_STATE, .text = "{\"status\": 7}", .now_ms = 1000};
-  assert_error(barrier_step(&world.nodes[0].barrier, &bad, &update, &error), RDZV_E_CORRUPT, &error, "status");
-  step(&world, 0, (struct barrier_event){.kind = BARRIER_TIMER});
-  assert_int_equal(world.nodes[0].update.request, BARRIER_READ);
+  const struct gen1_event bad = {.kind = GEN1_EV_STATE, .text = "{\"status\": 7}", .now_ms = 1000};
+  assert_error(gen1_step(&world.nodes[0].machine, &bad, &update, &error), RDZV_E_CORRUPT, &error, "status");
+  step(&world, 0, (struct gen1_event){.kind = GEN1_EV_TIMER});
+  assert_int_equal(world.nodes[0].update.request, GEN1_DO_READ);
   run_for(&world, 100);
   assert_round(&world, "0");
   end_world(&world);
@@ -441,8 +441,8 @@ static void test_stopping(void **state) {
   struct world world = world_of(2, 2);
   join(&world, 0);
   run_for(&world, 100);
-  step(&world, 0, (struct barrier_event){.kind = BARRIER_ASK_STOP});
-  assert_int_equal(world.nodes[0].update.request, BARRIER_IDLE);
+  step(&world, 0, (struct gen1_event){.kind = GEN1_EV_ASK_STOP});
+  assert_int_equal(world.nodes[0].update.request, GEN1_DO_IDLE);
   assert_int_equal(world.nodes[0].update.happened, 0);
   end_world(&world);
 }
@@ -512,7 +512,7 @@ static void test_storms(void **state) {
     for (int i = 0; i < 40; i++) {
       random = random * UINT64_C(6364136223846793005) + 1442695040888963407u;
       const int at = (int)(random >> 33) % 4;
-      const enum barrier_request request = (enum barrier_request)(1 + (random >> 40) % 8);
+      const enum gen1_request request = (enum gen1_request)(1 + (random >> 40) % 8);
       break_next(&world, at, request, (enum fault)(1 + (random >> 50) % 3));
       run_for(&world, (int64_t)((random >> 20) % 3000));
       check_agreement(&world);

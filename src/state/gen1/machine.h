@@ -16,37 +16,37 @@
  * write has our nonce in it, by which LOOK finds what we have done already. Nothing is watched for long without being
  * read anew, so that an etcd that has gone silent, or begins to count anew, is noticed.
  */
-#ifndef RDZV_STATE_GEN1_BARRIER_H
-#define RDZV_STATE_GEN1_BARRIER_H
+#ifndef RDZV_STATE_GEN1_MACHINE_H
+#define RDZV_STATE_GEN1_MACHINE_H
 
 #include "state/engine/pace.h"
 #include "state/gen1/active_version.h"
 
-enum barrier_phase {
-  BARRIER_OUTSIDE,
-  BARRIER_LOOK,
-  BARRIER_SETUP,
-  BARRIER_PEERS,
-  BARRIER_CONFIRM,
-  BARRIER_FINAL,
-  BARRIER_FREE,
-  BARRIER_MEMBER,
+enum gen1_phase {
+  GEN1_PHASE_OUTSIDE,
+  GEN1_PHASE_LOOK,
+  GEN1_PHASE_SETUP,
+  GEN1_PHASE_PEERS,
+  GEN1_PHASE_CONFIRM,
+  GEN1_PHASE_FINAL,
+  GEN1_PHASE_FREE,
+  GEN1_PHASE_PARTICIPANT,
 };
 
-enum barrier_event_kind {
-  BARRIER_ASK_JOIN,
-  BARRIER_ASK_CLOSE, /* text: the reason, or NULL */
-  BARRIER_ASK_STOP,
-  BARRIER_STATE,   /* READ: text, or NULL: there is none; index */
-  BARRIER_DONE,    /* CREATE, MAKE_DIR, SWAP, LEASE, DROP: index. COUNT: version */
-  BARRIER_REFUSED, /* CREATE, MAKE_DIR: it is there. SWAP, DROP: somebody else wrote */
-  BARRIER_LISTED,  /* LIST: keys */
-  BARRIER_TIMER,   /* WATCH: something happened, or its time is over. PAUSE: its time is over */
-  BARRIER_ERROR,   /* the request failed, or its outcome is unknown */
+enum gen1_event_kind {
+  GEN1_EV_ASK_JOIN,
+  GEN1_EV_ASK_CLOSE, /* text: the reason, or NULL */
+  GEN1_EV_ASK_STOP,
+  GEN1_EV_STATE,   /* READ: text, or NULL: there is none; index */
+  GEN1_EV_DONE,    /* CREATE, MAKE_DIR, SWAP, LEASE, DROP: index. COUNT: version */
+  GEN1_EV_REFUSED, /* CREATE, MAKE_DIR: it is there. SWAP, DROP: somebody else wrote */
+  GEN1_EV_LISTED,  /* LIST: keys */
+  GEN1_EV_TIMER,   /* WATCH: something happened, or its time is over. PAUSE: its time is over */
+  GEN1_EV_ERROR,   /* the request failed, or its outcome is unknown */
 };
 
-struct barrier_event {
-  enum barrier_event_kind kind;
+struct gen1_event {
+  enum gen1_event_kind kind;
   int64_t now_ms;
   const char *text;
   uint64_t index;
@@ -56,35 +56,35 @@ struct barrier_event {
   const rdzv_error *error;
 };
 
-enum barrier_request {
-  BARRIER_IDLE,
-  BARRIER_READ,     /* the active version */
-  BARRIER_CREATE,   /* it, as `text` with `ttl`, if there is none */
-  BARRIER_COUNT,    /* add one to the version counter */
-  BARRIER_MAKE_DIR, /* of `version` */
-  BARRIER_SWAP,     /* `expected` for `text` with `ttl` */
-  BARRIER_LEASE,    /* our keep-alive of `version` and `rank`, with `ttl`, and from here on renewed */
-  BARRIER_LIST,     /* what is in the directory of `version` */
-  BARRIER_DROP,     /* take the active version away if it is `expected` */
-  BARRIER_WATCH,    /* from `from_index` until until_ms: the active version, or, if `whole`, everything */
-  BARRIER_PAUSE,    /* until until_ms */
+enum gen1_request {
+  GEN1_DO_IDLE,
+  GEN1_DO_READ,     /* the active version */
+  GEN1_DO_CREATE,   /* it, as `text` with `ttl`, if there is none */
+  GEN1_DO_COUNT,    /* add one to the version counter */
+  GEN1_DO_MAKE_DIR, /* of `version` */
+  GEN1_DO_SWAP,     /* `expected` for `text` with `ttl` */
+  GEN1_DO_LEASE,    /* our keep-alive of `version` and `rank`, with `ttl`, and from here on renewed */
+  GEN1_DO_LIST,     /* what is in the directory of `version` */
+  GEN1_DO_DROP,     /* take the active version away if it is `expected` */
+  GEN1_DO_WATCH,    /* from `from_index` until until_ms: the active version, or, if `whole`, everything */
+  GEN1_DO_PAUSE,    /* until until_ms */
 };
 
-/* What came about in a step. */
-enum {
-  BARRIER_JOINED = 1 << 0, /* version, rank, world_size */
-  BARRIER_CLOSED = 1 << 1, /* what was asked for */
-  BARRIER_FAILED = 1 << 2, /* what was asked for: failed, error */
-  BARRIER_SOMEONE_WAITS = 1 << 3,
-  BARRIER_MEMBER_DIED = 1 << 4, /* who */
-  BARRIER_IS_CLOSED = 1 << 5,
-  BARRIER_EVICTED = 1 << 6,    /* our version is not the active one any more */
-  BARRIER_LEASE_OVER = 1 << 7, /* our keep-alive is not to be renewed any more */
+/* What happened in a step, in any number. */
+enum gen1_happened {
+  GEN1_HAPPENED_JOINED = 1 << 0, /* version, rank, world_size */
+  GEN1_HAPPENED_CLOSED = 1 << 1, /* what was asked for */
+  GEN1_HAPPENED_FAILED = 1 << 2, /* what was asked for: failed, error */
+  GEN1_HAPPENED_SOMEONE_WAITS = 1 << 3,
+  GEN1_HAPPENED_PARTICIPANT_DIED = 1 << 4, /* who */
+  GEN1_HAPPENED_IS_CLOSED = 1 << 5,
+  GEN1_HAPPENED_EVICTED = 1 << 6,    /* our version is not the active one any more */
+  GEN1_HAPPENED_LEASE_OVER = 1 << 7, /* our keep-alive is not to be renewed any more */
 };
 
-struct barrier_update {
-  enum barrier_request request;
-  const char *text, *expected; /* the barrier's, until the next step */
+struct gen1_update {
+  enum gen1_request request;
+  const char *text, *expected; /* the machine's, until the next step */
   bool unique;                 /* nobody else writes that text, and we write it once */
   int64_t ttl;                 /* seconds; 0: none */
   const char *version;
@@ -93,27 +93,27 @@ struct barrier_update {
   bool whole;
   int64_t until_ms;
   unsigned happened;
-  enum barrier_event_kind failed; /* BARRIER_ASK_… */
+  enum gen1_event_kind failed; /* GEN1_EV_ASK_… */
   const char *who;
   rdzv_error error;
 };
 
 /* Times in milliseconds. */
-struct barrier_settings {
+struct gen1_settings {
   int64_t min_nodes, max_nodes;
   int64_t join_timeout, last_call_timeout, close_timeout;
 };
 
 /* All private. */
-struct barrier {
-  struct barrier_settings settings;
+struct gen1_node {
+  struct gen1_settings settings;
   void (*keep_alive_key)(void *argument, const char *version, int64_t rank, char out[512]);
   void *argument;
   struct pace pace;
   char nonce[17];
   int64_t now; /* of the step */
 
-  enum barrier_phase phase;
+  enum gen1_phase phase;
   int64_t deadline;
   bool closing;
   int64_t close_deadline;
@@ -131,24 +131,23 @@ struct barrier {
   bool leased;     /* our keep-alive is renewed */
   bool calls_last; /* the last call is ours */
   int64_t call_ends, refreshed;
-  enum barrier_request asked; /* under way */
+  enum gen1_request asked; /* under way */
   int64_t watch_ends;
   int64_t pause; /* after noise */
   int64_t told_waiting;
   char who[512];
 };
 
-void barrier_init(struct barrier *barrier, const struct barrier_settings *settings, uint64_t seed,
-                  void (*keep_alive_key)(void *argument, const char *version, int64_t rank, char out[512]),
-                  void *argument);
-void barrier_free(struct barrier *barrier);
+void gen1_node_init(struct gen1_node *node, const struct gen1_settings *settings, uint64_t seed,
+                    void (*keep_alive_key)(void *argument, const char *version, int64_t rank, char out[512]),
+                    void *argument);
+void gen1_node_free(struct gen1_node *node);
 
 /* *update is not looked at. RDZV_E_NO_MEMORY, RDZV_E_CORRUPT: nothing is under way then; a later timer event reads
  * again. */
-int barrier_step(struct barrier *barrier, const struct barrier_event *event, struct barrier_update *update,
-                 rdzv_error *error);
+int gen1_step(struct gen1_node *node, const struct gen1_event *event, struct gen1_update *update, rdzv_error *error);
 
 /* When what was asked for is given up; INT64_MAX: nothing is. */
-int64_t barrier_deadline(const struct barrier *barrier);
+int64_t gen1_deadline(const struct gen1_node *node);
 
 #endif

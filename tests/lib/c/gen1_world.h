@@ -3,10 +3,10 @@
  * Nodes of the first-generation rendezvous, and an etcd that is a few variables, on a virtual clock. Each node has one
  * request under way; requests are carried out one after the other, in the order of the nodes or, with a seed, in any.
  */
-#ifndef RDZV_TESTS_BARRIER_WORLD_H
-#define RDZV_TESTS_BARRIER_WORLD_H
+#ifndef RDZV_TESTS_GEN1_WORLD_H
+#define RDZV_TESTS_GEN1_WORLD_H
 
-#include "state/gen1/barrier.h"
+#include "state/gen1/machine.h"
 #include "unit.h"
 
 enum { MAX_NODES = 16, MAX_LEASES = 64, LEASE_MS = ACTIVE_KEEP_ALIVE_TTL * 1000, LONGEST_WATCH_MS = 10000 };
@@ -15,14 +15,14 @@ enum { MAX_NODES = 16, MAX_LEASES = 64, LEASE_MS = ACTIVE_KEEP_ALIVE_TTL * 1000,
 enum fault { NO_FAULT, LOST, DONE_UNHEARD, REFUSED };
 
 struct node {
-  struct barrier barrier;
-  struct barrier_update update;
+  struct gen1_node machine;
+  struct gen1_update update;
   bool exists, dead;
   bool joined, closed, is_closed, evicted, someone_waits, failed, has_lease;
   char version[24], died[512];
   int64_t rank, world_size, joined_at;
   rdzv_error error;
-  enum barrier_request fault_at;
+  enum gen1_request fault_at;
   enum fault fault;
   int requests;
 };
@@ -43,7 +43,7 @@ struct world {
   struct lease leases[MAX_LEASES];
   size_t lease_count;
   struct node nodes[MAX_NODES];
-  struct barrier_settings settings;
+  struct gen1_settings settings;
   uint64_t random; /* 0: in order */
 };
 
@@ -88,7 +88,7 @@ static inline void drop_leases(struct world *world, int node, int64_t at) {
   world->nodes[node].has_lease = false;
 }
 
-static inline void put_lease(struct world *world, int node, const struct barrier_update *update) {
+static inline void put_lease(struct world *world, int node, const struct gen1_update *update) {
   struct lease *lease = &world->leases[world->lease_count++];
   assert_true(world->lease_count < MAX_LEASES);
   lease_key(NULL, update->version, update->rank, lease->key);
@@ -111,33 +111,33 @@ static inline void wipe(struct world *world) {
 
 static inline void take_update(struct world *world, int at) {
   struct node *node = &world->nodes[at];
-  const struct barrier_update *update = &node->update;
-  if (update->happened & BARRIER_JOINED) {
+  const struct gen1_update *update = &node->update;
+  if (update->happened & GEN1_HAPPENED_JOINED) {
     node->joined = true;
     node->joined_at = world->now;
     snprintf(node->version, sizeof node->version, "%s", update->version);
     node->rank = update->rank;
     node->world_size = update->world_size;
   }
-  if (update->happened & BARRIER_CLOSED) node->closed = true;
-  if (update->happened & BARRIER_IS_CLOSED) node->is_closed = true;
-  if (update->happened & BARRIER_EVICTED) node->evicted = true;
-  if (update->happened & BARRIER_SOMEONE_WAITS) node->someone_waits = true;
-  if (update->happened & BARRIER_MEMBER_DIED) snprintf(node->died, sizeof node->died, "%s", update->who);
-  if (update->happened & BARRIER_LEASE_OVER) drop_leases(world, at, world->now);
-  if (update->happened & BARRIER_FAILED) {
+  if (update->happened & GEN1_HAPPENED_CLOSED) node->closed = true;
+  if (update->happened & GEN1_HAPPENED_IS_CLOSED) node->is_closed = true;
+  if (update->happened & GEN1_HAPPENED_EVICTED) node->evicted = true;
+  if (update->happened & GEN1_HAPPENED_SOMEONE_WAITS) node->someone_waits = true;
+  if (update->happened & GEN1_HAPPENED_PARTICIPANT_DIED) snprintf(node->died, sizeof node->died, "%s", update->who);
+  if (update->happened & GEN1_HAPPENED_LEASE_OVER) drop_leases(world, at, world->now);
+  if (update->happened & GEN1_HAPPENED_FAILED) {
     node->failed = true;
     node->error = update->error;
   }
 }
 
-static inline void step(struct world *world, int at, struct barrier_event event) {
+static inline void step(struct world *world, int at, struct gen1_event event) {
   struct node *node = &world->nodes[at];
   rdzv_error error = {0};
   event.now_ms = world->now;
-  const int result = barrier_step(&node->barrier, &event, &node->update, &error);
+  const int result = gen1_step(&node->machine, &event, &node->update, &error);
   if (result < 0) fail_msg("node %d: %s", at, error.message);
-  if (node->update.request == BARRIER_WATCH) assert_true(node->update.until_ms <= world->now + LONGEST_WATCH_MS);
+  if (node->update.request == GEN1_DO_WATCH) assert_true(node->update.until_ms <= world->now + LONGEST_WATCH_MS);
   take_update(world, at);
 }
 
@@ -145,7 +145,7 @@ static inline void add_node(struct world *world, int at) {
   struct node *node = &world->nodes[at];
   assert_false(node->exists);
   node->exists = true;
-  barrier_init(&node->barrier, &world->settings, (uint64_t)at + 1, lease_key, NULL);
+  gen1_node_init(&node->machine, &world->settings, (uint64_t)at + 1, lease_key, NULL);
 }
 
 /* A member that joins again lets its lease go first, as the handler has to. */
@@ -153,12 +153,12 @@ static inline void join(struct world *world, int at) {
   if (!world->nodes[at].exists) add_node(world, at);
   world->nodes[at].joined = world->nodes[at].failed = world->nodes[at].someone_waits = world->nodes[at].evicted = false;
   drop_leases(world, at, world->now);
-  step(world, at, (struct barrier_event){.kind = BARRIER_ASK_JOIN});
+  step(world, at, (struct gen1_event){.kind = GEN1_EV_ASK_JOIN});
 }
 
 static inline void ask_close(struct world *world, int at) {
   if (!world->nodes[at].exists) add_node(world, at);
-  step(world, at, (struct barrier_event){.kind = BARRIER_ASK_CLOSE});
+  step(world, at, (struct gen1_event){.kind = GEN1_EV_ASK_CLOSE});
 }
 
 static inline void die(struct world *world, int at) {
@@ -166,41 +166,40 @@ static inline void die(struct world *world, int at) {
   drop_leases(world, at, world->now + LEASE_MS);
 }
 
-static inline void break_next(struct world *world, int at, enum barrier_request request, enum fault fault) {
+static inline void break_next(struct world *world, int at, enum gen1_request request, enum fault fault) {
   world->nodes[at].fault_at = request;
   world->nodes[at].fault = fault;
 }
 
 /* ---- requests ------------------------------------------------------------------------------------------------- */
 
-static inline struct barrier_event swap_active(struct world *world, const struct barrier_update *update) {
+static inline struct gen1_event swap_active(struct world *world, const struct gen1_update *update) {
   if (!world->active || strcmp(world->active, update->expected) != 0)
-    return (struct barrier_event){.kind = BARRIER_REFUSED};
-  write_active(world, update->request == BARRIER_DROP ? NULL : update->text, update->ttl);
-  return (struct barrier_event){.kind = BARRIER_DONE, .index = world->index};
+    return (struct gen1_event){.kind = GEN1_EV_REFUSED};
+  write_active(world, update->request == GEN1_DO_DROP ? NULL : update->text, update->ttl);
+  return (struct gen1_event){.kind = GEN1_EV_DONE, .index = world->index};
 }
 
-static inline struct barrier_event carry_out(struct world *world, int at, const char **keys, char version[24]) {
-  const struct barrier_update *update = &world->nodes[at].update;
-  struct barrier_event event = {.kind = BARRIER_DONE, .index = world->index};
+static inline struct gen1_event carry_out(struct world *world, int at, const char **keys, char version[24]) {
+  const struct gen1_update *update = &world->nodes[at].update;
+  struct gen1_event event = {.kind = GEN1_EV_DONE, .index = world->index};
   switch (update->request) {
-    case BARRIER_READ:
-      return (struct barrier_event){.kind = BARRIER_STATE, .text = world->active, .index = world->index};
-    case BARRIER_CREATE:
-      if (world->active) return (struct barrier_event){.kind = BARRIER_REFUSED};
+    case GEN1_DO_READ: return (struct gen1_event){.kind = GEN1_EV_STATE, .text = world->active, .index = world->index};
+    case GEN1_DO_CREATE:
+      if (world->active) return (struct gen1_event){.kind = GEN1_EV_REFUSED};
       write_active(world, update->text, update->ttl);
       event.index = world->index;
       return event;
-    case BARRIER_COUNT:
+    case GEN1_DO_COUNT:
       snprintf(version, 24, "%d", ++world->counter);
       event.version = version;
       return event;
-    case BARRIER_MAKE_DIR: world->dirs++; return event;
-    case BARRIER_SWAP:
-    case BARRIER_DROP: return swap_active(world, update);
-    case BARRIER_LEASE: put_lease(world, at, update); return event;
-    case BARRIER_LIST:
-      event = (struct barrier_event){.kind = BARRIER_LISTED, .keys = keys};
+    case GEN1_DO_MAKE_DIR: world->dirs++; return event;
+    case GEN1_DO_SWAP:
+    case GEN1_DO_DROP: return swap_active(world, update);
+    case GEN1_DO_LEASE: put_lease(world, at, update); return event;
+    case GEN1_DO_LIST:
+      event = (struct gen1_event){.kind = GEN1_EV_LISTED, .keys = keys};
       for (size_t i = 0; i < world->lease_count; i++)
         if (strcmp(world->leases[i].version, update->version) == 0) keys[event.key_count++] = world->leases[i].key;
       return event;
@@ -209,32 +208,32 @@ static inline struct barrier_event carry_out(struct world *world, int at, const 
 }
 
 static inline bool is_due(const struct world *world, const struct node *node) {
-  const struct barrier_update *update = &node->update;
-  if (!node->exists || node->dead || update->request == BARRIER_IDLE) return false;
-  if (update->request == BARRIER_PAUSE) return world->now >= update->until_ms;
-  if (update->request != BARRIER_WATCH) return true;
+  const struct gen1_update *update = &node->update;
+  if (!node->exists || node->dead || update->request == GEN1_DO_IDLE) return false;
+  if (update->request == GEN1_DO_PAUSE) return world->now >= update->until_ms;
+  if (update->request != GEN1_DO_WATCH) return true;
   const uint64_t changed = update->whole ? world->whole_index : world->active_index;
   return changed >= update->from_index || world->now >= update->until_ms;
 }
 
-static inline struct barrier_event with_fault(struct world *world, int at, const char **keys, char version[24]) {
+static inline struct gen1_event with_fault(struct world *world, int at, const char **keys, char version[24]) {
   static const rdzv_error lost = {RDZV_E_CONNECTION, "lost"}, unheard = {RDZV_E_OUTCOME_UNKNOWN, "unheard"};
   struct node *node = &world->nodes[at];
   const enum fault fault = node->fault;
   if (fault == NO_FAULT || node->update.request != node->fault_at) return carry_out(world, at, keys, version);
   node->fault = NO_FAULT;
-  if (fault == REFUSED) return (struct barrier_event){.kind = BARRIER_REFUSED};
+  if (fault == REFUSED) return (struct gen1_event){.kind = GEN1_EV_REFUSED};
   if (fault == DONE_UNHEARD) carry_out(world, at, keys, version);
-  return (struct barrier_event){.kind = BARRIER_ERROR, .error = fault == LOST ? &lost : &unheard};
+  return (struct gen1_event){.kind = GEN1_EV_ERROR, .error = fault == LOST ? &lost : &unheard};
 }
 
 static inline void serve_node(struct world *world, int at) {
   const char *keys[MAX_LEASES];
   char version[24];
   struct node *node = &world->nodes[at];
-  const bool waits = node->update.request == BARRIER_WATCH || node->update.request == BARRIER_PAUSE;
+  const bool waits = node->update.request == GEN1_DO_WATCH || node->update.request == GEN1_DO_PAUSE;
   node->requests += !waits;
-  step(world, at, waits ? (struct barrier_event){.kind = BARRIER_TIMER} : with_fault(world, at, keys, version));
+  step(world, at, waits ? (struct gen1_event){.kind = GEN1_EV_TIMER} : with_fault(world, at, keys, version));
 }
 
 static inline int pick_due(struct world *world) {
@@ -253,7 +252,7 @@ static inline int64_t next_time(const struct world *world) {
     if (world->leases[i].expires < next) next = world->leases[i].expires;
   for (int i = 0; i < MAX_NODES; i++) {
     const struct node *node = &world->nodes[i];
-    const bool waits = node->update.request == BARRIER_WATCH || node->update.request == BARRIER_PAUSE;
+    const bool waits = node->update.request == GEN1_DO_WATCH || node->update.request == GEN1_DO_PAUSE;
     if (node->exists && !node->dead && waits && node->update.until_ms < next) next = node->update.until_ms;
   }
   return next;
@@ -280,7 +279,7 @@ static inline void run_for(struct world *world, int64_t ms) {
 
 static inline void end_world(struct world *world) {
   for (int i = 0; i < MAX_NODES; i++)
-    if (world->nodes[i].exists) barrier_free(&world->nodes[i].barrier);
+    if (world->nodes[i].exists) gen1_node_free(&world->nodes[i].machine);
   free(world->active);
 }
 

@@ -1,0 +1,532 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "state/gen1/machine.h"
+
+#include "base/error.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+  REFRESH_MS = ACTIVE_JOINABLE_TTL * 1000 / 2,
+  FIRST_NOISE_MS = 10,
+  LAST_NOISE_MS = 1000,
+  LOSS_MS = 2,
+  LOSS_MOST_MS = 150,
+  MOST_LOSSES = 12,
+  WATCH_MS = 10000, /* at most without reading anew */
+};
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+void gen1_node_init(struct gen1_node *node, const struct gen1_settings *settings, uint64_t seed,
+                    void (*keep_alive_key)(void *argument, const char *version, int64_t rank, char out[512]),
+                    void *argument) {
+  *node = (struct gen1_node){
+      .settings = *settings, .keep_alive_key = keep_alive_key, .argument = argument, .pace = {.random = seed}};
+  snprintf(node->nonce, sizeof node->nonce, "%016" PRIx64, pace_random(&node->pace));
+}
+
+static void drop_texts(struct gen1_node *node) {
+  free(node->text);
+  free(node->expected);
+  node->text = node->expected = NULL;
+}
+
+void gen1_node_free(struct gen1_node *node) {
+  active_free(&node->active);
+  drop_texts(node);
+  free(node->reason);
+}
+
+/* ---- requests ------------------------------------------------------------------------------------------------- */
+
+static int want(struct gen1_node *node, enum gen1_request request, struct gen1_update *update) {
+  update->request = node->asked = request;
+  update->version = node->version;
+  update->rank = node->rank;
+  return 0;
+}
+
+static int pause_until(struct gen1_node *node, int64_t until_ms, struct gen1_update *update) {
+  node->known = false; /* it is read anew then */
+  update->until_ms = until_ms;
+  return want(node, GEN1_DO_PAUSE, update);
+}
+
+/* Those who heard of the same change do not all read again at the same time. */
+static int watch(struct gen1_node *node, bool whole, int64_t until_ms, struct gen1_update *update) {
+  const int64_t longest = WATCH_MS - pace_jitter(&node->pace, WATCH_MS / 4);
+  node->known = false;
+  node->watch_ends = least(until_ms, node->now + longest);
+  update->whole = whole;
+  update->from_index = node->index + 1;
+  update->until_ms = node->watch_ends;
+  return want(node, GEN1_DO_WATCH, update);
+}
+
+/* Takes over the text. */
+static int swap(struct gen1_node *node, char *text, int64_t ttl, struct gen1_update *update, rdzv_error *error) {
+  drop_texts(node);
+  node->text = text;
+  node->expected = strdup(node->active.text);
+  if (!text || !node->expected) return error_no_memory(error);
+  update->text = node->text;
+  update->expected = node->expected;
+  update->ttl = ttl;
+  return want(node, GEN1_DO_SWAP, update);
+}
+
+static int create(struct gen1_node *node, char *text, int64_t ttl, struct gen1_update *update, rdzv_error *error) {
+  drop_texts(node);
+  node->text = text;
+  if (!text) return error_no_memory(error);
+  update->text = text;
+  update->ttl = ttl;
+  update->unique = !node->closing;
+  return want(node, GEN1_DO_CREATE, update);
+}
+
+/* ---- endings -------------------------------------------------------------------------------------------------- */
+
+static void fail(struct gen1_node *node, enum gen1_event_kind asked, struct gen1_update *update) {
+  update->happened |= GEN1_HAPPENED_FAILED;
+  update->failed = asked;
+  if (asked == GEN1_EV_ASK_CLOSE)
+    node->closing = false;
+  else
+    node->phase = GEN1_PHASE_OUTSIDE;
+}
+
+static void time_out(struct gen1_node *node, struct gen1_update *update) {
+  const struct active_version *active = &node->active;
+  if (node->absent || !active->text)
+    error_set(&update->error, RDZV_E_TIMEOUT, "the time to join is over: there is no rendezvous yet");
+  else
+    error_set(&update->error, RDZV_E_TIMEOUT,
+              "the time to join is over: %zu of at least %" PRId64 " nodes joined, %zu confirmed, version '%s' is %s",
+              active->participants, node->settings.min_nodes, active->keep_alives, active->version,
+              active_status_name(active->status));
+  fail(node, GEN1_EV_ASK_JOIN, update);
+}
+
+static void closed(struct gen1_node *node, struct gen1_update *update) {
+  const char *reason = active_reason(&node->active);
+  error_set(&update->error, RDZV_E_CLOSED, "the rendezvous is closed%s%s", reason ? ": " : "",
+            reason ? bytes_quote(rdzv_str(reason)).text : "");
+  fail(node, GEN1_EV_ASK_JOIN, update);
+}
+
+/* ---- what a state means --------------------------------------------------------------------------------------- */
+
+static bool is(const struct gen1_node *node, enum active_status status) {
+  return !node->absent && node->active.status == status;
+}
+
+static bool is_gathering(const struct gen1_node *node) { return is(node, ACTIVE_JOINABLE) || is(node, ACTIVE_FROZEN); }
+
+/* The version, and we in it: an etcd that lost its data gives the same numbers again. */
+static bool is_ours(const struct gen1_node *node) {
+  if (node->absent || strcmp(node->active.version, node->version) != 0) return false;
+  return !is_gathering(node) || active_rank_of(&node->active, node->nonce) == node->rank;
+}
+
+/* We are in the version that is there. */
+static void enter(struct gen1_node *node, int64_t rank) {
+  node->phase = GEN1_PHASE_PEERS;
+  node->rank = rank;
+  memcpy(node->version, node->active.version, sizeof node->version);
+  node->calls_last = is(node, ACTIVE_JOINABLE) && rank == node->settings.min_nodes - 1;
+  node->call_ends = node->now + node->settings.last_call_timeout;
+}
+
+/* What we did without knowing it. */
+static bool take_up(struct gen1_node *node, struct gen1_update *update, bool *again) {
+  const int64_t rank = is_gathering(node) ? active_rank_of(&node->active, node->nonce) : -1;
+  if (active_is_set_up_by(&node->active, node->nonce)) {
+    node->phase = GEN1_PHASE_SETUP;
+    want(node, GEN1_DO_COUNT, update);
+    return true;
+  }
+  if (rank < 0) return false;
+  enter(node, rank);
+  node->refreshed = node->now - REFRESH_MS; /* it may be about to expire */
+  *again = true;
+  return true;
+}
+
+static int join(struct gen1_node *node, struct gen1_update *update, rdzv_error *error) {
+  const struct active_version *active = &node->active;
+  bool frozen;
+  char *text = active_join(active, node->settings.max_nodes, node->nonce, &frozen);
+  const bool enough = (int64_t)active->participants + 1 >= node->settings.min_nodes;
+  update->unique = true;
+  return swap(node, text, frozen ? ACTIVE_FROZEN_TTL : enough ? ACTIVE_JOINABLE_TTL : 0, update, error);
+}
+
+/* `again`: what is known is to be looked at once more, in another phase. */
+static int look(struct gen1_node *node, struct gen1_update *update, bool *again, rdzv_error *error) {
+  const struct active_version *active = &node->active;
+  if (node->absent) {
+    node->phase = GEN1_PHASE_SETUP;
+    return create(node, active_setup(node->nonce), ACTIVE_SETUP_TTL, update, error);
+  }
+  if (active->status == ACTIVE_CLOSED) {
+    closed(node, update);
+    return 0;
+  }
+  if (take_up(node, update, again)) return 0;
+  const bool room = (int64_t)active->participants < node->settings.max_nodes;
+  if (active->status == ACTIVE_JOINABLE && room) return join(node, update, error);
+  if (active->status == ACTIVE_FINAL) return swap(node, active_announce(active), 0, update, error);
+  return watch(node, false, node->deadline + 1, update);
+}
+
+static int wait_for_peers(struct gen1_node *node, struct gen1_update *update, bool *again, rdzv_error *error) {
+  if (is(node, ACTIVE_FROZEN) && is_ours(node)) {
+    node->phase = GEN1_PHASE_CONFIRM;
+    update->ttl = ACTIVE_KEEP_ALIVE_TTL;
+    return want(node, GEN1_DO_LEASE, update);
+  }
+  if (!is(node, ACTIVE_JOINABLE) || !is_ours(node)) {
+    node->phase = GEN1_PHASE_LOOK;
+    *again = true;
+    return 0;
+  }
+  if (!node->calls_last) return watch(node, false, node->deadline + 1, update);
+  if (node->now >= node->call_ends) return swap(node, active_freeze(&node->active), ACTIVE_FROZEN_TTL, update, error);
+  if (node->now >= node->refreshed + REFRESH_MS)
+    return swap(node, strdup(node->active.text), ACTIVE_JOINABLE_TTL, update, error);
+  return watch(node, false, least(node->call_ends, node->refreshed + REFRESH_MS), update);
+}
+
+static bool has_confirmed(const struct gen1_node *node, const char *key) {
+  for (size_t i = 0; is_ours(node) && i < node->active.keep_alives; i++)
+    if (strcmp(active_keep_alive(&node->active, i), key) == 0) return true;
+  return false;
+}
+
+static int confirm(struct gen1_node *node, struct gen1_update *update, bool *again, rdzv_error *error) {
+  char key[512];
+  bool final;
+  node->keep_alive_key(node->argument, node->version, node->rank, key);
+  const bool confirmed = has_confirmed(node, key); /* by a swap whose answer got lost */
+  if (confirmed || !is(node, ACTIVE_FROZEN) || !is_ours(node)) {
+    node->phase = confirmed ? GEN1_PHASE_FINAL : GEN1_PHASE_LOOK;
+    *again = true;
+    return 0;
+  }
+  char *text = active_confirm(&node->active, key, &final);
+  update->unique = true;
+  return swap(node, text, final ? 0 : ACTIVE_FROZEN_TTL, update, error);
+}
+
+static int wait_for_final(struct gen1_node *node, struct gen1_update *update, bool *again) {
+  if (is(node, ACTIVE_FROZEN) && is_ours(node)) return watch(node, false, node->deadline + 1, update);
+  if (!is(node, ACTIVE_FINAL) || !is_ours(node)) {
+    node->phase = GEN1_PHASE_LOOK;
+    *again = true;
+    return 0;
+  }
+  node->phase = GEN1_PHASE_PARTICIPANT;
+  node->pause = 0;
+  node->told_waiting = 0;
+  node->who[0] = '\0';
+  update->happened |= GEN1_HAPPENED_JOINED;
+  update->version = node->version;
+  update->rank = node->rank;
+  update->world_size = (int64_t)node->active.participants;
+  *again = true;
+  return 0;
+}
+
+static int wait_until_free(struct gen1_node *node, struct gen1_update *update, bool *again) {
+  const bool announced = node->active.waiting > 0; /* else it is another one, of the same number */
+  if (is(node, ACTIVE_FINAL) && is_ours(node) && announced) return want(node, GEN1_DO_LIST, update);
+  node->phase = GEN1_PHASE_LOOK;
+  *again = true;
+  return 0;
+}
+
+static int stay(struct gen1_node *node, struct gen1_update *update) {
+  if (is(node, ACTIVE_FINAL) && is_ours(node)) {
+    const bool room = (int64_t)node->active.participants < node->settings.max_nodes;
+    if (room && node->active.waiting > node->told_waiting) update->happened |= GEN1_HAPPENED_SOMEONE_WAITS;
+    node->told_waiting = node->active.waiting;
+    return want(node, GEN1_DO_LIST, update);
+  }
+  update->happened |= is(node, ACTIVE_CLOSED) ? GEN1_HAPPENED_IS_CLOSED : GEN1_HAPPENED_EVICTED;
+  node->phase = GEN1_PHASE_OUTSIDE;
+  return want(node, GEN1_DO_IDLE, update);
+}
+
+static int close_it(struct gen1_node *node, struct gen1_update *update, rdzv_error *error) {
+  if (!is(node, ACTIVE_CLOSED)) {
+    char *text = active_close(node->absent ? NULL : &node->active, node->reason);
+    return node->absent ? create(node, text, 0, update, error) : swap(node, text, 0, update, error);
+  }
+  node->closing = false;
+  update->happened |= GEN1_HAPPENED_CLOSED;
+  return 0;
+}
+
+/* ---- deciding ------------------------------------------------------------------------------------------------- */
+
+static bool is_joining(const struct gen1_node *node) {
+  return node->phase != GEN1_PHASE_OUTSIDE && node->phase != GEN1_PHASE_PARTICIPANT;
+}
+
+int64_t gen1_deadline(const struct gen1_node *node) {
+  if (node->closing) return node->close_deadline;
+  return is_joining(node) ? node->deadline : INT64_MAX;
+}
+
+static bool is_late(struct gen1_node *node, struct gen1_update *update) {
+  if (node->closing && node->now > node->close_deadline) {
+    error_set(&update->error, RDZV_E_TIMEOUT, "the time to close the rendezvous is over");
+    fail(node, GEN1_EV_ASK_CLOSE, update);
+  }
+  if (is_joining(node) && node->now > node->deadline) time_out(node, update);
+  return node->phase == GEN1_PHASE_OUTSIDE && !node->closing;
+}
+
+static int decide_once(struct gen1_node *node, struct gen1_update *update, bool *again, rdzv_error *error) {
+  if (node->closing) {
+    *again = is(node, ACTIVE_CLOSED);
+    return close_it(node, update, error);
+  }
+  switch (node->phase) {
+    case GEN1_PHASE_LOOK: return look(node, update, again, error);
+    case GEN1_PHASE_PEERS: return wait_for_peers(node, update, again, error);
+    case GEN1_PHASE_CONFIRM: return confirm(node, update, again, error);
+    case GEN1_PHASE_FINAL: return wait_for_final(node, update, again);
+    case GEN1_PHASE_FREE: return wait_until_free(node, update, again);
+    case GEN1_PHASE_PARTICIPANT: return stay(node, update);
+    default: node->phase = GEN1_PHASE_LOOK; return want(node, GEN1_DO_READ, update);
+  }
+}
+
+static int decide(struct gen1_node *node, struct gen1_update *update, rdzv_error *error) {
+  for (bool again = true; again;) {
+    again = false;
+    if (is_late(node, update)) return want(node, GEN1_DO_IDLE, update);
+    if (!node->known) return want(node, GEN1_DO_READ, update);
+    if (node->leased && node->phase == GEN1_PHASE_LOOK) { /* back from a version that came to nothing */
+      node->leased = false;
+      update->happened |= GEN1_HAPPENED_LEASE_OVER;
+    }
+    const int result = decide_once(node, update, &again, error);
+    if (result < 0) return result;
+    if (node->phase == GEN1_PHASE_OUTSIDE && !node->closing) return want(node, GEN1_DO_IDLE, update);
+  }
+  return 0;
+}
+
+/* ---- events --------------------------------------------------------------------------------------------------- */
+
+static int take_state(struct gen1_node *node, const char *text, uint64_t index, rdzv_error *error) {
+  struct active_version active = {0};
+  if (text) {
+    const int result = active_read(text, &active, error);
+    if (result < 0) return result;
+  }
+  active_free(&node->active);
+  node->active = active;
+  node->absent = !text;
+  node->index = index;
+  node->known = true;
+  return 0;
+}
+
+/* A swap of ours is done: what it was for depends on the phase. */
+static int swapped(struct gen1_node *node, const struct gen1_event *event, rdzv_error *error) {
+  const size_t before = node->active.participants;
+  const enum active_status was = node->active.status;
+  const int result = take_state(node, node->text, event->index, error);
+  if (result < 0) return result;
+  node->pace.losses = 0;
+  if (node->closing && is(node, ACTIVE_CLOSED)) return 0;
+  if (node->phase == GEN1_PHASE_LOOK && was == ACTIVE_FINAL) {
+    node->phase = GEN1_PHASE_FREE;
+    node->pause = 0;
+    memcpy(node->version, node->active.version, sizeof node->version);
+  } else if (node->phase == GEN1_PHASE_LOOK) {
+    enter(node, (int64_t)before);
+  } else if (node->phase == GEN1_PHASE_CONFIRM) {
+    node->phase = GEN1_PHASE_FINAL;
+  } else if (node->phase == GEN1_PHASE_SETUP) {
+    node->phase = GEN1_PHASE_LOOK;
+  }
+  node->refreshed = node->now;
+  return 0;
+}
+
+static int done(struct gen1_node *node, const struct gen1_event *event, struct gen1_update *update, bool *decided,
+                rdzv_error *error) {
+  switch (node->asked) {
+    case GEN1_DO_SWAP: return swapped(node, event, error);
+    case GEN1_DO_CREATE:
+      if (node->closing) return swapped(node, event, error);
+      *decided = true;
+      if (take_state(node, node->text, event->index, error) < 0) return RDZV_E_NO_MEMORY;
+      return want(node, GEN1_DO_COUNT, update);
+    case GEN1_DO_COUNT:
+      *decided = true;
+      snprintf(node->version, sizeof node->version, "%s", event->version);
+      return want(node, GEN1_DO_MAKE_DIR, update);
+    case GEN1_DO_MAKE_DIR: *decided = true; return swap(node, active_joinable(node->version), 0, update, error);
+    case GEN1_DO_DROP: node->known = false; return 0;
+    case GEN1_DO_LEASE: node->leased = true; return 0;
+    default: return 0; /* LEASE: the state is still known, or is read */
+  }
+}
+
+/* Somebody else was faster. */
+static int refused(struct gen1_node *node, struct gen1_update *update, bool *decided) {
+  *decided = true;
+  if (node->asked == GEN1_DO_MAKE_DIR) return want(node, GEN1_DO_COUNT, update); /* of a counter that began anew */
+  if (node->phase == GEN1_PHASE_SETUP) node->phase = GEN1_PHASE_LOOK;
+  if (node->asked != GEN1_DO_SWAP) return pause_until(node, node->now, update);
+  if (node->pace.losses < MOST_LOSSES) node->pace.losses++;
+  const int64_t window = least((int64_t)LOSS_MS << node->pace.losses, LOSS_MOST_MS);
+  return pause_until(node, node->now + pace_jitter(&node->pace, window), update);
+}
+
+static bool is_listed(const struct gen1_event *event, const char *key) {
+  for (size_t i = 0; i < event->key_count; i++)
+    if (strcmp(event->keys[i], key) == 0) return true;
+  return false;
+}
+
+/* Is a member's keep-alive gone? */
+static const char *find_dead(const struct gen1_node *node, const struct gen1_event *event) {
+  for (size_t i = 0; i < node->active.keep_alives; i++) {
+    const char *key = active_keep_alive(&node->active, i);
+    if (!is_listed(event, key)) return key;
+  }
+  return NULL;
+}
+
+/* Everything below a version is watched, and its store may be busy: so not every event is looked at. */
+static int watch_all(struct gen1_node *node, int64_t until_ms, struct gen1_update *update) {
+  return watch(node, true, until_ms, update);
+}
+
+/* In our own round. Without our keep-alive the others take us for dead. */
+static int count_members(struct gen1_node *node, const struct gen1_event *event, struct gen1_update *update) {
+  const char *dead = find_dead(node, event);
+  char own[512];
+  node->keep_alive_key(node->argument, node->version, node->rank, own);
+  if (!is_listed(event, own)) {
+    update->happened |= GEN1_HAPPENED_EVICTED;
+    node->phase = GEN1_PHASE_OUTSIDE;
+    return want(node, GEN1_DO_IDLE, update);
+  }
+  if (dead && strcmp(dead, node->who) != 0) {
+    snprintf(node->who, sizeof node->who, "%s", dead);
+    update->happened |= GEN1_HAPPENED_PARTICIPANT_DIED;
+    update->who = node->who;
+  }
+  return watch_all(node, INT64_MAX, update);
+}
+
+static int listed(struct gen1_node *node, const struct gen1_event *event, struct gen1_update *update, bool *decided) {
+  const char *dead = find_dead(node, event);
+  *decided = true;
+  if (node->phase == GEN1_PHASE_PARTICIPANT) return count_members(node, event, update);
+  if (!dead) return watch_all(node, node->deadline + 1, update);
+  free(node->expected);
+  node->expected = strdup(node->active.text);
+  if (!node->expected) return pause_until(node, node->now + FIRST_NOISE_MS, update);
+  update->expected = node->expected;
+  return want(node, GEN1_DO_DROP, update);
+}
+
+/* How long not to look after an event. Of the whole tree: the more of them come, the longer; a quiet time makes up for
+ * it. Of the state: each who joins or confirms wakes all who wait for the last. */
+static int64_t rest(struct gen1_node *node) {
+  const bool whole = node->phase == GEN1_PHASE_FREE || node->phase == GEN1_PHASE_PARTICIPANT;
+  if (!whole) return pace_jitter(&node->pace, (int64_t)node->active.participants);
+  node->pause = node->pause == 0 ? FIRST_NOISE_MS : least(2 * node->pause, LAST_NOISE_MS);
+  return pace_jitter(&node->pace, node->pause);
+}
+
+static int timer(struct gen1_node *node, struct gen1_update *update, bool *decided) {
+  if (node->asked != GEN1_DO_WATCH) return 0;
+  if (node->now >= node->watch_ends) {
+    node->pause = 0;
+    return 0;
+  }
+  *decided = true;
+  return pause_until(node, node->now + rest(node), update);
+}
+
+static bool is_passing(int code) {
+  return rdzv_error_class_of(code) == RDZV_ERROR_CLASS_RETRYABLE || code == RDZV_E_OUTCOME_UNKNOWN;
+}
+
+/* Whatever was under way may have been done; we look. */
+static int store_error(struct gen1_node *node, const struct gen1_event *event, struct gen1_update *update,
+                       bool *decided) {
+  const bool passing = is_passing(event->error->code);
+  if (node->phase == GEN1_PHASE_SETUP) node->phase = GEN1_PHASE_LOOK;
+  if (node->asked == GEN1_DO_LEASE) node->phase = GEN1_PHASE_PEERS; /* no confirmation without it */
+  node->known = false;
+  if (!passing && node->closing) {
+    update->error = *event->error;
+    fail(node, GEN1_EV_ASK_CLOSE, update);
+  }
+  if (!passing && node->phase != GEN1_PHASE_OUTSIDE) {
+    update->error = *event->error;
+    fail(node, GEN1_EV_ASK_JOIN, update);
+  }
+  if (node->phase == GEN1_PHASE_OUTSIDE && !node->closing) return 0;
+  *decided = true;
+  return pause_until(node, node->now + pace_after_error(&node->pace), update);
+}
+
+static void ask_join(struct gen1_node *node) {
+  node->phase = GEN1_PHASE_LOOK;
+  node->deadline = node->now + node->settings.join_timeout;
+  node->known = false;
+}
+
+static int ask_close(struct gen1_node *node, const char *reason, rdzv_error *error) {
+  char *copy = reason ? strdup(reason) : NULL;
+  if (reason && !copy) return error_no_memory(error);
+  free(node->reason);
+  node->reason = copy;
+  node->closing = true;
+  node->close_deadline = node->now + node->settings.close_timeout;
+  return 0;
+}
+
+static int absorb(struct gen1_node *node, const struct gen1_event *event, struct gen1_update *update, bool *decided,
+                  rdzv_error *error) {
+  switch (event->kind) {
+    case GEN1_EV_ASK_JOIN: ask_join(node); return 0;
+    case GEN1_EV_ASK_CLOSE: return ask_close(node, event->text, error);
+    case GEN1_EV_ASK_STOP:
+      node->phase = GEN1_PHASE_OUTSIDE;
+      node->closing = false;
+      return 0;
+    case GEN1_EV_STATE: node->pace.errors = 0; return take_state(node, event->text, event->index, error);
+    case GEN1_EV_DONE: return done(node, event, update, decided, error);
+    case GEN1_EV_REFUSED: return refused(node, update, decided);
+    case GEN1_EV_LISTED: return listed(node, event, update, decided);
+    case GEN1_EV_TIMER: return timer(node, update, decided);
+    case GEN1_EV_ERROR: return store_error(node, event, update, decided);
+  }
+  return 0;
+}
+
+int gen1_step(struct gen1_node *node, const struct gen1_event *event, struct gen1_update *update, rdzv_error *error) {
+  *update = (struct gen1_update){.request = GEN1_DO_IDLE};
+  bool decided = false;
+  node->now = event->now_ms;
+  int result = absorb(node, event, update, &decided, error);
+  if (result == 0 && !decided) result = decide(node, update, error);
+  if (result < 0) node->known = false;
+  return result;
+}
