@@ -113,16 +113,16 @@ static void die(struct sim *sim, struct node *node) {
 
 /* A node that joins twice is there under its nonce once. */
 static void check_state(struct sim *sim) {
-  struct active_version active;
+  struct gen1_state active;
   if (!sim->model.active || sim->seen == sim->model.active_index) return;
   sim->seen = sim->model.active_index;
-  if (active_read(sim->model.active, &active, NULL) < 0) abort();
+  if (gen1_state_read(sim->model.active, &active, NULL) < 0) abort();
   const size_t joins = json_object_size(json_object_get(active.json, "rdzv_joins"));
-  const bool gathers = active.status == ACTIVE_JOINABLE || active.status == ACTIVE_FROZEN;
+  const bool gathers = active.status == GEN1_STATUS_JOINABLE || active.status == GEN1_STATUS_FROZEN;
   if (gathers && joins != active.participants)
     fail(sim, "of %zu participants %zu are nodes: %s", active.participants, joins, active.text);
-  if (active.status == ACTIVE_JOINABLE && active.participants == 0) sim->gathered++;
-  active_free(&active);
+  if (active.status == GEN1_STATUS_JOINABLE && active.participants == 0) sim->gathered++;
+  gen1_state_free(&active);
 }
 
 static void check_joined(struct sim *sim, struct node *node) {

@@ -116,7 +116,7 @@ void model_answer(struct model *model, const struct gen1_update *update, struct 
 bool model_renew(struct model *model, const char *version, int64_t rank) {
   const int64_t number = strtoll(version, NULL, 10);
   if (!model->leases[number][rank]) return false;
-  set_lease(model, number, rank, model->now + ACTIVE_KEEP_ALIVE_TTL * 1000);
+  set_lease(model, number, rank, model->now + GEN1_TTL_KEEP_ALIVE * 1000);
   return true;
 }
 

@@ -123,20 +123,20 @@ static int become_member(struct etcd_v1 *handler, unsigned happened, rdzv_result
 /* Who is there, and who is not. It is the thread of the join that asks, and it has the turn. */
 static void tell_of_nodes(struct waiting *waiting, void *user) {
   const struct gen1_node *machine = &((struct etcd_v1 *)user)->machine;
-  const struct active_version *active = &machine->active;
+  const struct gen1_state *state = &machine->state;
   const int64_t min = machine->settings.min_nodes, max = machine->settings.max_nodes;
   waiting->until = gen1_deadline(machine);
-  if (machine->absent || !active->text) return;
-  if (active->status == ACTIVE_FINAL)
+  if (machine->absent || !state->text) return;
+  if (state->status == GEN1_STATUS_FINAL)
     waiting_about(waiting, "waiting for the next round: version %s goes on with %zu of at most %" PRId64 " nodes",
-                  active->version, active->participants, max);
-  else if (active->status == ACTIVE_FROZEN)
-    waiting_about(waiting, "waiting for nodes to confirm: %zu of %zu have", active->keep_alives, active->participants);
-  else if ((int64_t)active->participants < min)
-    waiting_about(waiting, "waiting for nodes: %zu of at least %" PRId64 " have joined", active->participants, min);
+                  state->version, state->participants, max);
+  else if (state->status == GEN1_STATUS_FROZEN)
+    waiting_about(waiting, "waiting for nodes to confirm: %zu of %zu have", state->keep_alives, state->participants);
+  else if ((int64_t)state->participants < min)
+    waiting_about(waiting, "waiting for nodes: %zu of at least %" PRId64 " have joined", state->participants, min);
   else
     waiting_about(waiting, "waiting for the end of the last call: %zu of at most %" PRId64 " nodes have joined",
-                  active->participants, max);
+                  state->participants, max);
 }
 
 static int join(struct etcd_v1 *handler, rdzv_result **out, rdzv_error *error) {

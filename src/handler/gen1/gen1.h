@@ -52,7 +52,7 @@ struct etcd_v1_news {
 struct etcd_v1_look {
   pthread_mutex_t lock; /* guards what follows */
   bool looked;
-  char *text; /* of the active version; NULL: there was none */
+  char *text; /* of the state; NULL: there was none */
 };
 
 struct etcd_v1 {

@@ -32,7 +32,7 @@ static void keep_alive_key(void *argument, const char *version, int64_t rank, ch
 }
 
 struct etcd_lease etcd_v1_run_lease(const struct etcd_v1 *handler) {
-  return (struct etcd_lease){.key = handler->root, .ttl_s = ACTIVE_RUN_TTL, .dir = true};
+  return (struct etcd_lease){.key = handler->root, .ttl_s = GEN1_TTL_RUN, .dir = true};
 }
 
 void etcd_v1_close(rdzv_handler *base) {

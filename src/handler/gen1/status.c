@@ -14,7 +14,7 @@ static struct etcd_v1 *self(rdzv_handler *handler) { return (struct etcd_v1 *)ha
 
 /* What is there now; it may be nothing. */
 struct look {
-  struct active_version active;
+  struct gen1_state state;
   bool there;
   uint64_t index; /* of etcd */
 };
@@ -23,7 +23,7 @@ static void active_path(const struct etcd_v1 *handler, char path[ETCD_V1_PATH]) 
   etcd_v1_path(handler, path, "/rdzv/active_version");
 }
 
-/* *out is to be freed with active_free(&out->active) after success. `cancel` may be NULL. */
+/* *out is to be freed with gen1_state_free(&out->state) after success. `cancel` may be NULL. */
 static int read_active(struct etcd_v1 *handler, const struct flag *cancel, struct look *out, rdzv_error *error) {
   rdzv_error own = {0};
   const struct etcd_call call = {deadline_after(etcd_read_timeout(handler->client)), cancel, &own};
@@ -36,7 +36,7 @@ static int read_active(struct etcd_v1 *handler, const struct flag *cancel, struc
   if (outcome == ETCD_NOT_FOUND) return 0;
   if (outcome == 0) {
     out->there = true;
-    outcome = active_read(result.node.value, &out->active, &own);
+    outcome = gen1_state_read(result.node.value, &out->state, &own);
     etcd_result_free(&result);
   }
   if (outcome != 0 && error) *error = own;
@@ -47,8 +47,8 @@ int etcd_v1_is_closed(rdzv_handler *base, bool *closed, rdzv_error *error) {
   struct look look;
   const int result = read_active(self(base), NULL, &look, error);
   if (result < 0) return result;
-  *closed = look.there && look.active.status == ACTIVE_CLOSED;
-  active_free(&look.active);
+  *closed = look.there && look.state.status == GEN1_STATUS_CLOSED;
+  gen1_state_free(&look.state);
   return 0;
 }
 
@@ -56,23 +56,23 @@ int etcd_v1_num_waiting(rdzv_handler *base, int64_t *count, rdzv_error *error) {
   struct look look;
   const int result = read_active(self(base), NULL, &look, error);
   if (result < 0) return result;
-  *count = look.there && look.active.status == ACTIVE_FINAL ? look.active.waiting : 0;
-  active_free(&look.active);
+  *count = look.there && look.state.status == GEN1_STATUS_FINAL ? look.state.waiting : 0;
+  gen1_state_free(&look.state);
   return 0;
 }
 
 /* ---- the status ----------------------------------------------------------------------------------------------- */
 
 /* Of those who wait only the number is known. */
-static bool add_nodes(struct status *status, const struct active_version *active) {
-  const bool final = active->status == ACTIVE_FINAL;
-  const size_t waiting = !final ? 0 : active->waiting < MOST_SHOWN ? (size_t)active->waiting : MOST_SHOWN;
-  status->nodes = calloc(active->participants + waiting + 1, sizeof *status->nodes);
+static bool add_nodes(struct status *status, const struct gen1_state *state) {
+  const bool final = state->status == GEN1_STATUS_FINAL;
+  const size_t waiting = !final ? 0 : state->waiting < MOST_SHOWN ? (size_t)state->waiting : MOST_SHOWN;
+  status->nodes = calloc(state->participants + waiting + 1, sizeof *status->nodes);
   status->base.nodes = status->nodes;
-  for (size_t i = 0; status->nodes && i < active->participants + waiting; i++) {
-    const bool in = i < active->participants;
+  for (size_t i = 0; status->nodes && i < state->participants + waiting; i++) {
+    const bool in = i < state->participants;
     char name[32];
-    snprintf(name, sizeof name, in ? "rank_%zu" : "waiting_%zu", in ? i : i - active->participants);
+    snprintf(name, sizeof name, in ? "rank_%zu" : "waiting_%zu", in ? i : i - state->participants);
     status->nodes[i] = (rdzv_node_status){strdup(name), in ? RDZV_NODE_KIND_PARTICIPANT : RDZV_NODE_KIND_WAITING,
                                           in && final ? (int64_t)i : -1, -1};
     in ? status->base.participants++ : status->base.waiting++;
@@ -83,22 +83,22 @@ static bool add_nodes(struct status *status, const struct active_version *active
 
 static int status_of(const struct etcd_v1 *handler, const struct look *look, rdzv_status **out, rdzv_error *error) {
   const struct gen1_settings *settings = &handler->machine.settings;
-  const struct active_version *active = &look->active;
+  const struct gen1_state *state = &look->state;
   struct status *status = calloc(1, sizeof *status);
   if (!status) return error_no_memory(error);
   status->base = (rdzv_status){.exists = look->there,
-                               .round = look->there ? strtoll(active->version, NULL, 10) : 0,
-                               .phase = rendezvous_phase_name(active_phase(active, settings->min_nodes)),
-                               .complete = active->status == ACTIVE_FINAL,
-                               .closed = active->status == ACTIVE_CLOSED,
+                               .round = look->there ? strtoll(state->version, NULL, 10) : 0,
+                               .phase = rendezvous_phase_name(gen1_state_phase(state, settings->min_nodes)),
+                               .complete = state->status == GEN1_STATUS_FINAL,
+                               .closed = state->status == GEN1_STATUS_CLOSED,
                                .deadline_left_ms = -1,
                                .min_nodes = settings->min_nodes,
                                .max_nodes = settings->max_nodes,
                                .layout = "etcd",
                                .reason = ""};
-  const char *reason = active->status == ACTIVE_CLOSED ? active_reason(active) : NULL;
+  const char *reason = state->status == GEN1_STATUS_CLOSED ? gen1_state_reason(state) : NULL;
   if (reason && *reason) status_set_reason(&status->base, strdup(reason));
-  if (add_nodes(status, active)) {
+  if (add_nodes(status, state)) {
     *out = &status->base;
     return 0;
   }
@@ -110,7 +110,7 @@ static int status_of(const struct etcd_v1 *handler, const struct look *look, rdz
 static bool is_news(struct etcd_v1 *handler, const struct look *look) {
   struct etcd_v1_look *last = &handler->look;
   pthread_mutex_lock(&last->lock);
-  const char *before = last->text ? last->text : "", *now = look->there ? look->active.text : "";
+  const char *before = last->text ? last->text : "", *now = look->there ? look->state.text : "";
   const bool news = !last->looked || strcmp(before, now) != 0;
   pthread_mutex_unlock(&last->lock);
   return news;
@@ -121,9 +121,9 @@ static void note_shown(struct etcd_v1 *handler, struct look *look) {
   struct etcd_v1_look *last = &handler->look;
   pthread_mutex_lock(&last->lock);
   free(last->text);
-  last->text = look->active.text;
+  last->text = look->state.text;
   last->looked = true;
-  look->active.text = NULL;
+  look->state.text = NULL;
   pthread_mutex_unlock(&last->lock);
 }
 
@@ -146,7 +146,7 @@ static int look_for_news(struct etcd_v1 *handler, int64_t wait_ms, struct look *
   for (;;) {
     int result = read_active(handler, &handler->base.cancel, look, error);
     if (result < 0 || deadline_left(until) == 0 || is_news(handler, look)) return result;
-    active_free(&look->active);
+    gen1_state_free(&look->state);
     result = await_change(handler, look->index, until, error);
     if (result < 0) return result;
   }
@@ -161,7 +161,7 @@ int etcd_v1_status_read(rdzv_handler *base, int64_t wait_ms, rdzv_status **out, 
   if (result == 0) {
     result = status_of(handler, &look, out, &own);
     if (result == 0) note_shown(handler, &look);
-    active_free(&look.active);
+    gen1_state_free(&look.state);
   }
   if (result == 0) return 0;
   if (error) *error = own;

@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum {
-  REFRESH_MS = ACTIVE_JOINABLE_TTL * 1000 / 2,
+  REFRESH_MS = GEN1_TTL_JOINABLE * 1000 / 2,
   FIRST_NOISE_MS = 10,
   LAST_NOISE_MS = 1000,
   LOSS_MS = 2,
@@ -35,7 +35,7 @@ static void drop_texts(struct gen1_node *node) {
 }
 
 void gen1_node_free(struct gen1_node *node) {
-  active_free(&node->active);
+  gen1_state_free(&node->state);
   drop_texts(node);
   free(node->reason);
 }
@@ -70,7 +70,7 @@ static int watch(struct gen1_node *node, bool whole, int64_t until_ms, struct ge
 static int swap(struct gen1_node *node, char *text, int64_t ttl, struct gen1_update *update, rdzv_error *error) {
   drop_texts(node);
   node->text = text;
-  node->expected = strdup(node->active.text);
+  node->expected = strdup(node->state.text);
   if (!text || !node->expected) return error_no_memory(error);
   update->text = node->text;
   update->expected = node->expected;
@@ -100,19 +100,19 @@ static void fail(struct gen1_node *node, enum gen1_event_kind asked, struct gen1
 }
 
 static void time_out(struct gen1_node *node, struct gen1_update *update) {
-  const struct active_version *active = &node->active;
-  if (node->absent || !active->text)
+  const struct gen1_state *state = &node->state;
+  if (node->absent || !state->text)
     error_set(&update->error, RDZV_E_TIMEOUT, "the time to join is over: there is no rendezvous yet");
   else
     error_set(&update->error, RDZV_E_TIMEOUT,
               "the time to join is over: %zu of at least %" PRId64 " nodes joined, %zu confirmed, version '%s' is %s",
-              active->participants, node->settings.min_nodes, active->keep_alives, active->version,
-              active_status_name(active->status));
+              state->participants, node->settings.min_nodes, state->keep_alives, state->version,
+              gen1_status_name(state->status));
   fail(node, GEN1_EV_ASK_JOIN, update);
 }
 
 static void closed(struct gen1_node *node, struct gen1_update *update) {
-  const char *reason = active_reason(&node->active);
+  const char *reason = gen1_state_reason(&node->state);
   error_set(&update->error, RDZV_E_CLOSED, "the rendezvous is closed%s%s", reason ? ": " : "",
             reason ? bytes_quote(rdzv_str(reason)).text : "");
   fail(node, GEN1_EV_ASK_JOIN, update);
@@ -120,31 +120,33 @@ static void closed(struct gen1_node *node, struct gen1_update *update) {
 
 /* ---- what a state means --------------------------------------------------------------------------------------- */
 
-static bool is(const struct gen1_node *node, enum active_status status) {
-  return !node->absent && node->active.status == status;
+static bool is(const struct gen1_node *node, enum gen1_status status) {
+  return !node->absent && node->state.status == status;
 }
 
-static bool is_gathering(const struct gen1_node *node) { return is(node, ACTIVE_JOINABLE) || is(node, ACTIVE_FROZEN); }
+static bool is_gathering(const struct gen1_node *node) {
+  return is(node, GEN1_STATUS_JOINABLE) || is(node, GEN1_STATUS_FROZEN);
+}
 
 /* The version, and we in it: an etcd that lost its data gives the same numbers again. */
 static bool is_ours(const struct gen1_node *node) {
-  if (node->absent || strcmp(node->active.version, node->version) != 0) return false;
-  return !is_gathering(node) || active_rank_of(&node->active, node->nonce) == node->rank;
+  if (node->absent || strcmp(node->state.version, node->version) != 0) return false;
+  return !is_gathering(node) || gen1_state_rank_of(&node->state, node->nonce) == node->rank;
 }
 
 /* We are in the version that is there. */
 static void enter(struct gen1_node *node, int64_t rank) {
   node->phase = GEN1_PHASE_PEERS;
   node->rank = rank;
-  memcpy(node->version, node->active.version, sizeof node->version);
-  node->calls_last = is(node, ACTIVE_JOINABLE) && rank == node->settings.min_nodes - 1;
+  memcpy(node->version, node->state.version, sizeof node->version);
+  node->calls_last = is(node, GEN1_STATUS_JOINABLE) && rank == node->settings.min_nodes - 1;
   node->call_ends = node->now + node->settings.last_call_timeout;
 }
 
 /* What we did without knowing it. */
 static bool take_up(struct gen1_node *node, struct gen1_update *update, bool *again) {
-  const int64_t rank = is_gathering(node) ? active_rank_of(&node->active, node->nonce) : -1;
-  if (active_is_set_up_by(&node->active, node->nonce)) {
+  const int64_t rank = is_gathering(node) ? gen1_state_rank_of(&node->state, node->nonce) : -1;
+  if (gen1_state_is_set_up_by(&node->state, node->nonce)) {
     node->phase = GEN1_PHASE_SETUP;
     want(node, GEN1_DO_COUNT, update);
     return true;
@@ -157,53 +159,53 @@ static bool take_up(struct gen1_node *node, struct gen1_update *update, bool *ag
 }
 
 static int join(struct gen1_node *node, struct gen1_update *update, rdzv_error *error) {
-  const struct active_version *active = &node->active;
+  const struct gen1_state *state = &node->state;
   bool frozen;
-  char *text = active_join(active, node->settings.max_nodes, node->nonce, &frozen);
-  const bool enough = (int64_t)active->participants + 1 >= node->settings.min_nodes;
+  char *text = gen1_state_join(state, node->settings.max_nodes, node->nonce, &frozen);
+  const bool enough = (int64_t)state->participants + 1 >= node->settings.min_nodes;
   update->unique = true;
-  return swap(node, text, frozen ? ACTIVE_FROZEN_TTL : enough ? ACTIVE_JOINABLE_TTL : 0, update, error);
+  return swap(node, text, frozen ? GEN1_TTL_FROZEN : enough ? GEN1_TTL_JOINABLE : 0, update, error);
 }
 
 /* `again`: what is known is to be looked at once more, in another phase. */
 static int look(struct gen1_node *node, struct gen1_update *update, bool *again, rdzv_error *error) {
-  const struct active_version *active = &node->active;
+  const struct gen1_state *state = &node->state;
   if (node->absent) {
     node->phase = GEN1_PHASE_SETUP;
-    return create(node, active_setup(node->nonce), ACTIVE_SETUP_TTL, update, error);
+    return create(node, gen1_state_setup(node->nonce), GEN1_TTL_SETUP, update, error);
   }
-  if (active->status == ACTIVE_CLOSED) {
+  if (state->status == GEN1_STATUS_CLOSED) {
     closed(node, update);
     return 0;
   }
   if (take_up(node, update, again)) return 0;
-  const bool room = (int64_t)active->participants < node->settings.max_nodes;
-  if (active->status == ACTIVE_JOINABLE && room) return join(node, update, error);
-  if (active->status == ACTIVE_FINAL) return swap(node, active_announce(active), 0, update, error);
+  const bool room = (int64_t)state->participants < node->settings.max_nodes;
+  if (state->status == GEN1_STATUS_JOINABLE && room) return join(node, update, error);
+  if (state->status == GEN1_STATUS_FINAL) return swap(node, gen1_state_announce(state), 0, update, error);
   return watch(node, false, node->deadline + 1, update);
 }
 
 static int wait_for_peers(struct gen1_node *node, struct gen1_update *update, bool *again, rdzv_error *error) {
-  if (is(node, ACTIVE_FROZEN) && is_ours(node)) {
+  if (is(node, GEN1_STATUS_FROZEN) && is_ours(node)) {
     node->phase = GEN1_PHASE_CONFIRM;
-    update->ttl = ACTIVE_KEEP_ALIVE_TTL;
+    update->ttl = GEN1_TTL_KEEP_ALIVE;
     return want(node, GEN1_DO_LEASE, update);
   }
-  if (!is(node, ACTIVE_JOINABLE) || !is_ours(node)) {
+  if (!is(node, GEN1_STATUS_JOINABLE) || !is_ours(node)) {
     node->phase = GEN1_PHASE_LOOK;
     *again = true;
     return 0;
   }
   if (!node->calls_last) return watch(node, false, node->deadline + 1, update);
-  if (node->now >= node->call_ends) return swap(node, active_freeze(&node->active), ACTIVE_FROZEN_TTL, update, error);
+  if (node->now >= node->call_ends) return swap(node, gen1_state_freeze(&node->state), GEN1_TTL_FROZEN, update, error);
   if (node->now >= node->refreshed + REFRESH_MS)
-    return swap(node, strdup(node->active.text), ACTIVE_JOINABLE_TTL, update, error);
+    return swap(node, strdup(node->state.text), GEN1_TTL_JOINABLE, update, error);
   return watch(node, false, least(node->call_ends, node->refreshed + REFRESH_MS), update);
 }
 
 static bool has_confirmed(const struct gen1_node *node, const char *key) {
-  for (size_t i = 0; is_ours(node) && i < node->active.keep_alives; i++)
-    if (strcmp(active_keep_alive(&node->active, i), key) == 0) return true;
+  for (size_t i = 0; is_ours(node) && i < node->state.keep_alives; i++)
+    if (strcmp(gen1_state_keep_alive(&node->state, i), key) == 0) return true;
   return false;
 }
 
@@ -212,19 +214,19 @@ static int confirm(struct gen1_node *node, struct gen1_update *update, bool *aga
   bool final;
   node->keep_alive_key(node->argument, node->version, node->rank, key);
   const bool confirmed = has_confirmed(node, key); /* by a swap whose answer got lost */
-  if (confirmed || !is(node, ACTIVE_FROZEN) || !is_ours(node)) {
+  if (confirmed || !is(node, GEN1_STATUS_FROZEN) || !is_ours(node)) {
     node->phase = confirmed ? GEN1_PHASE_FINAL : GEN1_PHASE_LOOK;
     *again = true;
     return 0;
   }
-  char *text = active_confirm(&node->active, key, &final);
+  char *text = gen1_state_confirm(&node->state, key, &final);
   update->unique = true;
-  return swap(node, text, final ? 0 : ACTIVE_FROZEN_TTL, update, error);
+  return swap(node, text, final ? 0 : GEN1_TTL_FROZEN, update, error);
 }
 
 static int wait_for_final(struct gen1_node *node, struct gen1_update *update, bool *again) {
-  if (is(node, ACTIVE_FROZEN) && is_ours(node)) return watch(node, false, node->deadline + 1, update);
-  if (!is(node, ACTIVE_FINAL) || !is_ours(node)) {
+  if (is(node, GEN1_STATUS_FROZEN) && is_ours(node)) return watch(node, false, node->deadline + 1, update);
+  if (!is(node, GEN1_STATUS_FINAL) || !is_ours(node)) {
     node->phase = GEN1_PHASE_LOOK;
     *again = true;
     return 0;
@@ -236,34 +238,34 @@ static int wait_for_final(struct gen1_node *node, struct gen1_update *update, bo
   update->happened |= GEN1_HAPPENED_JOINED;
   update->version = node->version;
   update->rank = node->rank;
-  update->world_size = (int64_t)node->active.participants;
+  update->world_size = (int64_t)node->state.participants;
   *again = true;
   return 0;
 }
 
 static int wait_until_free(struct gen1_node *node, struct gen1_update *update, bool *again) {
-  const bool announced = node->active.waiting > 0; /* else it is another one, of the same number */
-  if (is(node, ACTIVE_FINAL) && is_ours(node) && announced) return want(node, GEN1_DO_LIST, update);
+  const bool announced = node->state.waiting > 0; /* else it is another one, of the same number */
+  if (is(node, GEN1_STATUS_FINAL) && is_ours(node) && announced) return want(node, GEN1_DO_LIST, update);
   node->phase = GEN1_PHASE_LOOK;
   *again = true;
   return 0;
 }
 
 static int stay(struct gen1_node *node, struct gen1_update *update) {
-  if (is(node, ACTIVE_FINAL) && is_ours(node)) {
-    const bool room = (int64_t)node->active.participants < node->settings.max_nodes;
-    if (room && node->active.waiting > node->told_waiting) update->happened |= GEN1_HAPPENED_SOMEONE_WAITS;
-    node->told_waiting = node->active.waiting;
+  if (is(node, GEN1_STATUS_FINAL) && is_ours(node)) {
+    const bool room = (int64_t)node->state.participants < node->settings.max_nodes;
+    if (room && node->state.waiting > node->told_waiting) update->happened |= GEN1_HAPPENED_SOMEONE_WAITS;
+    node->told_waiting = node->state.waiting;
     return want(node, GEN1_DO_LIST, update);
   }
-  update->happened |= is(node, ACTIVE_CLOSED) ? GEN1_HAPPENED_IS_CLOSED : GEN1_HAPPENED_EVICTED;
+  update->happened |= is(node, GEN1_STATUS_CLOSED) ? GEN1_HAPPENED_IS_CLOSED : GEN1_HAPPENED_EVICTED;
   node->phase = GEN1_PHASE_OUTSIDE;
   return want(node, GEN1_DO_IDLE, update);
 }
 
 static int close_it(struct gen1_node *node, struct gen1_update *update, rdzv_error *error) {
-  if (!is(node, ACTIVE_CLOSED)) {
-    char *text = active_close(node->absent ? NULL : &node->active, node->reason);
+  if (!is(node, GEN1_STATUS_CLOSED)) {
+    char *text = gen1_state_close(node->absent ? NULL : &node->state, node->reason);
     return node->absent ? create(node, text, 0, update, error) : swap(node, text, 0, update, error);
   }
   node->closing = false;
@@ -293,7 +295,7 @@ static bool is_late(struct gen1_node *node, struct gen1_update *update) {
 
 static int decide_once(struct gen1_node *node, struct gen1_update *update, bool *again, rdzv_error *error) {
   if (node->closing) {
-    *again = is(node, ACTIVE_CLOSED);
+    *again = is(node, GEN1_STATUS_CLOSED);
     return close_it(node, update, error);
   }
   switch (node->phase) {
@@ -326,13 +328,13 @@ static int decide(struct gen1_node *node, struct gen1_update *update, rdzv_error
 /* ---- events --------------------------------------------------------------------------------------------------- */
 
 static int take_state(struct gen1_node *node, const char *text, uint64_t index, rdzv_error *error) {
-  struct active_version active = {0};
+  struct gen1_state state = {0};
   if (text) {
-    const int result = active_read(text, &active, error);
+    const int result = gen1_state_read(text, &state, error);
     if (result < 0) return result;
   }
-  active_free(&node->active);
-  node->active = active;
+  gen1_state_free(&node->state);
+  node->state = state;
   node->absent = !text;
   node->index = index;
   node->known = true;
@@ -341,16 +343,16 @@ static int take_state(struct gen1_node *node, const char *text, uint64_t index, 
 
 /* A swap of ours is done: what it was for depends on the phase. */
 static int swapped(struct gen1_node *node, const struct gen1_event *event, rdzv_error *error) {
-  const size_t before = node->active.participants;
-  const enum active_status was = node->active.status;
+  const size_t before = node->state.participants;
+  const enum gen1_status was = node->state.status;
   const int result = take_state(node, node->text, event->index, error);
   if (result < 0) return result;
   node->pace.losses = 0;
-  if (node->closing && is(node, ACTIVE_CLOSED)) return 0;
-  if (node->phase == GEN1_PHASE_LOOK && was == ACTIVE_FINAL) {
+  if (node->closing && is(node, GEN1_STATUS_CLOSED)) return 0;
+  if (node->phase == GEN1_PHASE_LOOK && was == GEN1_STATUS_FINAL) {
     node->phase = GEN1_PHASE_FREE;
     node->pause = 0;
-    memcpy(node->version, node->active.version, sizeof node->version);
+    memcpy(node->version, node->state.version, sizeof node->version);
   } else if (node->phase == GEN1_PHASE_LOOK) {
     enter(node, (int64_t)before);
   } else if (node->phase == GEN1_PHASE_CONFIRM) {
@@ -375,7 +377,7 @@ static int done(struct gen1_node *node, const struct gen1_event *event, struct g
       *decided = true;
       snprintf(node->version, sizeof node->version, "%s", event->version);
       return want(node, GEN1_DO_MAKE_DIR, update);
-    case GEN1_DO_MAKE_DIR: *decided = true; return swap(node, active_joinable(node->version), 0, update, error);
+    case GEN1_DO_MAKE_DIR: *decided = true; return swap(node, gen1_state_joinable(node->version), 0, update, error);
     case GEN1_DO_DROP: node->known = false; return 0;
     case GEN1_DO_LEASE: node->leased = true; return 0;
     default: return 0; /* LEASE: the state is still known, or is read */
@@ -401,8 +403,8 @@ static bool is_listed(const struct gen1_event *event, const char *key) {
 
 /* Is a member's keep-alive gone? */
 static const char *find_dead(const struct gen1_node *node, const struct gen1_event *event) {
-  for (size_t i = 0; i < node->active.keep_alives; i++) {
-    const char *key = active_keep_alive(&node->active, i);
+  for (size_t i = 0; i < node->state.keep_alives; i++) {
+    const char *key = gen1_state_keep_alive(&node->state, i);
     if (!is_listed(event, key)) return key;
   }
   return NULL;
@@ -437,7 +439,7 @@ static int listed(struct gen1_node *node, const struct gen1_event *event, struct
   if (node->phase == GEN1_PHASE_PARTICIPANT) return count_members(node, event, update);
   if (!dead) return watch_all(node, node->deadline + 1, update);
   free(node->expected);
-  node->expected = strdup(node->active.text);
+  node->expected = strdup(node->state.text);
   if (!node->expected) return pause_until(node, node->now + FIRST_NOISE_MS, update);
   update->expected = node->expected;
   return want(node, GEN1_DO_DROP, update);
@@ -447,7 +449,7 @@ static int listed(struct gen1_node *node, const struct gen1_event *event, struct
  * it. Of the state: each who joins or confirms wakes all who wait for the last. */
 static int64_t rest(struct gen1_node *node) {
   const bool whole = node->phase == GEN1_PHASE_FREE || node->phase == GEN1_PHASE_PARTICIPANT;
-  if (!whole) return pace_jitter(&node->pace, (int64_t)node->active.participants);
+  if (!whole) return pace_jitter(&node->pace, (int64_t)node->state.participants);
   node->pause = node->pause == 0 ? FIRST_NOISE_MS : least(2 * node->pause, LAST_NOISE_MS);
   return pace_jitter(&node->pace, node->pause);
 }

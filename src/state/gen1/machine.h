@@ -20,7 +20,7 @@
 #define RDZV_STATE_GEN1_MACHINE_H
 
 #include "state/engine/pace.h"
-#include "state/gen1/active_version.h"
+#include "state/gen1/state.h"
 
 enum gen1_phase {
   GEN1_PHASE_OUTSIDE,
@@ -58,15 +58,15 @@ struct gen1_event {
 
 enum gen1_request {
   GEN1_DO_IDLE,
-  GEN1_DO_READ,     /* the active version */
+  GEN1_DO_READ,     /* the state */
   GEN1_DO_CREATE,   /* it, as `text` with `ttl`, if there is none */
   GEN1_DO_COUNT,    /* add one to the version counter */
   GEN1_DO_MAKE_DIR, /* of `version` */
   GEN1_DO_SWAP,     /* `expected` for `text` with `ttl` */
   GEN1_DO_LEASE,    /* our keep-alive of `version` and `rank`, with `ttl`, and from here on renewed */
   GEN1_DO_LIST,     /* what is in the directory of `version` */
-  GEN1_DO_DROP,     /* take the active version away if it is `expected` */
-  GEN1_DO_WATCH,    /* from `from_index` until until_ms: the active version, or, if `whole`, everything */
+  GEN1_DO_DROP,     /* take the state away if it is `expected` */
+  GEN1_DO_WATCH,    /* from `from_index` until until_ms: the state, or, if `whole`, everything */
   GEN1_DO_PAUSE,    /* until until_ms */
 };
 
@@ -119,9 +119,9 @@ struct gen1_node {
   int64_t close_deadline;
   char *reason; /* to close for, or NULL */
 
-  bool known; /* `active` is what is in etcd, as of `index`; or there is nothing, if `absent` */
+  bool known; /* `state` is what is in etcd, as of `index`; or there is nothing, if `absent` */
   bool absent;
-  struct active_version active;
+  struct gen1_state state;
   uint64_t index;
 
   char *text;     /* of the request under way */

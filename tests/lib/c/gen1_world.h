@@ -9,7 +9,7 @@
 #include "state/gen1/machine.h"
 #include "unit.h"
 
-enum { MAX_NODES = 16, MAX_LEASES = 64, LEASE_MS = ACTIVE_KEEP_ALIVE_TTL * 1000, LONGEST_WATCH_MS = 10000 };
+enum { MAX_NODES = 16, MAX_LEASES = 64, LEASE_MS = GEN1_TTL_KEEP_ALIVE * 1000, LONGEST_WATCH_MS = 10000 };
 
 /* What happens to a node's next request of some kind. */
 enum fault { NO_FAULT, LOST, DONE_UNHEARD, REFUSED };

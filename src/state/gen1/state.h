@@ -13,8 +13,8 @@
  * done: rdzv_setup, the nonce of the node that set it up; rdzv_joins, until it is final, the ranks by the nonces of the
  * nodes that joined. rdzv_reason is why it was closed.
  */
-#ifndef RDZV_STATE_GEN1_ACTIVE_VERSION_H
-#define RDZV_STATE_GEN1_ACTIVE_VERSION_H
+#ifndef RDZV_STATE_GEN1_STATE_H
+#define RDZV_STATE_GEN1_STATE_H
 
 #include "base/buf.h"
 #include "state/phase.h"
@@ -24,21 +24,21 @@
 #include <stdint.h>
 
 enum {
-  ACTIVE_MAX_BYTES = 8 << 20,
-  ACTIVE_SETUP_TTL = 5, /* seconds, as all of these */
-  ACTIVE_JOINABLE_TTL = 10,
-  ACTIVE_FROZEN_TTL = 10,
-  ACTIVE_KEEP_ALIVE_TTL = 10,
-  ACTIVE_RUN_TTL = 7200,
+  GEN1_STATE_MAX_BYTES = 8 << 20,
+  GEN1_TTL_SETUP = 5, /* seconds, as all of these */
+  GEN1_TTL_JOINABLE = 10,
+  GEN1_TTL_FROZEN = 10,
+  GEN1_TTL_KEEP_ALIVE = 10,
+  GEN1_TTL_RUN = 7200,
 };
 
-enum active_status { ACTIVE_SETUP, ACTIVE_JOINABLE, ACTIVE_FROZEN, ACTIVE_FINAL, ACTIVE_CLOSED };
+enum gen1_status { GEN1_STATUS_SETUP, GEN1_STATUS_JOINABLE, GEN1_STATUS_FROZEN, GEN1_STATUS_FINAL, GEN1_STATUS_CLOSED };
 
-const char *active_status_name(enum active_status status);
+const char *gen1_status_name(enum gen1_status status);
 
 /* What was read. */
-struct active_version {
-  enum active_status status;
+struct gen1_state {
+  enum gen1_status status;
   char version[24]; /* decimal digits; "" in setup */
   size_t participants;
   size_t keep_alives;
@@ -48,38 +48,38 @@ struct active_version {
 };
 
 /* *out is not looked at. RDZV_E_CORRUPT: the sentence says why; RDZV_E_NO_MEMORY. Then *out is empty. */
-int active_read(const char *text, struct active_version *out, rdzv_error *error);
-void active_free(struct active_version *active);
+int gen1_state_read(const char *text, struct gen1_state *out, rdzv_error *error);
+void gen1_state_free(struct gen1_state *state);
 
 /* The phase as every kind of rendezvous has it, for a node that needs `min`. The last call begins with the first
  * `min` participants and ends when all have confirmed. */
-enum rendezvous_phase active_phase(const struct active_version *active, int64_t min);
+enum rendezvous_phase gen1_state_phase(const struct gen1_state *state, int64_t min);
 
-/* The key of one of those who confirmed. Owned by `active`. */
-const char *active_keep_alive(const struct active_version *active, size_t at);
+/* The key of one of those who confirmed. Owned by `state`. */
+const char *gen1_state_keep_alive(const struct gen1_state *state, size_t at);
 
-/* Why it was closed; NULL: nobody has said. Owned by `active`. */
-const char *active_reason(const struct active_version *active);
+/* Why it was closed; NULL: nobody has said. Owned by `state`. */
+const char *gen1_state_reason(const struct gen1_state *state);
 
 /* Did the node with that nonce set it up? */
-bool active_is_set_up_by(const struct active_version *active, const char *nonce);
+bool gen1_state_is_set_up_by(const struct gen1_state *state, const char *nonce);
 
 /* The rank that the node with that nonce has taken; -1: none. */
-int64_t active_rank_of(const struct active_version *active, const char *nonce);
+int64_t gen1_state_rank_of(const struct gen1_state *state, const char *nonce);
 
-/* New texts, to be freed; NULL: no memory. None changes `active`. */
-char *active_setup(const char *nonce);
-char *active_joinable(const char *version);
+/* New texts, to be freed; NULL: no memory. None changes `state`. */
+char *gen1_state_setup(const char *nonce);
+char *gen1_state_joinable(const char *version);
 
 /* One more participant, whose rank is the number of those before; the round is frozen when it is full. */
-char *active_join(const struct active_version *active, int64_t max, const char *nonce, bool *frozen);
-char *active_freeze(const struct active_version *active);
+char *gen1_state_join(const struct gen1_state *state, int64_t max, const char *nonce, bool *frozen);
+char *gen1_state_freeze(const struct gen1_state *state);
 
 /* One more who confirmed, by that key; final when all have. */
-char *active_confirm(const struct active_version *active, const char *key, bool *final);
-char *active_announce(const struct active_version *active); /* one more who waits */
+char *gen1_state_confirm(const struct gen1_state *state, const char *key, bool *final);
+char *gen1_state_announce(const struct gen1_state *state); /* one more who waits */
 
-/* Closed, for a reason that those who find it so are told; NULL: none. NULL as active: of nothing. */
-char *active_close(const struct active_version *active, const char *reason);
+/* Closed, for a reason that those who find it so are told; NULL: none. NULL as state: of nothing. */
+char *gen1_state_close(const struct gen1_state *state, const char *reason);
 
 #endif

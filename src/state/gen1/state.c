@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "state/gen1/active_version.h"
+#include "state/gen1/state.h"
 
 #include "base/error.h"
 
@@ -13,15 +13,15 @@
 
 static const char *const names[] = {"setup", "joinable", "frozen", "final", "closed"};
 
-const char *active_status_name(enum active_status status) { return names[status]; }
+const char *gen1_status_name(enum gen1_status status) { return names[status]; }
 
-enum rendezvous_phase active_phase(const struct active_version *active, int64_t min) {
-  switch (active->status) {
-    case ACTIVE_SETUP: return PHASE_GATHERING;
-    case ACTIVE_JOINABLE: return (int64_t)active->participants < min ? PHASE_GATHERING : PHASE_LAST_CALL;
-    case ACTIVE_FROZEN: return PHASE_LAST_CALL;
-    case ACTIVE_FINAL: return PHASE_COMPLETE;
-    case ACTIVE_CLOSED: break;
+enum rendezvous_phase gen1_state_phase(const struct gen1_state *state, int64_t min) {
+  switch (state->status) {
+    case GEN1_STATUS_SETUP: return PHASE_GATHERING;
+    case GEN1_STATUS_JOINABLE: return (int64_t)state->participants < min ? PHASE_GATHERING : PHASE_LAST_CALL;
+    case GEN1_STATUS_FROZEN: return PHASE_LAST_CALL;
+    case GEN1_STATUS_FINAL: return PHASE_COMPLETE;
+    case GEN1_STATUS_CLOSED: break;
   }
   return PHASE_CLOSED;
 }
@@ -32,19 +32,19 @@ static int wrong(const char *what, rdzv_error *error) {
   return error_set(error, RDZV_E_CORRUPT, "the state of the rendezvous in etcd is corrupt: %s", what);
 }
 
-static int read_status(const json_t *json, enum active_status *out, rdzv_error *error) {
+static int read_status(const json_t *json, enum gen1_status *out, rdzv_error *error) {
   const char *name = json_string_value(json_object_get(json, "status"));
   for (size_t i = 0; name && i < sizeof names / sizeof names[0]; i++) {
     if (strcmp(names[i], name) != 0) continue;
-    *out = (enum active_status)i;
+    *out = (enum gen1_status)i;
     return 0;
   }
   return wrong("its status is none that is known", error);
 }
 
-static int read_version(const json_t *json, struct active_version *out, rdzv_error *error) {
+static int read_version(const json_t *json, struct gen1_state *out, rdzv_error *error) {
   const char *version = json_string_value(json_object_get(json, "version"));
-  const bool needed = out->status != ACTIVE_SETUP && out->status != ACTIVE_CLOSED;
+  const bool needed = out->status != GEN1_STATUS_SETUP && out->status != GEN1_STATUS_CLOSED;
   if (!version) return needed ? wrong("it has no version", error) : 0;
   const size_t len = strlen(version);
   if (len == 0 || len >= sizeof out->version || strspn(version, "0123456789") != len)
@@ -67,63 +67,64 @@ static int read_list(const json_t *json, const char *name, bool needed, bool tex
   return 0;
 }
 
-static int read_waiting(const json_t *json, struct active_version *out, rdzv_error *error) {
+static int read_waiting(const json_t *json, struct gen1_state *out, rdzv_error *error) {
   const json_t *value = json_object_get(json, "num_workers_waiting");
   out->waiting = value ? (int64_t)json_integer_value(value) : 0;
-  const bool missing = !value && out->status == ACTIVE_FINAL;
+  const bool missing = !value && out->status == GEN1_STATUS_FINAL;
   if (missing || (value && !json_is_integer(value)) || out->waiting < 0)
     return wrong("num_workers_waiting is no number", error);
   return 0;
 }
 
-static int read_all(struct active_version *out, rdzv_error *error) {
+static int read_all(struct gen1_state *out, rdzv_error *error) {
   const json_t *json = out->json;
   if (!json_is_object(json)) return wrong("it is no object", error);
   int result = read_status(json, &out->status, error);
-  const bool listed = out->status == ACTIVE_JOINABLE || out->status == ACTIVE_FROZEN || out->status == ACTIVE_FINAL;
-  const bool confirmed = out->status == ACTIVE_FROZEN || out->status == ACTIVE_FINAL;
+  const bool listed =
+      out->status == GEN1_STATUS_JOINABLE || out->status == GEN1_STATUS_FROZEN || out->status == GEN1_STATUS_FINAL;
+  const bool confirmed = out->status == GEN1_STATUS_FROZEN || out->status == GEN1_STATUS_FINAL;
   if (result == 0) result = read_version(json, out, error);
   if (result == 0) result = read_list(json, "participants", listed, false, &out->participants, error);
   if (result == 0) result = read_list(json, "keep_alives", confirmed, true, &out->keep_alives, error);
   return result == 0 ? read_waiting(json, out, error) : result;
 }
 
-int active_read(const char *text, struct active_version *out, rdzv_error *error) {
+int gen1_state_read(const char *text, struct gen1_state *out, rdzv_error *error) {
   json_error_t reason;
-  *out = (struct active_version){0};
-  if (strlen(text) > ACTIVE_MAX_BYTES) return wrong("it is too long", error);
+  *out = (struct gen1_state){0};
+  if (strlen(text) > GEN1_STATE_MAX_BYTES) return wrong("it is too long", error);
   out->json = json_loads(text, 0, &reason);
   if (!out->json)
     return error_set(error, RDZV_E_CORRUPT, "the state of the rendezvous in etcd is no JSON: %s", reason.text);
   int result = read_all(out, error);
   if (result == 0 && !(out->text = strdup(text))) result = error_no_memory(error);
-  if (result < 0) active_free(out);
+  if (result < 0) gen1_state_free(out);
   return result;
 }
 
-void active_free(struct active_version *active) {
-  json_decref(active->json);
-  free(active->text);
-  *active = (struct active_version){0};
+void gen1_state_free(struct gen1_state *state) {
+  json_decref(state->json);
+  free(state->text);
+  *state = (struct gen1_state){0};
 }
 
-const char *active_keep_alive(const struct active_version *active, size_t at) {
-  return json_string_value(json_array_get(json_object_get(active->json, "keep_alives"), at));
+const char *gen1_state_keep_alive(const struct gen1_state *state, size_t at) {
+  return json_string_value(json_array_get(json_object_get(state->json, "keep_alives"), at));
 }
 
-const char *active_reason(const struct active_version *active) {
-  return json_string_value(json_object_get(active->json, REASON));
+const char *gen1_state_reason(const struct gen1_state *state) {
+  return json_string_value(json_object_get(state->json, REASON));
 }
 
-bool active_is_set_up_by(const struct active_version *active, const char *nonce) {
-  const char *who = json_string_value(json_object_get(active->json, SETUP));
-  return active->status == ACTIVE_SETUP && who && strcmp(who, nonce) == 0;
+bool gen1_state_is_set_up_by(const struct gen1_state *state, const char *nonce) {
+  const char *who = json_string_value(json_object_get(state->json, SETUP));
+  return state->status == GEN1_STATUS_SETUP && who && strcmp(who, nonce) == 0;
 }
 
-int64_t active_rank_of(const struct active_version *active, const char *nonce) {
-  const json_t *rank = json_object_get(json_object_get(active->json, JOINS), nonce);
+int64_t gen1_state_rank_of(const struct gen1_state *state, const char *nonce) {
+  const json_t *rank = json_object_get(json_object_get(state->json, JOINS), nonce);
   const json_int_t number = json_is_integer(rank) ? json_integer_value(rank) : -1;
-  return number < (json_int_t)active->participants ? number : -1;
+  return number < (json_int_t)state->participants ? number : -1;
 }
 
 /* ---- writing -------------------------------------------------------------------------------------------------- */
@@ -135,19 +136,20 @@ static char *text_of(json_t *json) {
   return text;
 }
 
-static json_t *copy_with(const struct active_version *active, enum active_status status) {
-  json_t *json = active ? json_deep_copy(active->json) : json_object();
+static json_t *copy_with(const struct gen1_state *state, enum gen1_status status) {
+  json_t *json = state ? json_deep_copy(state->json) : json_object();
   if (json && json_object_set_new(json, "status", json_string(names[status])) == 0) return json;
   json_decref(json);
   return NULL;
 }
 
-char *active_setup(const char *nonce) {
-  return text_of(json_pack("{s:s, s:s}", "status", names[ACTIVE_SETUP], SETUP, nonce));
+char *gen1_state_setup(const char *nonce) {
+  return text_of(json_pack("{s:s, s:s}", "status", names[GEN1_STATUS_SETUP], SETUP, nonce));
 }
 
-char *active_joinable(const char *version) {
-  return text_of(json_pack("{s:s, s:s, s:[]}", "status", names[ACTIVE_JOINABLE], "version", version, "participants"));
+char *gen1_state_joinable(const char *version) {
+  return text_of(
+      json_pack("{s:s, s:s, s:[]}", "status", names[GEN1_STATUS_JOINABLE], "version", version, "participants"));
 }
 
 static bool add_join(json_t *json, const char *nonce, size_t rank) {
@@ -156,10 +158,10 @@ static bool add_join(json_t *json, const char *nonce, size_t rank) {
   return json_object_set_new(joins, nonce, json_integer((json_int_t)rank)) == 0;
 }
 
-char *active_join(const struct active_version *active, int64_t max, const char *nonce, bool *frozen) {
-  const size_t rank = active->participants;
+char *gen1_state_join(const struct gen1_state *state, int64_t max, const char *nonce, bool *frozen) {
+  const size_t rank = state->participants;
   *frozen = (int64_t)rank + 1 >= max;
-  json_t *json = copy_with(active, *frozen ? ACTIVE_FROZEN : ACTIVE_JOINABLE);
+  json_t *json = copy_with(state, *frozen ? GEN1_STATUS_FROZEN : GEN1_STATUS_JOINABLE);
   bool done = json && add_join(json, nonce, rank) &&
               json_array_append_new(json_object_get(json, "participants"), json_integer((json_int_t)rank)) == 0;
   if (done && *frozen) done = json_object_set_new(json, "keep_alives", json_array()) == 0;
@@ -168,16 +170,16 @@ char *active_join(const struct active_version *active, int64_t max, const char *
   return NULL;
 }
 
-char *active_freeze(const struct active_version *active) {
-  json_t *json = copy_with(active, ACTIVE_FROZEN);
+char *gen1_state_freeze(const struct gen1_state *state) {
+  json_t *json = copy_with(state, GEN1_STATUS_FROZEN);
   if (json && json_object_set_new(json, "keep_alives", json_array()) == 0) return text_of(json);
   json_decref(json);
   return NULL;
 }
 
-char *active_confirm(const struct active_version *active, const char *key, bool *final) {
-  *final = active->keep_alives + 1 >= active->participants;
-  json_t *json = copy_with(active, *final ? ACTIVE_FINAL : ACTIVE_FROZEN);
+char *gen1_state_confirm(const struct gen1_state *state, const char *key, bool *final) {
+  *final = state->keep_alives + 1 >= state->participants;
+  json_t *json = copy_with(state, *final ? GEN1_STATUS_FINAL : GEN1_STATUS_FROZEN);
   bool done = json && json_array_append_new(json_object_get(json, "keep_alives"), json_string(key)) == 0;
   if (done && *final) {
     done = json_object_set_new(json, "num_workers_waiting", json_integer(0)) == 0;
@@ -188,17 +190,17 @@ char *active_confirm(const struct active_version *active, const char *key, bool 
   return NULL;
 }
 
-char *active_announce(const struct active_version *active) {
-  json_t *json = copy_with(active, active->status);
-  if (json && json_object_set_new(json, "num_workers_waiting", json_integer(active->waiting + 1)) == 0)
+char *gen1_state_announce(const struct gen1_state *state) {
+  json_t *json = copy_with(state, state->status);
+  if (json && json_object_set_new(json, "num_workers_waiting", json_integer(state->waiting + 1)) == 0)
     return text_of(json);
   json_decref(json);
   return NULL;
 }
 
 /* A reason that is no UTF-8 is left out. */
-char *active_close(const struct active_version *active, const char *reason) {
-  json_t *json = copy_with(active, ACTIVE_CLOSED), *text = json && reason ? json_string(reason) : NULL;
+char *gen1_state_close(const struct gen1_state *state, const char *reason) {
+  json_t *json = copy_with(state, GEN1_STATUS_CLOSED), *text = json && reason ? json_string(reason) : NULL;
   if (!text || json_object_set_new(json, REASON, text) == 0) return text_of(json);
   json_decref(json);
   return NULL;
