@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The first-generation rendezvous with many nodes on a virtual clock, over a model of etcd with latency, lost requests,
- * lost answers, pauses and deaths, all from a seed. After every step: of one version everybody has the same world and a
- * rank of its own, between min and max of them, nobody is in it twice, for nobody do versions go back; and once faults
- * stop, all who are alive are in one version. Every fourth seed is calm: requests and answers are lost, often, but
- * nobody dies or pauses, and then the first version that gathers is the one that they are in.
+ * lost answers, pauses and deaths, all from a seed. After every step: of one round everybody has the same world and a
+ * rank of its own, between min and max of them, nobody is in it twice, for nobody do rounds go back; and once faults
+ * stop, all who are alive are in one round. Every fourth seed is calm: requests and answers are lost, often, but
+ * nobody dies or pauses, and then the first round that gathers is the one that they are in.
  *
  *   sim_etcd --seeds A:B     exit 1 if one fails, with the command that replays it
  *   sim_etcd --seed S        one, told as a story
@@ -30,8 +30,8 @@ struct node {
   int64_t at; /* when the stage is over */
   bool lost;  /* the answer is */
   struct answer answer;
-  char version[24];
-  int64_t rank, renew_at, paused_until, rejoin_at, last_version;
+  char round[24];
+  int64_t rank, renew_at, paused_until, rejoin_at, last_round;
 };
 
 struct sim {
@@ -42,7 +42,7 @@ struct sim {
   int64_t latency;
   bool story, failed, calm;
   uint64_t seen;    /* the index of the state that was checked last */
-  int64_t gathered; /* versions that began to gather */
+  int64_t gathered; /* rounds that began to gather */
   bool joined;      /* somebody has */
   uint64_t seed;
   int64_t worlds[MODEL_VERSIONS];          /* 0: nobody has joined it */
@@ -85,7 +85,7 @@ static void ask(struct sim *sim, struct node *node, enum gen1_event_kind what) {
 }
 
 static void join(struct sim *sim, struct node *node) {
-  if (node->member) model_drop_lease(&sim->model, node->version, node->rank);
+  if (node->member) model_drop_lease(&sim->model, node->round, node->rank);
   node->member = false;
   node->renew_at = node->rejoin_at = 0;
   tell(sim, node, "asks to join");
@@ -126,24 +126,24 @@ static void check_state(struct sim *sim) {
 }
 
 static void check_joined(struct sim *sim, struct node *node) {
-  const int64_t version = strtoll(node->update.version, NULL, 10), size = node->update.world_size;
+  const int64_t round = strtoll(node->update.round, NULL, 10), size = node->update.world_size;
   const int me = (int)(node - sim->nodes) + 1;
   if (size < sim->settings.min_nodes || size > sim->settings.max_nodes)
-    fail(sim, "version %" PRId64 " has %" PRId64 " nodes", version, size);
-  if (sim->worlds[version] && sim->worlds[version] != size)
-    fail(sim, "n%d takes version %" PRId64 " for a world of %" PRId64 ", it has %" PRId64, me - 1, version, size,
-         sim->worlds[version]);
+    fail(sim, "round %" PRId64 " has %" PRId64 " nodes", round, size);
+  if (sim->worlds[round] && sim->worlds[round] != size)
+    fail(sim, "n%d takes round %" PRId64 " for a world of %" PRId64 ", it has %" PRId64, me - 1, round, size,
+         sim->worlds[round]);
   if (node->rank < 0 || node->rank >= size) fail(sim, "n%d is rank %" PRId64 " of %" PRId64, me - 1, node->rank, size);
-  if (sim->owners[version][node->rank])
-    fail(sim, "rank %" PRId64 " of version %" PRId64 " is given twice", node->rank, version);
-  if (version <= node->last_version)
-    fail(sim, "version %" PRId64 " comes after %" PRId64 " for n%d", version, node->last_version, me - 1);
+  if (sim->owners[round][node->rank])
+    fail(sim, "rank %" PRId64 " of round %" PRId64 " is given twice", node->rank, round);
+  if (round <= node->last_round)
+    fail(sim, "round %" PRId64 " comes after %" PRId64 " for n%d", round, node->last_round, me - 1);
   if (sim->calm && !sim->joined && sim->gathered != 1)
-    fail(sim, "it took %" PRId64 " versions, though nobody died", sim->gathered);
+    fail(sim, "it took %" PRId64 " rounds, though nobody died", sim->gathered);
   sim->joined = true;
-  sim->owners[version][node->rank] = me;
-  sim->worlds[version] = size;
-  node->last_version = version;
+  sim->owners[round][node->rank] = me;
+  sim->worlds[round] = size;
+  node->last_round = round;
 }
 
 static void hear(struct sim *sim, struct node *node) {
@@ -151,10 +151,9 @@ static void hear(struct sim *sim, struct node *node) {
   if (happened & GEN1_HAPPENED_LEASE_OVER) node->renew_at = 0;
   if (happened & GEN1_HAPPENED_JOINED) {
     node->rank = node->update.rank;
-    snprintf(node->version, sizeof node->version, "%s", node->update.version);
+    snprintf(node->round, sizeof node->round, "%s", node->update.round);
     node->member = true;
-    tell(sim, node, "is rank %" PRId64 " of %" PRId64 " in version %s", node->rank, node->update.world_size,
-         node->version);
+    tell(sim, node, "is rank %" PRId64 " of %" PRId64 " in round %s", node->rank, node->update.world_size, node->round);
     check_joined(sim, node);
   }
   if (happened &
@@ -249,7 +248,7 @@ static void tick(struct sim *sim, struct node *node) {
   const int64_t now = sim->model.now;
   if (!node->alive || now < node->paused_until) return;
   if (node->renew_at && now >= node->renew_at) {
-    node->renew_at = model_renew(&sim->model, node->machine.version, node->machine.rank) ? now + RENEW_MS : 0;
+    node->renew_at = model_renew(&sim->model, node->machine.round, node->machine.rank) ? now + RENEW_MS : 0;
   }
   if (node->rejoin_at && now >= node->rejoin_at && node->stage != ON_THE_WAY && node->stage != COMING_BACK)
     join(sim, node);
@@ -287,13 +286,13 @@ static bool all_in_one(const struct sim *sim) {
     if (!node->alive) continue;
     alive++;
     if (!node->member) continue;
-    if (first && strcmp(first->version, node->version) != 0) return false;
+    if (first && strcmp(first->round, node->round) != 0) return false;
     first = node;
     members++;
   }
   const int64_t most = alive < sim->settings.max_nodes ? alive : sim->settings.max_nodes;
   if (alive < sim->settings.min_nodes) return true;
-  return members == most && first && sim->worlds[strtoll(first->version, NULL, 10)] == most;
+  return members == most && first && sim->worlds[strtoll(first->round, NULL, 10)] == most;
 }
 
 static void begin(struct sim *sim, uint64_t seed) {
@@ -332,7 +331,7 @@ static bool run(uint64_t seed, bool story) {
     for (int i = 0; i < NODES; i++) tick(sim, &sim->nodes[i]);
     done = !faulty(sim) && sim->model.now > FAULTS_MS + 60000 && all_in_one(sim);
   }
-  if (!sim->failed && !all_in_one(sim)) fail(sim, "faults stopped, and not all are in one version");
+  if (!sim->failed && !all_in_one(sim)) fail(sim, "faults stopped, and not all are in one round");
   const bool ok = !sim->failed;
   for (int i = 0; i < NODES; i++)
     if (sim->nodes[i].alive) end_node(&sim->nodes[i]);

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-void model_key(void *unused, const char *version, int64_t rank, char out[512]) {
+void model_key(void *unused, const char *round, int64_t rank, char out[512]) {
   (void)unused;
-  snprintf(out, 512, "v_%s/rank_%" PRId64, version, rank);
+  snprintf(out, 512, "v_%s/rank_%" PRId64, round, rank);
 }
 
 void model_free(struct model *model) { free(model->active); }
@@ -22,9 +22,9 @@ static void set_active(struct model *model, const char *text, int64_t ttl) {
   model->active_index = ++model->index;
 }
 
-static void set_lease(struct model *model, int64_t version, int64_t rank, int64_t expires) {
-  int64_t *lease = &model->leases[version][rank];
-  model->alive[version] += (expires != 0) - (*lease != 0);
+static void set_lease(struct model *model, int64_t round, int64_t rank, int64_t expires) {
+  int64_t *lease = &model->leases[round][rank];
+  model->alive[round] += (expires != 0) - (*lease != 0);
   *lease = expires;
 }
 
@@ -53,13 +53,13 @@ int64_t model_next_expiry(const struct model *model) {
   return next;
 }
 
-static void list(struct model *model, const char *version, struct answer *answer) {
-  const int64_t v = strtoll(version, NULL, 10);
+static void list(struct model *model, const char *round, struct answer *answer) {
+  const int64_t v = strtoll(round, NULL, 10);
   answer->event.kind = GEN1_EV_LISTED;
   answer->event.keys = answer->keys;
   for (int r = 0; r < MODEL_RANKS; r++) {
     if (!model->leases[v][r]) continue;
-    snprintf(answer->names[r], MODEL_KEY, "v_%s/rank_%d", version, r);
+    snprintf(answer->names[r], MODEL_KEY, "v_%s/rank_%d", round, r);
     answer->keys[answer->event.key_count++] = answer->names[r];
   }
 }
@@ -83,12 +83,12 @@ void model_answer(struct model *model, const struct gen1_update *update, struct 
         set_active(model, update->text, update->ttl);
       break;
     case GEN1_DO_COUNT:
-      snprintf(answer->version, sizeof answer->version, "%" PRId64, ++model->counter);
-      event->version = answer->version;
+      snprintf(answer->round, sizeof answer->round, "%" PRId64, ++model->counter);
+      event->round = answer->round;
       model->index++;
       break;
     case GEN1_DO_MAKE_DIR:
-      model->dirs[strtoll(update->version, NULL, 10)] = true;
+      model->dirs[strtoll(update->round, NULL, 10)] = true;
       model->index++;
       break;
     case GEN1_DO_SWAP:
@@ -98,10 +98,10 @@ void model_answer(struct model *model, const struct gen1_update *update, struct 
         event->kind = GEN1_EV_REFUSED;
       break;
     case GEN1_DO_LEASE:
-      set_lease(model, strtoll(update->version, NULL, 10), update->rank, model->now + update->ttl * 1000);
+      set_lease(model, strtoll(update->round, NULL, 10), update->rank, model->now + update->ttl * 1000);
       model->index++;
       break;
-    case GEN1_DO_LIST: list(model, update->version, answer); break;
+    case GEN1_DO_LIST: list(model, update->round, answer); break;
     case GEN1_DO_DROP:
       if (holds(model, update->expected))
         set_active(model, NULL, 0);
@@ -113,15 +113,15 @@ void model_answer(struct model *model, const struct gen1_update *update, struct 
   event->index = model->index;
 }
 
-bool model_renew(struct model *model, const char *version, int64_t rank) {
-  const int64_t number = strtoll(version, NULL, 10);
+bool model_renew(struct model *model, const char *round, int64_t rank) {
+  const int64_t number = strtoll(round, NULL, 10);
   if (!model->leases[number][rank]) return false;
   set_lease(model, number, rank, model->now + GEN1_TTL_KEEP_ALIVE * 1000);
   return true;
 }
 
-void model_drop_lease(struct model *model, const char *version, int64_t rank) {
-  const int64_t number = strtoll(version, NULL, 10);
+void model_drop_lease(struct model *model, const char *round, int64_t rank) {
+  const int64_t number = strtoll(round, NULL, 10);
   if (model->leases[number][rank]) model->index++;
   set_lease(model, number, rank, 0);
 }

@@ -30,16 +30,16 @@ int64_t model_next_expiry(const struct model *model);
 /* What a request gives. The texts are the model's, or in `answer`, until the next call. */
 struct answer {
   struct gen1_event event;
-  char version[24];
+  char round[24];
   char names[MODEL_RANKS][MODEL_KEY];
   const char *keys[MODEL_RANKS];
 };
 void model_answer(struct model *model, const struct gen1_update *update, struct answer *answer);
 
 /* The owner's renewal. False: the key is gone. */
-bool model_renew(struct model *model, const char *version, int64_t rank);
-void model_drop_lease(struct model *model, const char *version, int64_t rank);
+bool model_renew(struct model *model, const char *round, int64_t rank);
+void model_drop_lease(struct model *model, const char *round, int64_t rank);
 
-void model_key(void *unused, const char *version, int64_t rank, char out[512]);
+void model_key(void *unused, const char *round, int64_t rank, char out[512]);
 
 #endif

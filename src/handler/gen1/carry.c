@@ -13,7 +13,7 @@ enum { NO_MEMORY_MS = 100, QUICK_MS = 1000 };
 struct carried {
   struct gen1_event event;
   struct etcd_result result;
-  char version[24];
+  char round[24];
   const char **keys;
   rdzv_error error;
 };
@@ -81,21 +81,21 @@ static void count(struct etcd_v1 *handler, const struct etcd_call *call, struct 
     struct etcd_result old;
     code = etcd_v2_get(handler->client, path, ETCD_QUORUM, call, &old);
     const long long number = code == 0 ? strtoll(old.node.value, NULL, 10) : 0;
-    snprintf(carried->version, sizeof carried->version, "%lld", number < 0 ? 1 : number + 1);
-    const struct etcd_put put = {.value = carried->version,
+    snprintf(carried->round, sizeof carried->round, "%lld", number < 0 ? 1 : number + 1);
+    const struct etcd_put put = {.value = carried->round,
                                  .prev_index = code == 0 ? old.node.modified : 0,
                                  .exist = code == 0 ? ETCD_ANY : ETCD_ABSENT};
     if (code == 0) etcd_result_free(&old);
     if (code == 0 || code == ETCD_NOT_FOUND) code = etcd_v2_put(handler->client, path, &put, call, &carried->result);
   } while (code == ETCD_COMPARE_FAILED || code == ETCD_EXISTS);
   set_event(carried, code, GEN1_EV_DONE);
-  carried->event.version = carried->version;
+  carried->event.round = carried->round;
 }
 
 static void make_dir(struct etcd_v1 *handler, const struct etcd_call *call, struct carried *carried) {
   const struct etcd_put put = {.dir = true, .exist = ETCD_ABSENT};
   char path[ETCD_V1_PATH];
-  etcd_v1_path(handler, path, "/rdzv/v_%s", handler->update.version);
+  etcd_v1_path(handler, path, "/rdzv/v_%s", handler->update.round);
   set_event(carried, etcd_v2_put(handler->client, path, &put, call, &carried->result), GEN1_EV_DONE);
 }
 
@@ -103,7 +103,7 @@ static void lease(struct etcd_v1 *handler, const struct etcd_call *call, struct 
   const struct etcd_put put = {.value = handler->mark, .ttl = handler->update.ttl};
   const int64_t asked_ms = clock_now_ms();
   char path[ETCD_V1_PATH];
-  etcd_v1_path(handler, path, "/rdzv/v_%s/rank_%" PRId64, handler->update.version, handler->update.rank);
+  etcd_v1_path(handler, path, "/rdzv/v_%s/rank_%" PRId64, handler->update.round, handler->update.rank);
   int code = etcd_v2_put(handler->client, path, &put, call, &carried->result);
   if (code == 0 && !etcd_v1_hold_rank(handler, path, handler->update.ttl, asked_ms)) {
     etcd_result_free(&carried->result);
@@ -112,16 +112,16 @@ static void lease(struct etcd_v1 *handler, const struct etcd_call *call, struct 
   set_event(carried, code, GEN1_EV_DONE);
 }
 
-/* A key that has our place, but was written by another: etcd was lost, and the versions began anew. */
+/* A key that has our place, but was written by another: etcd was lost, and the rounds began anew. */
 static bool is_anothers(const struct etcd_v1 *handler, const struct etcd_node *key) {
   char path[ETCD_V1_PATH];
-  etcd_v1_path(handler, path, "/rdzv/v_%s/rank_%" PRId64, handler->version, handler->rank);
+  etcd_v1_path(handler, path, "/rdzv/v_%s/rank_%" PRId64, handler->round, handler->rank);
   return handler->member && strcmp(key->key, path) == 0 && strcmp(key->value, handler->mark) != 0;
 }
 
 static void list(struct etcd_v1 *handler, const struct etcd_call *call, struct carried *carried) {
   char path[ETCD_V1_PATH];
-  etcd_v1_path(handler, path, "/rdzv/v_%s", handler->update.version);
+  etcd_v1_path(handler, path, "/rdzv/v_%s", handler->update.round);
   int code = etcd_v2_get(handler->client, path, ETCD_QUORUM, call, &carried->result);
   const size_t children = code == 0 ? carried->result.node.count : 0;
   carried->keys = calloc(children + 1, sizeof *carried->keys);

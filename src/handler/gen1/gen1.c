@@ -69,7 +69,7 @@ static bool all_watch(struct etcd_v1 *handler, const struct etcd_call *call) {
   char path[ETCD_V1_PATH];
   struct etcd_result result;
   bool all = true;
-  etcd_v1_path(handler, path, "/rdzv/v_%s", handler->version);
+  etcd_v1_path(handler, path, "/rdzv/v_%s", handler->round);
   if (etcd_v2_get(handler->client, path, 0, call, &result) != 0) return true;
   for (size_t i = 0; i < result.node.count; i++) all = all && is_watched(&result.node.nodes[i]);
   etcd_result_free(&result);
@@ -82,7 +82,7 @@ static int delete_own_key(struct etcd_v1 *handler, const struct etcd_call *call)
   char path[ETCD_V1_PATH];
   struct etcd_result result;
   int code;
-  etcd_v1_path(handler, path, "/rdzv/v_%s/rank_%" PRId64, handler->version, handler->rank);
+  etcd_v1_path(handler, path, "/rdzv/v_%s/rank_%" PRId64, handler->round, handler->rank);
   do code = etcd_v2_delete(handler->client, path, &ours, call, &result);
   while (code == RDZV_E_OUTCOME_UNKNOWN && deadline_left(call->until) > 0);
   if (code == 0) etcd_result_free(&result);
@@ -112,7 +112,7 @@ static int renew_run(struct etcd_v1 *handler, rdzv_error *error) {
 
 static int become_member(struct etcd_v1 *handler, unsigned happened, rdzv_result **out, rdzv_error *error) {
   const int64_t world_size = handler->update.world_size;
-  snprintf(handler->version, sizeof handler->version, "%s", handler->machine.version);
+  snprintf(handler->round, sizeof handler->round, "%s", handler->machine.round);
   handler->rank = handler->machine.rank;
   handler->member = true;
   etcd_v1_listen_begin(handler);
@@ -128,8 +128,8 @@ static void tell_of_nodes(struct waiting *waiting, void *user) {
   waiting->until = gen1_deadline(machine);
   if (machine->absent || !state->text) return;
   if (state->status == GEN1_STATUS_FINAL)
-    waiting_about(waiting, "waiting for the next round: version %s goes on with %zu of at most %" PRId64 " nodes",
-                  state->version, state->participants, max);
+    waiting_about(waiting, "waiting for the next round: round %s goes on with %zu of at most %" PRId64 " nodes",
+                  state->round, state->participants, max);
   else if (state->status == GEN1_STATUS_FROZEN)
     waiting_about(waiting, "waiting for nodes to confirm: %zu of %zu have", state->keep_alives, state->participants);
   else if ((int64_t)state->participants < min)
@@ -160,7 +160,7 @@ static int join(struct etcd_v1 *handler, rdzv_result **out, rdzv_error *error) {
 static void note_joined(struct etcd_v1 *handler, int code, const rdzv_result *joined, const rdzv_error *error) {
   if (code == 0)
     events_note(&handler->events, RDZV_NODE_STATE_SUCCEEDED, joined->round, joined->rank,
-                "joined version %" PRId64 " as rank %" PRId64 " in a world of %" PRId64, joined->round, joined->rank,
+                "joined round %" PRId64 " as rank %" PRId64 " in a world of %" PRId64, joined->round, joined->rank,
                 joined->world_size);
   else
     events_note(&handler->events, RDZV_NODE_STATE_FAILED, -1, -1, "%s", error->message);

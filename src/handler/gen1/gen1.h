@@ -14,7 +14,7 @@
  *   etcd_lease.c      renews
  *
  * Everything is below <etcd_prefix>/run_<run_id>/rdzv, as PyTorch has it: version_counter, active_version, and for each
- * version a directory v_<n> with rank_<r> (keep-alives), extra_data and kv (the store).
+ * round a directory v_<n> with rank_<r> (keep-alives), extra_data and kv (the store).
  *
  * Locks: `call`, then that of the leases, then that of the news; and those of the events under any of them.
  */
@@ -40,7 +40,7 @@ struct etcd_v1_news {
   struct flag ended;    /* up while it is more than that somebody waits */
   struct flag outside;  /* up while we are in no round */
   bool member;          /* as far as the user knows, or will have been told */
-  char version[24];     /* that extra data are of; "": none */
+  char round[24];       /* that extra data are of; "": none */
   rdzv_change change;   /* not told yet */
   rdzv_error failure;   /* the same; code 0: none */
   enum etcd_lease_state lease;
@@ -77,8 +77,8 @@ struct etcd_v1 {
   bool listens; /* the thread has work: we are a member */
   struct gen1_node machine;
   struct gen1_update update; /* what the machine wants next */
-  bool member;               /* our keep-alive of that version and rank is ours to delete */
-  char version[24];
+  bool member;               /* our keep-alive of that round and rank is ours to delete */
+  char round[24];
   int64_t rank;
   bool renews_run;    /* the run's directory */
   rdzv_error trouble; /* with etcd, the last; code 0: it answers */
@@ -134,7 +134,7 @@ int etcd_v1_wait_event(rdzv_handler *base, int64_t timeout_ms, rdzv_change *out,
 int etcd_v1_change_fd(const rdzv_handler *base);
 int etcd_v1_ended_fd(const rdzv_handler *base);
 
-/* A path below the version that we are in. RDZV_E_INVALID: in none. */
+/* A path below the round that we are in. RDZV_E_INVALID: in none. */
 int etcd_v1_version_path(struct etcd_v1 *handler, const char *name, char out[ETCD_V1_PATH], rdzv_error *error);
 
 /* ---- etcd_v1_result.c ---- */

@@ -33,7 +33,7 @@ static void add(struct etcd_v1 *handler, unsigned what, const char *text, const 
   news->change.what |= what;
   if (!news->change.who[0]) snprintf(news->change.who, sizeof news->change.who, "%s", who);
   if (what & (RDZV_CHANGE_CLOSED | RDZV_CHANGE_EVICTED)) news->member = false;
-  events_note(&handler->events, RDZV_NODE_STATE_RUNNING, strtoll(news->version, NULL, 10), handler->rank, "%s%s", text,
+  events_note(&handler->events, RDZV_NODE_STATE_RUNNING, strtoll(news->round, NULL, 10), handler->rank, "%s%s", text,
               who);
 }
 
@@ -123,7 +123,7 @@ void etcd_v1_listen_begin(struct etcd_v1 *handler) {
   handler->listens = true;
   pthread_mutex_lock(&news->lock);
   news->member = true;
-  memcpy(news->version, handler->version, sizeof news->version);
+  memcpy(news->round, handler->round, sizeof news->round);
   show(news);
   pthread_mutex_unlock(&news->lock);
 }
@@ -133,7 +133,7 @@ void etcd_v1_listen_end(struct etcd_v1 *handler) {
   handler->listens = false;
   pthread_mutex_lock(&news->lock);
   news->member = false;
-  news->version[0] = '\0';
+  news->round[0] = '\0';
   news->change = (rdzv_change){0};
   news->failure.code = 0;
   show(news);
@@ -218,8 +218,8 @@ int etcd_v1_ended_fd(const rdzv_handler *base) { return ((const struct etcd_v1 *
 
 int etcd_v1_version_path(struct etcd_v1 *handler, const char *name, char out[ETCD_V1_PATH], rdzv_error *error) {
   pthread_mutex_lock(&handler->news.lock);
-  const int result = handler->news.version[0] ? 0 : error_set(error, RDZV_E_INVALID, "this node is in no round");
-  etcd_v1_path(handler, out, "/rdzv/v_%s/%s", handler->news.version, name);
+  const int result = handler->news.round[0] ? 0 : error_set(error, RDZV_E_INVALID, "this node is in no round");
+  etcd_v1_path(handler, out, "/rdzv/v_%s/%s", handler->news.round, name);
   pthread_mutex_unlock(&handler->news.lock);
   return result;
 }

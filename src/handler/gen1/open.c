@@ -25,9 +25,9 @@ bool etcd_v1_path(const struct etcd_v1 *handler, char out[ETCD_V1_PATH], const c
   return rest >= 0 && root + rest < ETCD_V1_PATH;
 }
 
-static void keep_alive_key(void *argument, const char *version, int64_t rank, char out[512]) {
+static void keep_alive_key(void *argument, const char *round, int64_t rank, char out[512]) {
   char path[ETCD_V1_PATH];
-  etcd_v1_path(argument, path, "/rdzv/v_%s/rank_%" PRId64, version, rank);
+  etcd_v1_path(argument, path, "/rdzv/v_%s/rank_%" PRId64, round, rank);
   snprintf(out, 512, "%.511s", path);
 }
 

@@ -16,7 +16,7 @@ enum { MASTER_MS = 5000 };
 
 static int open_store(struct etcd_v1 *handler, int64_t timeout_ms, int cancel_fd, rdzv_store **out, rdzv_error *error) {
   char path[ETCD_V1_PATH];
-  etcd_v1_path(handler, path, "/rdzv/v_%s/kv", handler->version);
+  etcd_v1_path(handler, path, "/rdzv/v_%s/kv", handler->round);
   return etcd_store_open(etcd_share(handler->client), path, timeout_ms, cancel_fd, &handler->base.log, out, error);
 }
 
@@ -64,7 +64,7 @@ static bool add_members(struct result *result, const struct etcd_v1 *handler) {
 int etcd_v1_result(struct etcd_v1 *handler, int64_t world_size, rdzv_result **out, rdzv_error *error) {
   struct result *result = result_new(handler->base.run_id, handler->backend, handler->base.node);
   if (!result) return error_no_memory(error);
-  result->base.round = strtoll(handler->version, NULL, 10);
+  result->base.round = strtoll(handler->round, NULL, 10);
   result->base.rank = handler->rank;
   result->base.world_size = world_size;
   int outcome = add_members(result, handler)

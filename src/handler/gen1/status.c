@@ -87,7 +87,7 @@ static int status_of(const struct etcd_v1 *handler, const struct look *look, rdz
   struct status *status = calloc(1, sizeof *status);
   if (!status) return error_no_memory(error);
   status->base = (rdzv_status){.exists = look->there,
-                               .round = look->there ? strtoll(state->version, NULL, 10) : 0,
+                               .round = look->there ? strtoll(state->round, NULL, 10) : 0,
                                .phase = rendezvous_phase_name(gen1_state_phase(state, settings->min_nodes)),
                                .complete = state->status == GEN1_STATUS_FINAL,
                                .closed = state->status == GEN1_STATUS_CLOSED,

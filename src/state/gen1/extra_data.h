@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The extra data of a version of the first-generation rendezvous: one JSON object, whose members are texts for us. */
+/* The extra data of a round of the first-generation rendezvous: one JSON object, whose members are texts for us. */
 #ifndef RDZV_STATE_GEN1_EXTRA_DATA_H
 #define RDZV_STATE_GEN1_EXTRA_DATA_H
 

@@ -21,7 +21,7 @@ enum {
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 void gen1_node_init(struct gen1_node *node, const struct gen1_settings *settings, uint64_t seed,
-                    void (*keep_alive_key)(void *argument, const char *version, int64_t rank, char out[512]),
+                    void (*keep_alive_key)(void *argument, const char *round, int64_t rank, char out[512]),
                     void *argument) {
   *node = (struct gen1_node){
       .settings = *settings, .keep_alive_key = keep_alive_key, .argument = argument, .pace = {.random = seed}};
@@ -44,7 +44,7 @@ void gen1_node_free(struct gen1_node *node) {
 
 static int want(struct gen1_node *node, enum gen1_request request, struct gen1_update *update) {
   update->request = node->asked = request;
-  update->version = node->version;
+  update->round = node->round;
   update->rank = node->rank;
   return 0;
 }
@@ -105,8 +105,8 @@ static void time_out(struct gen1_node *node, struct gen1_update *update) {
     error_set(&update->error, RDZV_E_TIMEOUT, "the time to join is over: there is no rendezvous yet");
   else
     error_set(&update->error, RDZV_E_TIMEOUT,
-              "the time to join is over: %zu of at least %" PRId64 " nodes joined, %zu confirmed, version '%s' is %s",
-              state->participants, node->settings.min_nodes, state->keep_alives, state->version,
+              "the time to join is over: %zu of at least %" PRId64 " nodes joined, %zu confirmed, round '%s' is %s",
+              state->participants, node->settings.min_nodes, state->keep_alives, state->round,
               gen1_status_name(state->status));
   fail(node, GEN1_EV_ASK_JOIN, update);
 }
@@ -128,17 +128,17 @@ static bool is_gathering(const struct gen1_node *node) {
   return is(node, GEN1_STATUS_JOINABLE) || is(node, GEN1_STATUS_FROZEN);
 }
 
-/* The version, and we in it: an etcd that lost its data gives the same numbers again. */
+/* The round, and we in it: an etcd that lost its data gives the same numbers again. */
 static bool is_ours(const struct gen1_node *node) {
-  if (node->absent || strcmp(node->state.version, node->version) != 0) return false;
+  if (node->absent || strcmp(node->state.round, node->round) != 0) return false;
   return !is_gathering(node) || gen1_state_rank_of(&node->state, node->nonce) == node->rank;
 }
 
-/* We are in the version that is there. */
+/* We are in the round that is there. */
 static void enter(struct gen1_node *node, int64_t rank) {
   node->phase = GEN1_PHASE_PEERS;
   node->rank = rank;
-  memcpy(node->version, node->state.version, sizeof node->version);
+  memcpy(node->round, node->state.round, sizeof node->round);
   node->calls_last = is(node, GEN1_STATUS_JOINABLE) && rank == node->settings.min_nodes - 1;
   node->call_ends = node->now + node->settings.last_call_timeout;
 }
@@ -212,7 +212,7 @@ static bool has_confirmed(const struct gen1_node *node, const char *key) {
 static int confirm(struct gen1_node *node, struct gen1_update *update, bool *again, rdzv_error *error) {
   char key[512];
   bool final;
-  node->keep_alive_key(node->argument, node->version, node->rank, key);
+  node->keep_alive_key(node->argument, node->round, node->rank, key);
   const bool confirmed = has_confirmed(node, key); /* by a swap whose answer got lost */
   if (confirmed || !is(node, GEN1_STATUS_FROZEN) || !is_ours(node)) {
     node->phase = confirmed ? GEN1_PHASE_FINAL : GEN1_PHASE_LOOK;
@@ -236,7 +236,7 @@ static int wait_for_final(struct gen1_node *node, struct gen1_update *update, bo
   node->told_waiting = 0;
   node->who[0] = '\0';
   update->happened |= GEN1_HAPPENED_JOINED;
-  update->version = node->version;
+  update->round = node->round;
   update->rank = node->rank;
   update->world_size = (int64_t)node->state.participants;
   *again = true;
@@ -314,7 +314,7 @@ static int decide(struct gen1_node *node, struct gen1_update *update, rdzv_error
     again = false;
     if (is_late(node, update)) return want(node, GEN1_DO_IDLE, update);
     if (!node->known) return want(node, GEN1_DO_READ, update);
-    if (node->leased && node->phase == GEN1_PHASE_LOOK) { /* back from a version that came to nothing */
+    if (node->leased && node->phase == GEN1_PHASE_LOOK) { /* back from a round that came to nothing */
       node->leased = false;
       update->happened |= GEN1_HAPPENED_LEASE_OVER;
     }
@@ -352,7 +352,7 @@ static int swapped(struct gen1_node *node, const struct gen1_event *event, rdzv_
   if (node->phase == GEN1_PHASE_LOOK && was == GEN1_STATUS_FINAL) {
     node->phase = GEN1_PHASE_FREE;
     node->pause = 0;
-    memcpy(node->version, node->state.version, sizeof node->version);
+    memcpy(node->round, node->state.round, sizeof node->round);
   } else if (node->phase == GEN1_PHASE_LOOK) {
     enter(node, (int64_t)before);
   } else if (node->phase == GEN1_PHASE_CONFIRM) {
@@ -375,9 +375,9 @@ static int done(struct gen1_node *node, const struct gen1_event *event, struct g
       return want(node, GEN1_DO_COUNT, update);
     case GEN1_DO_COUNT:
       *decided = true;
-      snprintf(node->version, sizeof node->version, "%s", event->version);
+      snprintf(node->round, sizeof node->round, "%s", event->round);
       return want(node, GEN1_DO_MAKE_DIR, update);
-    case GEN1_DO_MAKE_DIR: *decided = true; return swap(node, gen1_state_joinable(node->version), 0, update, error);
+    case GEN1_DO_MAKE_DIR: *decided = true; return swap(node, gen1_state_joinable(node->round), 0, update, error);
     case GEN1_DO_DROP: node->known = false; return 0;
     case GEN1_DO_LEASE: node->leased = true; return 0;
     default: return 0; /* LEASE: the state is still known, or is read */
@@ -410,7 +410,7 @@ static const char *find_dead(const struct gen1_node *node, const struct gen1_eve
   return NULL;
 }
 
-/* Everything below a version is watched, and its store may be busy: so not every event is looked at. */
+/* Everything below a round is watched, and its store may be busy: so not every event is looked at. */
 static int watch_all(struct gen1_node *node, int64_t until_ms, struct gen1_update *update) {
   return watch(node, true, until_ms, update);
 }
@@ -419,7 +419,7 @@ static int watch_all(struct gen1_node *node, int64_t until_ms, struct gen1_updat
 static int count_members(struct gen1_node *node, const struct gen1_event *event, struct gen1_update *update) {
   const char *dead = find_dead(node, event);
   char own[512];
-  node->keep_alive_key(node->argument, node->version, node->rank, own);
+  node->keep_alive_key(node->argument, node->round, node->rank, own);
   if (!is_listed(event, own)) {
     update->happened |= GEN1_HAPPENED_EVICTED;
     node->phase = GEN1_PHASE_OUTSIDE;

@@ -4,14 +4,14 @@
  * EtcdRendezvous, whose entry is rendezvous_barrier. It reads no clock, waits for nothing and knows no etcd.
  *
  *   LOOK     nothing there -> SETUP; joinable -> join it; final -> announce that we wait, FREE; else wait for a change
- *   SETUP    create, count the version, make its directory, publish it as joinable -> LOOK
+ *   SETUP    create, count the round, make its directory, publish it as joinable -> LOOK
  *   PEERS    we are in: wait until it is frozen. Whose join made it enough waits for the last call to end, and freezes
  *   CONFIRM  put our keep-alive there, and add it to the state
  *   FINAL    wait until all have -> joined
  *   FREE     a final round of others: wait until it is gone; if one of its members is dead, take it away
  *   MEMBER   of a final round: hear of those who wait, of members whose keep-alive is gone, of the end of the round
  *
- * Whatever else is found on the way (another version, nothing) means LOOK again, at once. A lost swap means reading
+ * Whatever else is found on the way (another round, nothing) means LOOK again, at once. A lost swap means reading
  * again after a random time that grows with each loss in a row. A swap without an answer means reading, too: what we
  * write has our nonce in it, by which LOOK finds what we have done already. Nothing is watched for long without being
  * read anew, so that an etcd that has gone silent, or begins to count anew, is noticed.
@@ -38,7 +38,7 @@ enum gen1_event_kind {
   GEN1_EV_ASK_CLOSE, /* text: the reason, or NULL */
   GEN1_EV_ASK_STOP,
   GEN1_EV_STATE,   /* READ: text, or NULL: there is none; index */
-  GEN1_EV_DONE,    /* CREATE, MAKE_DIR, SWAP, LEASE, DROP: index. COUNT: version */
+  GEN1_EV_DONE,    /* CREATE, MAKE_DIR, SWAP, LEASE, DROP: index. COUNT: round */
   GEN1_EV_REFUSED, /* CREATE, MAKE_DIR: it is there. SWAP, DROP: somebody else wrote */
   GEN1_EV_LISTED,  /* LIST: keys */
   GEN1_EV_TIMER,   /* WATCH: something happened, or its time is over. PAUSE: its time is over */
@@ -50,7 +50,7 @@ struct gen1_event {
   int64_t now_ms;
   const char *text;
   uint64_t index;
-  const char *version;
+  const char *round;
   const char *const *keys;
   size_t key_count;
   const rdzv_error *error;
@@ -61,10 +61,10 @@ enum gen1_request {
   GEN1_DO_READ,     /* the state */
   GEN1_DO_CREATE,   /* it, as `text` with `ttl`, if there is none */
   GEN1_DO_COUNT,    /* add one to the version counter */
-  GEN1_DO_MAKE_DIR, /* of `version` */
+  GEN1_DO_MAKE_DIR, /* of `round` */
   GEN1_DO_SWAP,     /* `expected` for `text` with `ttl` */
-  GEN1_DO_LEASE,    /* our keep-alive of `version` and `rank`, with `ttl`, and from here on renewed */
-  GEN1_DO_LIST,     /* what is in the directory of `version` */
+  GEN1_DO_LEASE,    /* our keep-alive of `round` and `rank`, with `ttl`, and from here on renewed */
+  GEN1_DO_LIST,     /* what is in the directory of `round` */
   GEN1_DO_DROP,     /* take the state away if it is `expected` */
   GEN1_DO_WATCH,    /* from `from_index` until until_ms: the state, or, if `whole`, everything */
   GEN1_DO_PAUSE,    /* until until_ms */
@@ -72,13 +72,13 @@ enum gen1_request {
 
 /* What happened in a step, in any number. */
 enum gen1_happened {
-  GEN1_HAPPENED_JOINED = 1 << 0, /* version, rank, world_size */
+  GEN1_HAPPENED_JOINED = 1 << 0, /* round, rank, world_size */
   GEN1_HAPPENED_CLOSED = 1 << 1, /* what was asked for */
   GEN1_HAPPENED_FAILED = 1 << 2, /* what was asked for: failed, error */
   GEN1_HAPPENED_SOMEONE_WAITS = 1 << 3,
   GEN1_HAPPENED_PARTICIPANT_DIED = 1 << 4, /* who */
   GEN1_HAPPENED_IS_CLOSED = 1 << 5,
-  GEN1_HAPPENED_EVICTED = 1 << 6,    /* our version is not the active one any more */
+  GEN1_HAPPENED_EVICTED = 1 << 6,    /* our round is over */
   GEN1_HAPPENED_LEASE_OVER = 1 << 7, /* our keep-alive is not to be renewed any more */
 };
 
@@ -87,7 +87,7 @@ struct gen1_update {
   const char *text, *expected; /* the machine's, until the next step */
   bool unique;                 /* nobody else writes that text, and we write it once */
   int64_t ttl;                 /* seconds; 0: none */
-  const char *version;
+  const char *round;
   int64_t rank, world_size;
   uint64_t from_index;
   bool whole;
@@ -107,7 +107,7 @@ struct gen1_settings {
 /* All private. */
 struct gen1_node {
   struct gen1_settings settings;
-  void (*keep_alive_key)(void *argument, const char *version, int64_t rank, char out[512]);
+  void (*keep_alive_key)(void *argument, const char *round, int64_t rank, char out[512]);
   void *argument;
   struct pace pace;
   char nonce[17];
@@ -126,7 +126,7 @@ struct gen1_node {
 
   char *text;     /* of the request under way */
   char *expected; /* the same */
-  char version[24];
+  char round[24];
   int64_t rank;
   bool leased;     /* our keep-alive is renewed */
   bool calls_last; /* the last call is ours */
@@ -139,7 +139,7 @@ struct gen1_node {
 };
 
 void gen1_node_init(struct gen1_node *node, const struct gen1_settings *settings, uint64_t seed,
-                    void (*keep_alive_key)(void *argument, const char *version, int64_t rank, char out[512]),
+                    void (*keep_alive_key)(void *argument, const char *round, int64_t rank, char out[512]),
                     void *argument);
 void gen1_node_free(struct gen1_node *node);
 

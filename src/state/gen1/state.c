@@ -42,14 +42,14 @@ static int read_status(const json_t *json, enum gen1_status *out, rdzv_error *er
   return wrong("its status is none that is known", error);
 }
 
-static int read_version(const json_t *json, struct gen1_state *out, rdzv_error *error) {
-  const char *version = json_string_value(json_object_get(json, "version"));
+static int read_round(const json_t *json, struct gen1_state *out, rdzv_error *error) {
+  const char *round = json_string_value(json_object_get(json, "version"));
   const bool needed = out->status != GEN1_STATUS_SETUP && out->status != GEN1_STATUS_CLOSED;
-  if (!version) return needed ? wrong("it has no version", error) : 0;
-  const size_t len = strlen(version);
-  if (len == 0 || len >= sizeof out->version || strspn(version, "0123456789") != len)
+  if (!round) return needed ? wrong("it has no version", error) : 0;
+  const size_t len = strlen(round);
+  if (len == 0 || len >= sizeof out->round || strspn(round, "0123456789") != len)
     return wrong("its version is no number", error);
-  memcpy(out->version, version, len + 1);
+  memcpy(out->round, round, len + 1);
   return 0;
 }
 
@@ -83,7 +83,7 @@ static int read_all(struct gen1_state *out, rdzv_error *error) {
   const bool listed =
       out->status == GEN1_STATUS_JOINABLE || out->status == GEN1_STATUS_FROZEN || out->status == GEN1_STATUS_FINAL;
   const bool confirmed = out->status == GEN1_STATUS_FROZEN || out->status == GEN1_STATUS_FINAL;
-  if (result == 0) result = read_version(json, out, error);
+  if (result == 0) result = read_round(json, out, error);
   if (result == 0) result = read_list(json, "participants", listed, false, &out->participants, error);
   if (result == 0) result = read_list(json, "keep_alives", confirmed, true, &out->keep_alives, error);
   return result == 0 ? read_waiting(json, out, error) : result;
@@ -147,9 +147,9 @@ char *gen1_state_setup(const char *nonce) {
   return text_of(json_pack("{s:s, s:s}", "status", names[GEN1_STATUS_SETUP], SETUP, nonce));
 }
 
-char *gen1_state_joinable(const char *version) {
+char *gen1_state_joinable(const char *round) {
   return text_of(
-      json_pack("{s:s, s:s, s:[]}", "status", names[GEN1_STATUS_JOINABLE], "version", version, "participants"));
+      json_pack("{s:s, s:s, s:[]}", "status", names[GEN1_STATUS_JOINABLE], "version", round, "participants"));
 }
 
 static bool add_join(json_t *json, const char *nonce, size_t rank) {

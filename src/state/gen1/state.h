@@ -39,7 +39,7 @@ const char *gen1_status_name(enum gen1_status status);
 /* What was read. */
 struct gen1_state {
   enum gen1_status status;
-  char version[24]; /* decimal digits; "" in setup */
+  char round[24]; /* decimal digits; "" in setup */
   size_t participants;
   size_t keep_alives;
   int64_t waiting;
@@ -69,7 +69,7 @@ int64_t gen1_state_rank_of(const struct gen1_state *state, const char *nonce);
 
 /* New texts, to be freed; NULL: no memory. None changes `state`. */
 char *gen1_state_setup(const char *nonce);
-char *gen1_state_joinable(const char *version);
+char *gen1_state_joinable(const char *round);
 
 /* One more participant, whose rank is the number of those before; the round is frozen when it is full. */
 char *gen1_state_join(const struct gen1_state *state, int64_t max, const char *nonce, bool *frozen);

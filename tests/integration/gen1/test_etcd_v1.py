@@ -179,7 +179,7 @@ class Wrong(Case):
     def test_the_round_is_full(self):
         place = self.place((1, 1))
         place.ours().joined()
-        self.assert_exit(place.rdzv("join", timeout=1), 4, "the time to join is over: .*version '1' is final")
+        self.assert_exit(place.rdzv("join", timeout=1), 4, "the time to join is over: .*round '1' is final")
 
     def test_no_state_of_a_rendezvous(self):
         texts = {"": "no JSON", "{": "no JSON", "[]": "no object", "7": "no JSON|no object",

@@ -19,7 +19,7 @@ struct node {
   struct gen1_update update;
   bool exists, dead;
   bool joined, closed, is_closed, evicted, someone_waits, failed, has_lease;
-  char version[24], died[512];
+  char round[24], died[512];
   int64_t rank, world_size, joined_at;
   rdzv_error error;
   enum gen1_request fault_at;
@@ -28,7 +28,7 @@ struct node {
 };
 
 struct lease {
-  char key[512], version[24];
+  char key[512], round[24];
   int64_t expires; /* INT64_MAX: its node is alive */
   int node;
 };
@@ -47,9 +47,9 @@ struct world {
   uint64_t random; /* 0: in order */
 };
 
-static inline void lease_key(void *argument, const char *version, int64_t rank, char out[512]) {
+static inline void lease_key(void *argument, const char *round, int64_t rank, char out[512]) {
   (void)argument;
-  snprintf(out, 512, "/rdzv/v_%s/rank_%d", version, (int)rank);
+  snprintf(out, 512, "/rdzv/v_%s/rank_%d", round, (int)rank);
 }
 
 static inline struct world world_of(int64_t min, int64_t max) {
@@ -91,8 +91,8 @@ static inline void drop_leases(struct world *world, int node, int64_t at) {
 static inline void put_lease(struct world *world, int node, const struct gen1_update *update) {
   struct lease *lease = &world->leases[world->lease_count++];
   assert_true(world->lease_count < MAX_LEASES);
-  lease_key(NULL, update->version, update->rank, lease->key);
-  snprintf(lease->version, sizeof lease->version, "%s", update->version);
+  lease_key(NULL, update->round, update->rank, lease->key);
+  snprintf(lease->round, sizeof lease->round, "%s", update->round);
   lease->expires = INT64_MAX;
   lease->node = node;
   world->nodes[node].has_lease = true;
@@ -115,7 +115,7 @@ static inline void take_update(struct world *world, int at) {
   if (update->happened & GEN1_HAPPENED_JOINED) {
     node->joined = true;
     node->joined_at = world->now;
-    snprintf(node->version, sizeof node->version, "%s", update->version);
+    snprintf(node->round, sizeof node->round, "%s", update->round);
     node->rank = update->rank;
     node->world_size = update->world_size;
   }
@@ -180,7 +180,7 @@ static inline struct gen1_event swap_active(struct world *world, const struct ge
   return (struct gen1_event){.kind = GEN1_EV_DONE, .index = world->index};
 }
 
-static inline struct gen1_event carry_out(struct world *world, int at, const char **keys, char version[24]) {
+static inline struct gen1_event carry_out(struct world *world, int at, const char **keys, char round[24]) {
   const struct gen1_update *update = &world->nodes[at].update;
   struct gen1_event event = {.kind = GEN1_EV_DONE, .index = world->index};
   switch (update->request) {
@@ -191,8 +191,8 @@ static inline struct gen1_event carry_out(struct world *world, int at, const cha
       event.index = world->index;
       return event;
     case GEN1_DO_COUNT:
-      snprintf(version, 24, "%d", ++world->counter);
-      event.version = version;
+      snprintf(round, 24, "%d", ++world->counter);
+      event.round = round;
       return event;
     case GEN1_DO_MAKE_DIR: world->dirs++; return event;
     case GEN1_DO_SWAP:
@@ -201,7 +201,7 @@ static inline struct gen1_event carry_out(struct world *world, int at, const cha
     case GEN1_DO_LIST:
       event = (struct gen1_event){.kind = GEN1_EV_LISTED, .keys = keys};
       for (size_t i = 0; i < world->lease_count; i++)
-        if (strcmp(world->leases[i].version, update->version) == 0) keys[event.key_count++] = world->leases[i].key;
+        if (strcmp(world->leases[i].round, update->round) == 0) keys[event.key_count++] = world->leases[i].key;
       return event;
     default: fail_msg("no such request"); return event;
   }
@@ -216,24 +216,24 @@ static inline bool is_due(const struct world *world, const struct node *node) {
   return changed >= update->from_index || world->now >= update->until_ms;
 }
 
-static inline struct gen1_event with_fault(struct world *world, int at, const char **keys, char version[24]) {
+static inline struct gen1_event with_fault(struct world *world, int at, const char **keys, char round[24]) {
   static const rdzv_error lost = {RDZV_E_CONNECTION, "lost"}, unheard = {RDZV_E_OUTCOME_UNKNOWN, "unheard"};
   struct node *node = &world->nodes[at];
   const enum fault fault = node->fault;
-  if (fault == NO_FAULT || node->update.request != node->fault_at) return carry_out(world, at, keys, version);
+  if (fault == NO_FAULT || node->update.request != node->fault_at) return carry_out(world, at, keys, round);
   node->fault = NO_FAULT;
   if (fault == REFUSED) return (struct gen1_event){.kind = GEN1_EV_REFUSED};
-  if (fault == DONE_UNHEARD) carry_out(world, at, keys, version);
+  if (fault == DONE_UNHEARD) carry_out(world, at, keys, round);
   return (struct gen1_event){.kind = GEN1_EV_ERROR, .error = fault == LOST ? &lost : &unheard};
 }
 
 static inline void serve_node(struct world *world, int at) {
   const char *keys[MAX_LEASES];
-  char version[24];
+  char round[24];
   struct node *node = &world->nodes[at];
   const bool waits = node->update.request == GEN1_DO_WATCH || node->update.request == GEN1_DO_PAUSE;
   node->requests += !waits;
-  step(world, at, waits ? (struct gen1_event){.kind = GEN1_EV_TIMER} : with_fault(world, at, keys, version));
+  step(world, at, waits ? (struct gen1_event){.kind = GEN1_EV_TIMER} : with_fault(world, at, keys, round));
 }
 
 static inline int pick_due(struct world *world) {
@@ -290,11 +290,10 @@ static inline void assert_round_(struct world *world, const char *who, const cha
   const struct node *first = &world->nodes[who[0] - '0'];
   for (size_t i = 0; i < count; i++) {
     const struct node *node = &world->nodes[who[i] - '0'];
-    const bool fine = node->joined && strcmp(node->version, first->version) == 0 &&
-                      node->world_size == (int64_t)count && node->rank >= 0 && node->rank < (int64_t)count &&
-                      !taken[node->rank];
+    const bool fine = node->joined && strcmp(node->round, first->round) == 0 && node->world_size == (int64_t)count &&
+                      node->rank >= 0 && node->rank < (int64_t)count && !taken[node->rank];
     if (!fine) {
-      print_error("node %c: joined %d, version %s, rank %d of %d; %s; state %s\n", who[i], node->joined, node->version,
+      print_error("node %c: joined %d, round %s, rank %d of %d; %s; state %s\n", who[i], node->joined, node->round,
                   (int)node->rank, (int)node->world_size, node->error.message, world->active ? world->active : "none");
       _fail(file, line);
     }

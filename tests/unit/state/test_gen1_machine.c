@@ -99,7 +99,7 @@ static void test_members_admit_who_waits(void **state) {
   join_all(&world, "01"); /* they let their leases go, so the old round is free at once */
   run_for(&world, 5000);
   assert_round(&world, "012");
-  assert_string_equal(world.nodes[0].version, "2");
+  assert_string_equal(world.nodes[0].round, "2");
   end_world(&world);
 }
 
@@ -110,7 +110,7 @@ static void test_a_dead_member_is_told_of_and_replaced(void **state) {
   run_for(&world, 1000);
   assert_round(&world, "012");
   char key[512];
-  lease_key(NULL, world.nodes[1].version, world.nodes[1].rank, key);
+  lease_key(NULL, world.nodes[1].round, world.nodes[1].rank, key);
   die(&world, 1);
   run_for(&world, 9000);
   assert_string_equal(world.nodes[0].died, "");
@@ -275,7 +275,7 @@ static void test_any_swap_unheard(void **state) {
       }
       run_for(&world, 5000);
       assert_round(&world, "012");
-      assert_string_equal(world.nodes[at].version, "1");
+      assert_string_equal(world.nodes[at].round, "1");
       end_world(&world);
     }
 }
@@ -307,7 +307,7 @@ static void test_the_last_call_of_one_who_was_not_answered(void **state) {
   join(&world, 2);
   run_for(&world, 6000);
   assert_round(&world, "012");
-  assert_string_equal(world.nodes[0].version, "1");
+  assert_string_equal(world.nodes[0].round, "1");
   end_world(&world);
 }
 
@@ -447,7 +447,7 @@ static void test_stopping(void **state) {
   end_world(&world);
 }
 
-/* A member whose version is not there any more must not go on. */
+/* A member whose round is not there any more must not go on. */
 static void test_evicted(void **state) {
   (void)state;
   struct world world = world_of(1, 2);
@@ -461,7 +461,7 @@ static void test_evicted(void **state) {
   end_world(&world);
 }
 
-/* A busy store below the version: members look at it at most a few times a second. */
+/* A busy store below the round: members look at it at most a few times a second. */
 static void test_noise_is_not_looked_at_each_time(void **state) {
   (void)state;
   struct world world = world_of(1, 1);
@@ -489,13 +489,13 @@ static void test_many_in_any_order(void **state) {
   }
 }
 
-/* Random faults, deaths of some and new nodes in their place: whoever says that it joined one version agrees on its
+/* Random faults, deaths of some and new nodes in their place: whoever says that it joined one round agrees on its
  * size and has a rank of its own. */
 static void check_agreement(const struct world *world) {
   for (int i = 0; i < MAX_NODES; i++)
     for (int j = 0; j < i; j++) {
       const struct node *a = &world->nodes[i], *b = &world->nodes[j];
-      if (!a->joined || !b->joined || strcmp(a->version, b->version) != 0) continue;
+      if (!a->joined || !b->joined || strcmp(a->round, b->round) != 0) continue;
       assert_int_equal(a->world_size, b->world_size);
       assert_int_not_equal(a->rank, b->rank);
       assert_in_range(a->rank, 0, a->world_size - 1);

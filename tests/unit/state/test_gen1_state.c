@@ -24,7 +24,7 @@ static void test_reads_what_pytorch_writes(void **state) {
   static const struct {
     const char *text;
     enum gen1_status status;
-    const char *version;
+    const char *round;
     size_t participants, keep_alives;
     int64_t waiting;
   } cases[] = {
@@ -44,7 +44,7 @@ static void test_reads_what_pytorch_writes(void **state) {
   for (size_t i = 0; i < COUNT_OF(cases); i++) {
     struct gen1_state active = must_read(cases[i].text);
     assert_int_equal(active.status, cases[i].status);
-    assert_string_equal(active.version, cases[i].version);
+    assert_string_equal(active.round, cases[i].round);
     assert_int_equal(active.participants, cases[i].participants);
     assert_int_equal(active.keep_alives, cases[i].keep_alives);
     assert_int_equal(active.waiting, cases[i].waiting);
@@ -96,7 +96,7 @@ static void test_a_round_from_setup_to_final(void **state) {
   bool frozen, final;
   struct gen1_state setup = take(gen1_state_setup("me")), joinable = take(gen1_state_joinable("7"));
   assert_int_equal(setup.status, GEN1_STATUS_SETUP);
-  assert_string_equal(joinable.version, "7");
+  assert_string_equal(joinable.round, "7");
   struct gen1_state one = take(gen1_state_join(&joinable, 3, "a", &frozen));
   assert_false(frozen);
   struct gen1_state two = take(gen1_state_join(&one, 3, "b", &frozen));
@@ -120,7 +120,7 @@ static void test_a_round_from_setup_to_final(void **state) {
   assert_int_equal(heard.status, GEN1_STATUS_FINAL);
   struct gen1_state closed = take(gen1_state_close(&heard, NULL));
   assert_int_equal(closed.status, GEN1_STATUS_CLOSED);
-  assert_string_equal(closed.version, "7");
+  assert_string_equal(closed.round, "7");
   struct gen1_state *each[] = {&setup, &joinable, &one, &two, &cold, &half, &all, &heard, &closed};
   for (size_t i = 0; i < COUNT_OF(each); i++) gen1_state_free(each[i]);
 }
@@ -161,7 +161,7 @@ static void test_nodes_find_what_they_did(void **state) {
   struct gen1_state one = take(gen1_state_join(&joinable, 2, "a", &frozen));
   struct gen1_state two = take(gen1_state_join(&one, 2, "b", &frozen));
   struct gen1_state half = take(gen1_state_confirm(&two, "k", &final)),
-                        all = take(gen1_state_confirm(&half, "l", &final));
+                    all = take(gen1_state_confirm(&half, "l", &final));
   struct gen1_state *each[] = {&one, &two, &half};
   for (size_t i = 0; i < COUNT_OF(each); i++) {
     assert_int_equal(gen1_state_rank_of(each[i], "a"), 0);
