@@ -27,8 +27,8 @@ struct conf_option {
 
 static const struct conf_option options[] = {
     {"join_timeout", CONF_SECONDS, CONF_DYNAMIC, offsetof(struct conf, join_timeout), NULL},
-    {"last_call_timeout", CONF_SECONDS, CONF_DYNAMIC | CONF_ETCD_V1, offsetof(struct conf, last_call_timeout), NULL},
-    {"close_timeout", CONF_SECONDS, CONF_DYNAMIC | CONF_ETCD_V1, offsetof(struct conf, close_timeout), NULL},
+    {"last_call_timeout", CONF_SECONDS, CONF_DYNAMIC | CONF_GEN1, offsetof(struct conf, last_call_timeout), NULL},
+    {"close_timeout", CONF_SECONDS, CONF_DYNAMIC | CONF_GEN1, offsetof(struct conf, close_timeout), NULL},
     {"heartbeat_timeout", CONF_SECONDS, CONF_DYNAMIC, offsetof(struct conf, heartbeat_timeout), NULL},
     {"keep_alive_interval", CONF_SECONDS, CONF_DYNAMIC, offsetof(struct conf, keep_alive_interval), NULL},
     {"keep_alive_max_attempt", CONF_COUNT, CONF_DYNAMIC, offsetof(struct conf, keep_alive_max_attempt), NULL},
@@ -40,7 +40,7 @@ static const struct conf_option options[] = {
     {"dialect", CONF_CHOICE, CONF_C10D, offsetof(struct conf, dialect), "auto|v1|v2|rdzv"},
     {"use_libuv", CONF_FLAG, CONF_C10D, offsetof(struct conf, use_libuv), NULL},
     {"rank", CONF_RANK, CONF_STATIC, offsetof(struct conf, rank), NULL},
-    {"timeout", CONF_SECONDS, CONF_STATIC | CONF_ETCD_V1, offsetof(struct conf, timeout), NULL},
+    {"timeout", CONF_SECONDS, CONF_STATIC | CONF_GEN1, offsetof(struct conf, timeout), NULL},
     {"protocol", CONF_CHOICE, CONF_ETCD, offsetof(struct conf, protocol), "http|https"},
     {"ca_cert", CONF_TEXT, CONF_ETCD, offsetof(struct conf, ca_cert), NULL},
     {"cacert", CONF_TEXT, CONF_ETCD, offsetof(struct conf, ca_cert), NULL},
@@ -50,9 +50,9 @@ static const struct conf_option options[] = {
     {"key", CONF_TEXT, CONF_ETCD, offsetof(struct conf, key), NULL},
     {"user", CONF_TEXT, CONF_ETCD, offsetof(struct conf, user), NULL},
     {"password", CONF_TEXT, CONF_ETCD, offsetof(struct conf, password), NULL},
-    {"min_workers", CONF_COUNT, CONF_ETCD_V1, offsetof(struct conf, min_workers), NULL},
-    {"max_workers", CONF_COUNT, CONF_ETCD_V1, offsetof(struct conf, max_workers), NULL},
-    {"etcd_prefix", CONF_TEXT, CONF_ETCD_V1, offsetof(struct conf, etcd_prefix), NULL},
+    {"min_workers", CONF_COUNT, CONF_GEN1, offsetof(struct conf, min_workers), NULL},
+    {"max_workers", CONF_COUNT, CONF_GEN1, offsetof(struct conf, max_workers), NULL},
+    {"etcd_prefix", CONF_TEXT, CONF_GEN1, offsetof(struct conf, etcd_prefix), NULL},
 };
 
 enum { MOST_ATTEMPTS = 1000000 };

@@ -13,7 +13,7 @@ enum {
   CONF_C10D = 1 << 1,
   CONF_STATIC = 1 << 2,
   CONF_ETCD = 1 << 3, /* how to reach etcd */
-  CONF_ETCD_V1 = 1 << 4,
+  CONF_GEN1 = 1 << 4,
 };
 
 /* Times in milliseconds. */

@@ -82,7 +82,7 @@ int params_check_nodes(int64_t min, int64_t max, rdzv_error *error);
 
 /* ---- the creators of our own backends ---- */
 int c10d_create(void *user, const rdzv_params *params, rdzv_handler **out, rdzv_error *error);
-int etcd_v1_create(void *user, const rdzv_params *params, rdzv_handler **out, rdzv_error *error);
+int gen1_create(void *user, const rdzv_params *params, rdzv_handler **out, rdzv_error *error);
 int etcd_v2_create(void *user, const rdzv_params *params, rdzv_handler **out, rdzv_error *error);
 int static_create(void *user, const rdzv_params *params, rdzv_handler **out, rdzv_error *error);
 

@@ -20,8 +20,8 @@ struct entry {
 };
 
 static const struct entry own[] = {{"c10d", c10d_create, NULL},
-                                   {"etcd", etcd_v1_create, NULL},
-                                   {"etcd-v1", etcd_v1_create, NULL},
+                                   {"etcd", gen1_create, NULL},
+                                   {"etcd-v1", gen1_create, NULL},
                                    {"etcd-v2", etcd_v2_create, NULL},
                                    {"static", static_create, NULL}};
 enum { OWN = sizeof own / sizeof own[0] };

@@ -34,23 +34,23 @@ static void set_event(struct carried *carried, int code, enum gen1_event_kind do
 
 /* ---- requests ------------------------------------------------------------------------------------------------- */
 
-static void read_active(struct etcd_v1 *handler, const struct etcd_call *call, struct carried *carried) {
-  char path[ETCD_V1_PATH];
-  etcd_v1_path(handler, path, "/rdzv/active_version");
+static void read_active(struct gen1 *handler, const struct etcd_call *call, struct carried *carried) {
+  char path[GEN1_PATH];
+  gen1_path(handler, path, "/rdzv/active_version");
   const int code = etcd_v2_get(handler->client, path, ETCD_QUORUM, call, &carried->result);
   set_event(carried, code, GEN1_EV_STATE);
   if (code == 0) carried->event.text = carried->result.node.value;
 }
 
 /* Before anything is put there: else etcd would make the directory, without an end. */
-static int renew_run(struct etcd_v1 *handler, const struct etcd_call *call) {
-  const struct etcd_lease run = etcd_v1_run_lease(handler);
+static int renew_run(struct gen1 *handler, const struct etcd_call *call) {
+  const struct etcd_lease run = gen1_run_lease(handler);
   const int code = etcd_v2_unexpected(etcd_lease_renew(handler->client, &run, call));
   if (code < 0) call->error->code = code;
   return code;
 }
 
-static void write_active(struct etcd_v1 *handler, const struct etcd_call *call, struct carried *carried) {
+static void write_active(struct gen1 *handler, const struct etcd_call *call, struct carried *carried) {
   const struct gen1_update *update = &handler->update;
   const bool first = update->request == GEN1_DO_CREATE;
   const struct etcd_put put = {.value = update->text,
@@ -58,24 +58,24 @@ static void write_active(struct etcd_v1 *handler, const struct etcd_call *call, 
                                .exist = first ? ETCD_ABSENT : ETCD_ANY,
                                .prev_value = first ? NULL : update->expected,
                                .unique = update->unique};
-  char path[ETCD_V1_PATH];
-  etcd_v1_path(handler, path, "/rdzv/active_version");
+  char path[GEN1_PATH];
+  gen1_path(handler, path, "/rdzv/active_version");
   int code = first ? renew_run(handler, call) : 0;
   if (code == 0) code = etcd_v2_put(handler->client, path, &put, call, &carried->result);
   set_event(carried, code, GEN1_EV_DONE);
 }
 
-static void drop_active(struct etcd_v1 *handler, const struct etcd_call *call, struct carried *carried) {
+static void drop_active(struct gen1 *handler, const struct etcd_call *call, struct carried *carried) {
   const struct etcd_delete what = {.prev_value = handler->update.expected};
-  char path[ETCD_V1_PATH];
-  etcd_v1_path(handler, path, "/rdzv/active_version");
+  char path[GEN1_PATH];
+  gen1_path(handler, path, "/rdzv/active_version");
   set_event(carried, etcd_v2_delete(handler->client, path, &what, call, &carried->result), GEN1_EV_DONE);
 }
 
 /* Adds one to the counter. Whoever set the rendezvous up is the only one to count, but a leftover of before may be. */
-static void count(struct etcd_v1 *handler, const struct etcd_call *call, struct carried *carried) {
-  char path[ETCD_V1_PATH];
-  etcd_v1_path(handler, path, "/rdzv/version_counter");
+static void count(struct gen1 *handler, const struct etcd_call *call, struct carried *carried) {
+  char path[GEN1_PATH];
+  gen1_path(handler, path, "/rdzv/version_counter");
   int code;
   do {
     struct etcd_result old;
@@ -92,20 +92,20 @@ static void count(struct etcd_v1 *handler, const struct etcd_call *call, struct 
   carried->event.round = carried->round;
 }
 
-static void make_dir(struct etcd_v1 *handler, const struct etcd_call *call, struct carried *carried) {
+static void make_dir(struct gen1 *handler, const struct etcd_call *call, struct carried *carried) {
   const struct etcd_put put = {.dir = true, .exist = ETCD_ABSENT};
-  char path[ETCD_V1_PATH];
-  etcd_v1_path(handler, path, "/rdzv/v_%s", handler->update.round);
+  char path[GEN1_PATH];
+  gen1_path(handler, path, "/rdzv/v_%s", handler->update.round);
   set_event(carried, etcd_v2_put(handler->client, path, &put, call, &carried->result), GEN1_EV_DONE);
 }
 
-static void lease(struct etcd_v1 *handler, const struct etcd_call *call, struct carried *carried) {
+static void lease(struct gen1 *handler, const struct etcd_call *call, struct carried *carried) {
   const struct etcd_put put = {.value = handler->mark, .ttl = handler->update.ttl};
   const int64_t asked_ms = clock_now_ms();
-  char path[ETCD_V1_PATH];
-  etcd_v1_path(handler, path, "/rdzv/v_%s/rank_%" PRId64, handler->update.round, handler->update.rank);
+  char path[GEN1_PATH];
+  gen1_path(handler, path, "/rdzv/v_%s/rank_%" PRId64, handler->update.round, handler->update.rank);
   int code = etcd_v2_put(handler->client, path, &put, call, &carried->result);
-  if (code == 0 && !etcd_v1_hold_rank(handler, path, handler->update.ttl, asked_ms)) {
+  if (code == 0 && !gen1_hold_rank(handler, path, handler->update.ttl, asked_ms)) {
     etcd_result_free(&carried->result);
     code = error_no_memory(call->error);
   }
@@ -113,15 +113,15 @@ static void lease(struct etcd_v1 *handler, const struct etcd_call *call, struct 
 }
 
 /* A key that has our place, but was written by another: etcd was lost, and the rounds began anew. */
-static bool is_anothers(const struct etcd_v1 *handler, const struct etcd_node *key) {
-  char path[ETCD_V1_PATH];
-  etcd_v1_path(handler, path, "/rdzv/v_%s/rank_%" PRId64, handler->round, handler->rank);
+static bool is_anothers(const struct gen1 *handler, const struct etcd_node *key) {
+  char path[GEN1_PATH];
+  gen1_path(handler, path, "/rdzv/v_%s/rank_%" PRId64, handler->round, handler->rank);
   return handler->member && strcmp(key->key, path) == 0 && strcmp(key->value, handler->mark) != 0;
 }
 
-static void list(struct etcd_v1 *handler, const struct etcd_call *call, struct carried *carried) {
-  char path[ETCD_V1_PATH];
-  etcd_v1_path(handler, path, "/rdzv/v_%s", handler->update.round);
+static void list(struct gen1 *handler, const struct etcd_call *call, struct carried *carried) {
+  char path[GEN1_PATH];
+  gen1_path(handler, path, "/rdzv/v_%s", handler->update.round);
   int code = etcd_v2_get(handler->client, path, ETCD_QUORUM, call, &carried->result);
   const size_t children = code == 0 ? carried->result.node.count : 0;
   carried->keys = calloc(children + 1, sizeof *carried->keys);
@@ -137,10 +137,10 @@ static void list(struct etcd_v1 *handler, const struct etcd_call *call, struct c
   set_event(carried, code == ETCD_NOT_FOUND ? 0 : code, GEN1_EV_LISTED);
 }
 
-static void watch(struct etcd_v1 *handler, const struct etcd_call *call, struct carried *carried) {
+static void watch(struct gen1 *handler, const struct etcd_call *call, struct carried *carried) {
   const struct gen1_update *update = &handler->update;
-  char path[ETCD_V1_PATH];
-  etcd_v1_path(handler, path, update->whole ? "/rdzv" : "/rdzv/active_version");
+  char path[GEN1_PATH];
+  gen1_path(handler, path, update->whole ? "/rdzv" : "/rdzv/active_version");
   int code = etcd_v2_watch(handler->client, path, update->whole, update->from_index, call, &carried->result);
   if (code == RDZV_E_TIMEOUT || code == ETCD_INDEX_CLEARED || code == ETCD_WATCHER_CLEARED) code = 0;
   set_event(carried, code, GEN1_EV_TIMER);
@@ -148,7 +148,7 @@ static void watch(struct etcd_v1 *handler, const struct etcd_call *call, struct 
 
 /* ---- carrying out --------------------------------------------------------------------------------------------- */
 
-static void perform(struct etcd_v1 *handler, const struct etcd_call *call, struct carried *carried) {
+static void perform(struct gen1 *handler, const struct etcd_call *call, struct carried *carried) {
   switch (handler->update.request) {
     case GEN1_DO_READ: read_active(handler, call, carried); break;
     case GEN1_DO_CREATE:
@@ -167,7 +167,7 @@ static void perform(struct etcd_v1 *handler, const struct etcd_call *call, struc
   }
 }
 
-static void step(struct etcd_v1 *handler, struct gen1_event *event, unsigned *happened) {
+static void step(struct gen1 *handler, struct gen1_event *event, unsigned *happened) {
   rdzv_error error;
   event->now_ms = clock_now_ms();
   if (gen1_step(&handler->machine, event, &handler->update, &error) < 0) {
@@ -181,20 +181,20 @@ static void step(struct etcd_v1 *handler, struct gen1_event *event, unsigned *ha
     }
   }
   *happened = handler->update.happened;
-  if (*happened & GEN1_HAPPENED_LEASE_OVER) etcd_v1_drop_rank(handler);
+  if (*happened & GEN1_HAPPENED_LEASE_OVER) gen1_drop_rank(handler);
 }
 
 static bool is_wait(enum gen1_request request) { return request == GEN1_DO_WATCH || request == GEN1_DO_PAUSE; }
 
 /* Requests are given a moment even when the machine's time is over. */
-static deadline limit_of(const struct etcd_v1 *handler) {
+static deadline limit_of(const struct gen1 *handler) {
   const deadline ends = gen1_deadline(&handler->machine), least = deadline_after(QUICK_MS);
   const deadline limit = deadline_after(etcd_read_timeout(handler->client)), last = ends > least ? ends : least;
   if (is_wait(handler->update.request)) return handler->update.until_ms;
   return last < limit ? last : limit;
 }
 
-int etcd_v1_carry_out(struct etcd_v1 *handler, const struct flag *cancel, unsigned *happened, rdzv_error *error) {
+int gen1_carry_out(struct gen1 *handler, const struct flag *cancel, unsigned *happened, rdzv_error *error) {
   struct carried carried = {.error = {.code = RDZV_E_CONNECTION}};
   const bool waits = is_wait(handler->update.request);
   const struct etcd_call call = {limit_of(handler), cancel, &carried.error};

@@ -6,10 +6,10 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-static struct etcd_v1 *self(rdzv_handler *handler) { return (struct etcd_v1 *)handler; }
+static struct gen1 *self(rdzv_handler *handler) { return (struct gen1 *)handler; }
 
 /* One more member of the JSON object, whatever it is now. */
-static int put_extra(struct etcd_v1 *handler, const char *path, const char *key, const char *value,
+static int put_extra(struct gen1 *handler, const char *path, const char *key, const char *value,
                      const struct etcd_call *call) {
   struct etcd_result result;
   int code = etcd_v2_get(handler->client, path, ETCD_QUORUM, call, &result);
@@ -28,11 +28,11 @@ static int put_extra(struct etcd_v1 *handler, const char *path, const char *key,
   return code;
 }
 
-int etcd_v1_extra_set(rdzv_handler *base, const char *key, const char *value, rdzv_error *error) {
-  struct etcd_v1 *handler = self(base);
+int gen1_extra_set(rdzv_handler *base, const char *key, const char *value, rdzv_error *error) {
+  struct gen1 *handler = self(base);
   const struct etcd_call call = {deadline_after(etcd_read_timeout(handler->client)), &base->cancel, error};
-  char path[ETCD_V1_PATH];
-  int code = etcd_v1_version_path(handler, "extra_data", path, error);
+  char path[GEN1_PATH];
+  int code = gen1_round_path(handler, "extra_data", path, error);
   if (code < 0) return code;
   do code = put_extra(handler, path, key, value, &call);
   while ((code == ETCD_COMPARE_FAILED || code == ETCD_EXISTS || code == RDZV_E_OUTCOME_UNKNOWN) &&
@@ -41,11 +41,11 @@ int etcd_v1_extra_set(rdzv_handler *base, const char *key, const char *value, rd
 }
 
 /* Reads, and watches where it is not there yet. */
-int etcd_v1_extra_get(rdzv_handler *base, const char *key, int64_t timeout_ms, rdzv_value *out, rdzv_error *error) {
-  struct etcd_v1 *handler = self(base);
+int gen1_extra_get(rdzv_handler *base, const char *key, int64_t timeout_ms, rdzv_value *out, rdzv_error *error) {
+  struct gen1 *handler = self(base);
   const deadline until = deadline_after(timeout_ms);
-  char path[ETCD_V1_PATH];
-  const int inside = etcd_v1_version_path(handler, "extra_data", path, error);
+  char path[GEN1_PATH];
+  const int inside = gen1_round_path(handler, "extra_data", path, error);
   if (inside < 0) return inside;
   for (;;) {
     const struct etcd_call quick = {deadline_after(etcd_read_timeout(handler->client)), &base->cancel, error};

@@ -4,14 +4,14 @@
  * the user's that joins, closes or leaves carries it out, and while the node is a member a thread of the handler does,
  * which hears of changes. Another renews what expires.
  *
- *   etcd_v1.c         joining, closing, leaving
- *   etcd_v1_open.c    open and close
- *   etcd_v1_carry.c   carries out what the machine wants
- *   etcd_v1_listen.c  what has happened to the round: the thread, and who waits for it
- *   etcd_v1_result.c  what joining gives
- *   etcd_v1_status.c  looking
- *   etcd_v1_extra.c   extra data
- *   etcd_lease.c      renews
+ *   gen1.c    joins, closes, leaves
+ *   open.c    opens and frees
+ *   carry.c   carries out what the machine wants
+ *   listen.c  the thread that hears of changes, and the calls that wait for them
+ *   result.c  what joining gives
+ *   status.c  looking
+ *   extra.c   extra data
+ *   lease.c   renews
  *
  * Everything is below <etcd_prefix>/run_<run_id>/rdzv, as PyTorch has it: version_counter, active_version, and for each
  * round a directory v_<n> with rank_<r> (keep-alives), extra_data and kv (the store).
@@ -28,13 +28,13 @@
 
 #include <stdatomic.h>
 
-enum { ETCD_V1_PATH = 1024, ETCD_V1_GRACE_MS = 1000 };
+enum { GEN1_PATH = 1024, GEN1_GRACE_MS = 1000 };
 
 /* What the values of our keep-alives begin with, by which we know each other. PyTorch's are empty. */
-#define ETCD_V1_MARK "rdzv"
+#define GEN1_MARK "rdzv"
 
 /* What has happened to the round, for who asks. */
-struct etcd_v1_news {
+struct gen1_news {
   pthread_mutex_t lock; /* guards what follows */
   struct flag changed;  /* up while there is something to tell */
   struct flag ended;    /* up while it is more than that somebody waits */
@@ -49,13 +49,13 @@ struct etcd_v1_news {
 };
 
 /* What the user has been shown last, to tell whether what is there is another. */
-struct etcd_v1_look {
+struct gen1_look {
   pthread_mutex_t lock; /* guards what follows */
   bool looked;
   char *text; /* of the state; NULL: there was none */
 };
 
-struct etcd_v1 {
+struct gen1 {
   rdzv_handler base;
   char backend[16]; /* the name that we were asked for by */
   struct etcd_client *client;
@@ -64,8 +64,8 @@ struct etcd_v1 {
   char *root; /* <etcd_prefix>/run_<run_id> */
   char text[640];
   char mark[512]; /* the value of our keep-alive, and of nobody else's */
-  struct etcd_v1_news news;
-  struct etcd_v1_look look;
+  struct gen1_news news;
+  struct gen1_look look;
   pthread_t thread;
   bool started;
 
@@ -87,69 +87,69 @@ struct etcd_v1 {
 
 /* A path below the root. False: it is too long. */
 /* The path in etcd that the folders of all runs are in; NULL as prefix: the default. NULL: no memory. To be freed. */
-char *etcd_v1_folder(const char *prefix);
+char *gen1_folder(const char *prefix);
 
-bool etcd_v1_path(const struct etcd_v1 *handler, char out[ETCD_V1_PATH], const char *format, ...) RDZV_PRINTF(3, 4);
+bool gen1_path(const struct gen1 *handler, char out[GEN1_PATH], const char *format, ...) RDZV_PRINTF(3, 4);
 
 /* The lease of the run's directory. */
-struct etcd_lease etcd_v1_run_lease(const struct etcd_v1 *handler);
+struct etcd_lease gen1_run_lease(const struct gen1 *handler);
 
-/* ---- etcd_v1.c ---- */
-extern const struct handler_ops etcd_v1_ops;
+/* ---- gen1.c ---- */
+extern const struct handler_ops gen1_ops;
 
 /* For whoever uses the machine. */
-void etcd_v1_take_turn(struct etcd_v1 *handler);
-void etcd_v1_end_turn(struct etcd_v1 *handler);
+void gen1_take_turn(struct gen1 *handler);
+void gen1_end_turn(struct gen1 *handler);
 
 /* What the machine failed with, as the user gets it. */
-int etcd_v1_failure(const struct etcd_v1 *handler, rdzv_error *error);
+int gen1_failure(const struct gen1 *handler, rdzv_error *error);
 
-/* ---- etcd_v1_open.c ---- */
-void etcd_v1_close(rdzv_handler *base);
-void etcd_v1_abandon(rdzv_handler *base);
+/* ---- open.c ---- */
+void gen1_free(rdzv_handler *base);
+void gen1_abandon(rdzv_handler *base);
 
-/* ---- etcd_v1_carry.c ---- */
+/* ---- carry.c ---- */
 
 /* Carries out what the machine wants, and steps it with what comes of that. `happened` is what came about.
  * RDZV_E_CANCELED: the request is to be carried out again. */
-int etcd_v1_carry_out(struct etcd_v1 *handler, const struct flag *cancel, unsigned *happened, rdzv_error *error);
+int gen1_carry_out(struct gen1 *handler, const struct flag *cancel, unsigned *happened, rdzv_error *error);
 
-/* ---- etcd_v1_listen.c ---- */
-int etcd_v1_listen_open(struct etcd_v1 *handler, rdzv_error *error);
-void etcd_v1_listen_close(struct etcd_v1 *handler);
+/* ---- listen.c ---- */
+int gen1_listen_open(struct gen1 *handler, rdzv_error *error);
+void gen1_listen_close(struct gen1 *handler);
 
 /* We are a member from here on, or in no round any more; in our turn. */
-void etcd_v1_listen_begin(struct etcd_v1 *handler);
-void etcd_v1_listen_end(struct etcd_v1 *handler);
+void gen1_listen_begin(struct gen1 *handler);
+void gen1_listen_end(struct gen1 *handler);
 
 /* Keeps what came about while we are a member for who asks; in our turn. */
-void etcd_v1_tell(struct etcd_v1 *handler, unsigned happened);
+void gen1_tell(struct gen1 *handler, unsigned happened);
 
 /* Renews our keep-alive from here on, which was put there at that time; or not any more. False: no memory. */
-bool etcd_v1_hold_rank(struct etcd_v1 *handler, const char *key, int64_t ttl, int64_t asked_ms);
-void etcd_v1_drop_rank(struct etcd_v1 *handler);
+bool gen1_hold_rank(struct gen1 *handler, const char *key, int64_t ttl, int64_t asked_ms);
+void gen1_drop_rank(struct gen1 *handler);
 
-etcd_lease_told etcd_v1_lease_told;
-int etcd_v1_wait_event(rdzv_handler *base, int64_t timeout_ms, rdzv_change *out, rdzv_error *error);
-int etcd_v1_change_fd(const rdzv_handler *base);
-int etcd_v1_ended_fd(const rdzv_handler *base);
+etcd_lease_told gen1_lease_told;
+int gen1_wait_event(rdzv_handler *base, int64_t timeout_ms, rdzv_change *out, rdzv_error *error);
+int gen1_change_fd(const rdzv_handler *base);
+int gen1_ended_fd(const rdzv_handler *base);
 
 /* A path below the round that we are in. RDZV_E_INVALID: in none. */
-int etcd_v1_version_path(struct etcd_v1 *handler, const char *name, char out[ETCD_V1_PATH], rdzv_error *error);
+int gen1_round_path(struct gen1 *handler, const char *name, char out[GEN1_PATH], rdzv_error *error);
 
-/* ---- etcd_v1_result.c ---- */
+/* ---- result.c ---- */
 
 /* In our turn, after the machine has said GEN1_HAPPENED_JOINED. */
-int etcd_v1_result(struct etcd_v1 *handler, int64_t world_size, rdzv_result **out, rdzv_error *error);
-int etcd_v1_find_master(rdzv_handler *base, rdzv_result *result, rdzv_error *error);
+int gen1_result(struct gen1 *handler, int64_t world_size, rdzv_result **out, rdzv_error *error);
+int gen1_find_master(rdzv_handler *base, rdzv_result *result, rdzv_error *error);
 
-/* ---- etcd_v1_status.c ---- */
-int etcd_v1_is_closed(rdzv_handler *base, bool *closed, rdzv_error *error);
-int etcd_v1_num_waiting(rdzv_handler *base, int64_t *count, rdzv_error *error);
-int etcd_v1_status_read(rdzv_handler *base, int64_t wait_ms, rdzv_status **out, rdzv_error *error);
+/* ---- status.c ---- */
+int gen1_is_closed(rdzv_handler *base, bool *closed, rdzv_error *error);
+int gen1_num_waiting(rdzv_handler *base, int64_t *count, rdzv_error *error);
+int gen1_status_read(rdzv_handler *base, int64_t wait_ms, rdzv_status **out, rdzv_error *error);
 
-/* ---- etcd_v1_extra.c ---- */
-int etcd_v1_extra_set(rdzv_handler *base, const char *key, const char *value, rdzv_error *error);
-int etcd_v1_extra_get(rdzv_handler *base, const char *key, int64_t timeout_ms, rdzv_value *out, rdzv_error *error);
+/* ---- extra.c ---- */
+int gen1_extra_set(rdzv_handler *base, const char *key, const char *value, rdzv_error *error);
+int gen1_extra_get(rdzv_handler *base, const char *key, int64_t timeout_ms, rdzv_value *out, rdzv_error *error);
 
 #endif

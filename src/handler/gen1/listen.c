@@ -10,11 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct etcd_v1 *self(rdzv_handler *handler) { return (struct etcd_v1 *)handler; }
+static struct gen1 *self(rdzv_handler *handler) { return (struct gen1 *)handler; }
 
 /* ---- the news ------------------------------------------------------------------------------------------------- */
 
-static bool has_ended(const struct etcd_v1_news *news) {
+static bool has_ended(const struct gen1_news *news) {
   const bool more = news->change.what & ~(unsigned)RDZV_CHANGE_WAITING;
   return more || news->failure.code || (news->member && news->lease != ETCD_LEASE_HELD);
 }
@@ -22,14 +22,14 @@ static bool has_ended(const struct etcd_v1_news *news) {
 static void set(struct flag *flag, bool up) { up ? flag_raise(flag) : flag_lower(flag); }
 
 /* With the lock held, as what follows. */
-static void show(struct etcd_v1_news *news) {
+static void show(struct gen1_news *news) {
   set(&news->changed, news->change.what || has_ended(news));
   set(&news->ended, has_ended(news));
   set(&news->outside, !news->member);
 }
 
-static void add(struct etcd_v1 *handler, unsigned what, const char *text, const char *who) {
-  struct etcd_v1_news *news = &handler->news;
+static void add(struct gen1 *handler, unsigned what, const char *text, const char *who) {
+  struct gen1_news *news = &handler->news;
   news->change.what |= what;
   if (!news->change.who[0]) snprintf(news->change.who, sizeof news->change.who, "%s", who);
   if (what & (RDZV_CHANGE_CLOSED | RDZV_CHANGE_EVICTED)) news->member = false;
@@ -37,7 +37,7 @@ static void add(struct etcd_v1 *handler, unsigned what, const char *text, const 
               who);
 }
 
-static void add_changes(struct etcd_v1 *handler, unsigned happened) {
+static void add_changes(struct gen1 *handler, unsigned happened) {
   if (happened & GEN1_HAPPENED_SOMEONE_WAITS)
     add(handler, RDZV_CHANGE_WAITING, "somebody waits for the next round", "");
   if (happened & GEN1_HAPPENED_PARTICIPANT_DIED) {
@@ -50,23 +50,23 @@ static void add_changes(struct etcd_v1 *handler, unsigned happened) {
   if (happened & GEN1_HAPPENED_EVICTED) add(handler, RDZV_CHANGE_EVICTED, "this node's place in the round is lost", "");
 }
 
-void etcd_v1_tell(struct etcd_v1 *handler, unsigned happened) {
-  struct etcd_v1_news *news = &handler->news;
+void gen1_tell(struct gen1 *handler, unsigned happened) {
+  struct gen1_news *news = &handler->news;
   const bool failed = (happened & GEN1_HAPPENED_FAILED) && handler->machine.phase == GEN1_PHASE_OUTSIDE;
   if (failed || (happened & (GEN1_HAPPENED_IS_CLOSED | GEN1_HAPPENED_EVICTED))) handler->listens = false;
   pthread_mutex_lock(&news->lock);
   if (news->member) add_changes(handler, happened);
   if (news->member && failed) {
-    etcd_v1_failure(handler, &news->failure);
+    gen1_failure(handler, &news->failure);
     news->member = false;
   }
   show(news);
   pthread_mutex_unlock(&news->lock);
 }
 
-void etcd_v1_lease_told(void *user, int slot, enum etcd_lease_state state, int64_t since_ms, const rdzv_error *cause) {
-  struct etcd_v1 *handler = user;
-  struct etcd_v1_news *news = &handler->news;
+void gen1_lease_told(void *user, int slot, enum etcd_lease_state state, int64_t since_ms, const rdzv_error *cause) {
+  struct gen1 *handler = user;
+  struct gen1_news *news = &handler->news;
   if (slot != ETCD_LEASE_RANK) return;
   pthread_mutex_lock(&news->lock);
   news->lease = state;
@@ -76,20 +76,20 @@ void etcd_v1_lease_told(void *user, int slot, enum etcd_lease_state state, int64
   pthread_mutex_unlock(&news->lock);
 }
 
-static void forget_lease(struct etcd_v1_news *news) {
+static void forget_lease(struct gen1_news *news) {
   pthread_mutex_lock(&news->lock);
   news->lease = ETCD_LEASE_HELD;
   show(news);
   pthread_mutex_unlock(&news->lock);
 }
 
-bool etcd_v1_hold_rank(struct etcd_v1 *handler, const char *key, int64_t ttl, int64_t asked_ms) {
+bool gen1_hold_rank(struct gen1 *handler, const char *key, int64_t ttl, int64_t asked_ms) {
   const struct etcd_lease lease = {.key = key, .value = handler->mark, .ttl_s = ttl, .asked_ms = asked_ms};
-  etcd_v1_drop_rank(handler);
+  gen1_drop_rank(handler);
   return etcd_leases_set(handler->leases, ETCD_LEASE_RANK, &lease);
 }
 
-void etcd_v1_drop_rank(struct etcd_v1 *handler) {
+void gen1_drop_rank(struct gen1 *handler) {
   etcd_leases_set(handler->leases, ETCD_LEASE_RANK, NULL);
   forget_lease(&handler->news);
 }
@@ -97,16 +97,16 @@ void etcd_v1_drop_rank(struct etcd_v1 *handler) {
 /* ---- the thread ----------------------------------------------------------------------------------------------- */
 
 /* Begins and ends in our turn, which others have in between. */
-static void listen_once(struct etcd_v1 *handler) {
+static void listen_once(struct gen1 *handler) {
   unsigned happened;
-  if (etcd_v1_carry_out(handler, &handler->wake, &happened, NULL) == 0) etcd_v1_tell(handler, happened);
+  if (gen1_carry_out(handler, &handler->wake, &happened, NULL) == 0) gen1_tell(handler, happened);
   pthread_mutex_unlock(&handler->call);
   events_flush(&handler->events);
   pthread_mutex_lock(&handler->call);
 }
 
 static void *listen(void *argument) {
-  struct etcd_v1 *handler = argument;
+  struct gen1 *handler = argument;
   pthread_mutex_lock(&handler->call);
   while (!handler->over) {
     if (atomic_load(&handler->callers) > 0 || !handler->listens)
@@ -118,8 +118,8 @@ static void *listen(void *argument) {
   return NULL;
 }
 
-void etcd_v1_listen_begin(struct etcd_v1 *handler) {
-  struct etcd_v1_news *news = &handler->news;
+void gen1_listen_begin(struct gen1 *handler) {
+  struct gen1_news *news = &handler->news;
   handler->listens = true;
   pthread_mutex_lock(&news->lock);
   news->member = true;
@@ -128,8 +128,8 @@ void etcd_v1_listen_begin(struct etcd_v1 *handler) {
   pthread_mutex_unlock(&news->lock);
 }
 
-void etcd_v1_listen_end(struct etcd_v1 *handler) {
-  struct etcd_v1_news *news = &handler->news;
+void gen1_listen_end(struct gen1 *handler) {
+  struct gen1_news *news = &handler->news;
   handler->listens = false;
   pthread_mutex_lock(&news->lock);
   news->member = false;
@@ -140,7 +140,7 @@ void etcd_v1_listen_end(struct etcd_v1 *handler) {
   pthread_mutex_unlock(&news->lock);
 }
 
-int etcd_v1_listen_open(struct etcd_v1 *handler, rdzv_error *error) {
+int gen1_listen_open(struct gen1 *handler, rdzv_error *error) {
   int result = flag_open(&handler->news.changed, error);
   if (result == 0) result = flag_open(&handler->news.outside, error);
   if (result == 0) result = flag_open(&handler->news.ended, error);
@@ -151,11 +151,11 @@ int etcd_v1_listen_open(struct etcd_v1 *handler, rdzv_error *error) {
   return errnum == 0 ? 0 : error_errno(error, RDZV_E_IO, errnum, "cannot start the thread that hears of changes");
 }
 
-void etcd_v1_listen_close(struct etcd_v1 *handler) {
+void gen1_listen_close(struct gen1 *handler) {
   if (handler->started) {
-    etcd_v1_take_turn(handler);
+    gen1_take_turn(handler);
     handler->over = true;
-    etcd_v1_end_turn(handler);
+    gen1_end_turn(handler);
     pthread_join(handler->thread, NULL);
   }
   flag_close(&handler->news.changed);
@@ -165,15 +165,15 @@ void etcd_v1_listen_close(struct etcd_v1 *handler) {
 
 /* ---- for the user --------------------------------------------------------------------------------------------- */
 
-static int say_silent(const struct etcd_v1 *handler, rdzv_error *error) {
+static int say_silent(const struct gen1 *handler, rdzv_error *error) {
   const double silence = (double)(clock_now_ms() - handler->news.held_ms) / 1000;
   return error_set(error, RDZV_E_CONNECTION, "cannot stay in the round: no answer for %.1f s from %.200s: %s", silence,
                    handler->text, handler->news.cause.message);
 }
 
 /* What there is, with the lock held. RDZV_E_TIMEOUT: nothing. */
-static int take(struct etcd_v1 *handler, rdzv_change *out, rdzv_error *error) {
-  struct etcd_v1_news *news = &handler->news;
+static int take(struct gen1 *handler, rdzv_change *out, rdzv_error *error) {
+  struct gen1_news *news = &handler->news;
   if (news->member && news->lease == ETCD_LEASE_LOST) add_changes(handler, GEN1_HAPPENED_EVICTED);
   if (news->change.what) {
     *out = news->change;
@@ -190,7 +190,7 @@ static int take(struct etcd_v1 *handler, rdzv_change *out, rdzv_error *error) {
   return news->lease == ETCD_LEASE_SILENT ? say_silent(handler, error) : RDZV_E_TIMEOUT;
 }
 
-static int take_news(struct etcd_v1 *handler, rdzv_change *out, rdzv_error *error) {
+static int take_news(struct gen1 *handler, rdzv_change *out, rdzv_error *error) {
   pthread_mutex_lock(&handler->news.lock);
   const int result = take(handler, out, error);
   show(&handler->news);
@@ -199,8 +199,8 @@ static int take_news(struct etcd_v1 *handler, rdzv_change *out, rdzv_error *erro
   return result;
 }
 
-int etcd_v1_wait_event(rdzv_handler *base, int64_t timeout_ms, rdzv_change *out, rdzv_error *error) {
-  struct etcd_v1 *handler = self(base);
+int gen1_wait_event(rdzv_handler *base, int64_t timeout_ms, rdzv_change *out, rdzv_error *error) {
+  struct gen1 *handler = self(base);
   const deadline until = deadline_after(timeout_ms);
   struct pollfd fds[3] = {{.fd = handler->news.changed.fd, .events = POLLIN},
                           {.fd = handler->news.outside.fd, .events = POLLIN}};
@@ -213,13 +213,13 @@ int etcd_v1_wait_event(rdzv_handler *base, int64_t timeout_ms, rdzv_change *out,
   }
 }
 
-int etcd_v1_change_fd(const rdzv_handler *base) { return ((const struct etcd_v1 *)base)->news.changed.fd; }
-int etcd_v1_ended_fd(const rdzv_handler *base) { return ((const struct etcd_v1 *)base)->news.ended.fd; }
+int gen1_change_fd(const rdzv_handler *base) { return ((const struct gen1 *)base)->news.changed.fd; }
+int gen1_ended_fd(const rdzv_handler *base) { return ((const struct gen1 *)base)->news.ended.fd; }
 
-int etcd_v1_version_path(struct etcd_v1 *handler, const char *name, char out[ETCD_V1_PATH], rdzv_error *error) {
+int gen1_round_path(struct gen1 *handler, const char *name, char out[GEN1_PATH], rdzv_error *error) {
   pthread_mutex_lock(&handler->news.lock);
   const int result = handler->news.round[0] ? 0 : error_set(error, RDZV_E_INVALID, "this node is in no round");
-  etcd_v1_path(handler, out, "/rdzv/v_%s/%s", handler->news.round, name);
+  gen1_path(handler, out, "/rdzv/v_%s/%s", handler->news.round, name);
   pthread_mutex_unlock(&handler->news.lock);
   return result;
 }

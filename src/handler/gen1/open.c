@@ -16,28 +16,28 @@ enum { KEY_ROOM = 128 };
 
 #define DEFAULT_PREFIX "/torchelastic/p2p"
 
-bool etcd_v1_path(const struct etcd_v1 *handler, char out[ETCD_V1_PATH], const char *format, ...) {
-  const int root = snprintf(out, ETCD_V1_PATH, "%s", handler->root);
+bool gen1_path(const struct gen1 *handler, char out[GEN1_PATH], const char *format, ...) {
+  const int root = snprintf(out, GEN1_PATH, "%s", handler->root);
   va_list args;
   va_start(args, format);
-  const int rest = vsnprintf(out + root, (size_t)(ETCD_V1_PATH - root), format, args);
+  const int rest = vsnprintf(out + root, (size_t)(GEN1_PATH - root), format, args);
   va_end(args);
-  return rest >= 0 && root + rest < ETCD_V1_PATH;
+  return rest >= 0 && root + rest < GEN1_PATH;
 }
 
 static void keep_alive_key(void *argument, const char *round, int64_t rank, char out[512]) {
-  char path[ETCD_V1_PATH];
-  etcd_v1_path(argument, path, "/rdzv/v_%s/rank_%" PRId64, round, rank);
+  char path[GEN1_PATH];
+  gen1_path(argument, path, "/rdzv/v_%s/rank_%" PRId64, round, rank);
   snprintf(out, 512, "%.511s", path);
 }
 
-struct etcd_lease etcd_v1_run_lease(const struct etcd_v1 *handler) {
+struct etcd_lease gen1_run_lease(const struct gen1 *handler) {
   return (struct etcd_lease){.key = handler->root, .ttl_s = GEN1_TTL_RUN, .dir = true};
 }
 
-void etcd_v1_close(rdzv_handler *base) {
-  struct etcd_v1 *handler = (struct etcd_v1 *)base;
-  etcd_v1_listen_close(handler);
+void gen1_free(rdzv_handler *base) {
+  struct gen1 *handler = (struct gen1 *)base;
+  gen1_listen_close(handler);
   etcd_leases_close(handler->leases);
   gen1_node_free(&handler->machine);
   etcd_close(handler->client);
@@ -55,8 +55,8 @@ void etcd_v1_close(rdzv_handler *base) {
 }
 
 /* Leases, client and machine are those of threads that are not here. */
-void etcd_v1_abandon(rdzv_handler *base) {
-  struct etcd_v1 *handler = (struct etcd_v1 *)base;
+void gen1_abandon(rdzv_handler *base) {
+  struct gen1 *handler = (struct gen1 *)base;
   if (handler->port_fd >= 0) close(handler->port_fd);
   flag_close(&handler->wake);
   events_abandon(&handler->events);
@@ -67,8 +67,7 @@ void etcd_v1_abandon(rdzv_handler *base) {
 
 /* ---- opening -------------------------------------------------------------------------------------------------- */
 
-static int init_machine(struct etcd_v1 *handler, const rdzv_params *params, const struct conf *conf,
-                        rdzv_error *error) {
+static int init_machine(struct gen1 *handler, const rdzv_params *params, const struct conf *conf, rdzv_error *error) {
   const struct gen1_settings settings = {.min_nodes = conf->min_workers ? conf->min_workers : params->min_nodes,
                                          .max_nodes = conf->max_workers   ? conf->max_workers
                                                       : conf->min_workers ? conf->min_workers
@@ -78,13 +77,13 @@ static int init_machine(struct etcd_v1 *handler, const rdzv_params *params, cons
                                          .close_timeout = conf->close_timeout};
   uint64_t seed = (uint64_t)clock_wall_us() ^ (uint64_t)getpid() << 32;
   if (getrandom(&seed, sizeof seed, GRND_NONBLOCK) < 0) seed++;
-  snprintf(handler->mark, sizeof handler->mark, "%s %.300s %016" PRIx64, ETCD_V1_MARK,
+  snprintf(handler->mark, sizeof handler->mark, "%s %.300s %016" PRIx64, GEN1_MARK,
            handler->base.node ? handler->base.node : "", seed);
   gen1_node_init(&handler->machine, &settings, seed, keep_alive_key, handler);
   return params_check_nodes(settings.min_nodes, settings.max_nodes, error);
 }
 
-char *etcd_v1_folder(const char *prefix) {
+char *gen1_folder(const char *prefix) {
   char *folder;
   if (!prefix) prefix = DEFAULT_PREFIX;
   prefix += strspn(prefix, "/");
@@ -93,9 +92,8 @@ char *etcd_v1_folder(const char *prefix) {
   return asprintf(&folder, "/%.*s", (int)len, prefix) < 0 ? NULL : folder;
 }
 
-static int make_root_path(struct etcd_v1 *handler, const rdzv_params *params, const struct conf *conf,
-                          rdzv_error *error) {
-  char *folder = etcd_v1_folder(conf->etcd_prefix);
+static int make_root_path(struct gen1 *handler, const rdzv_params *params, const struct conf *conf, rdzv_error *error) {
+  char *folder = gen1_folder(conf->etcd_prefix);
   if (!folder || asprintf(&handler->root, "%s/run_%s", folder, params->run_id) < 0) handler->root = NULL;
   free(folder);
   if (!handler->root) return error_no_memory(error);
@@ -105,17 +103,17 @@ static int make_root_path(struct etcd_v1 *handler, const rdzv_params *params, co
 }
 
 /* Is there an etcd that lets us? Whoever only looks leaves nothing there: what is needed is made when it is. */
-static int reach(struct etcd_v1 *handler, rdzv_error *error) {
+static int reach(struct gen1 *handler, rdzv_error *error) {
   const struct etcd_call call = {deadline_after(etcd_read_timeout(handler->client)), &handler->base.cancel, error};
-  char path[ETCD_V1_PATH];
+  char path[GEN1_PATH];
   struct etcd_result result;
-  etcd_v1_path(handler, path, "/rdzv/active_version");
+  gen1_path(handler, path, "/rdzv/active_version");
   const int code = etcd_v2_get(handler->client, path, 0, &call, &result);
   if (code == 0) etcd_result_free(&result);
   return code == ETCD_NOT_FOUND ? 0 : etcd_v2_unexpected(code);
 }
 
-static int open_parts(struct etcd_v1 *handler, const rdzv_params *params, const struct conf *conf, rdzv_error *error) {
+static int open_parts(struct gen1 *handler, const rdzv_params *params, const struct conf *conf, rdzv_error *error) {
   const rdzv_etcd_options etcd = etcd_options_of(params, conf);
   int result = make_root_path(handler, params, conf, error);
   if (result == 0) result = flag_open(&handler->wake, error);
@@ -124,13 +122,13 @@ static int open_parts(struct etcd_v1 *handler, const rdzv_params *params, const 
   snprintf(handler->text, sizeof handler->text, "etcd %s%.300s", etcd_describe(handler->client), handler->root);
   result = reach(handler, error);
   if (result == 0)
-    result = etcd_leases_open(handler->client, &handler->events, etcd_v1_lease_told, handler, &handler->leases, error);
-  return result == 0 ? etcd_v1_listen_open(handler, error) : result;
+    result = etcd_leases_open(handler->client, &handler->events, gen1_lease_told, handler, &handler->leases, error);
+  return result == 0 ? gen1_listen_open(handler, error) : result;
 }
 
-/* What etcd_v1_close needs to be there. */
-static struct etcd_v1 *new_handler(const rdzv_params *params) {
-  struct etcd_v1 *handler = calloc(1, sizeof *handler);
+/* What gen1_free needs to be there. */
+static struct gen1 *new_handler(const rdzv_params *params) {
+  struct gen1 *handler = calloc(1, sizeof *handler);
   if (!handler) return NULL;
   const struct flag none = FLAG_NONE;
   handler->port_fd = -1;
@@ -143,11 +141,11 @@ static struct etcd_v1 *new_handler(const rdzv_params *params) {
   return handler;
 }
 
-static int init(struct etcd_v1 *handler, const rdzv_params *params, const struct conf *conf, rdzv_error *error) {
+static int init(struct gen1 *handler, const rdzv_params *params, const struct conf *conf, rdzv_error *error) {
   char host[HOST_NAME_SIZE], node[HOST_NAME_SIZE + 32];
   host_name(host);
   snprintf(node, sizeof node, "%s_%ld", params->local_addr ? params->local_addr : host, (long)getpid());
-  int result = handler_init(&handler->base, &etcd_v1_ops, params, node, error);
+  int result = handler_init(&handler->base, &gen1_ops, params, node, error);
   rdzv_params own = *params;
   own.run_id = handler->base.run_id;
   events_init(&handler->events, &own, handler->base.node ? handler->base.node : "", 0);
@@ -155,17 +153,17 @@ static int init(struct etcd_v1 *handler, const rdzv_params *params, const struct
   return result == 0 ? open_parts(handler, params, conf, error) : result;
 }
 
-int etcd_v1_create(void *user, const rdzv_params *params, rdzv_handler **out, rdzv_error *error) {
+int gen1_create(void *user, const rdzv_params *params, rdzv_handler **out, rdzv_error *error) {
   (void)user;
   struct conf conf;
-  int result = conf_parse(params->conf, CONF_ETCD | CONF_ETCD_V1, params_lenient(params), &conf, error);
+  int result = conf_parse(params->conf, CONF_ETCD | CONF_GEN1, params_lenient(params), &conf, error);
   if (result < 0) return result;
-  struct etcd_v1 *handler = new_handler(params);
+  struct gen1 *handler = new_handler(params);
   result = handler ? init(handler, params, &conf, error) : error_no_memory(error);
   conf_free(&conf);
   if (result == 0)
     *out = &handler->base;
   else if (handler)
-    etcd_v1_close(&handler->base);
+    gen1_free(&handler->base);
   return result;
 }

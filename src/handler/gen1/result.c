@@ -14,13 +14,13 @@
 
 enum { MASTER_MS = 5000 };
 
-static int open_store(struct etcd_v1 *handler, int64_t timeout_ms, int cancel_fd, rdzv_store **out, rdzv_error *error) {
-  char path[ETCD_V1_PATH];
-  etcd_v1_path(handler, path, "/rdzv/v_%s/kv", handler->round);
+static int open_store(struct gen1 *handler, int64_t timeout_ms, int cancel_fd, rdzv_store **out, rdzv_error *error) {
+  char path[GEN1_PATH];
+  gen1_path(handler, path, "/rdzv/v_%s/kv", handler->round);
   return etcd_store_open(etcd_share(handler->client), path, timeout_ms, cancel_fd, &handler->base.log, out, error);
 }
 
-static int publish_master(struct etcd_v1 *handler, struct result *result, rdzv_error *error) {
+static int publish_master(struct gen1 *handler, struct result *result, rdzv_error *error) {
   char addr[HOST_NAME_SIZE];
   const int outcome = host_renew_port(&handler->port_fd, &handler->port, error); /* workers of before do not know it */
   if (outcome < 0) return outcome;
@@ -29,7 +29,7 @@ static int publish_master(struct etcd_v1 *handler, struct result *result, rdzv_e
 }
 
 /* PyTorch before 2.4 says it above the rendezvous, if at all. Through a handle that ends with the user's patience. */
-static int find_master(struct etcd_v1 *handler, struct result *result, rdzv_error *error) {
+static int find_master(struct gen1 *handler, struct result *result, rdzv_error *error) {
   rdzv_error own;
   rdzv_store *store;
   if (handler->rank == 0) return publish_master(handler, result, error);
@@ -47,7 +47,7 @@ static int find_master(struct etcd_v1 *handler, struct result *result, rdzv_erro
 }
 
 /* The members are not named in the state: they are known by their ranks. */
-static bool add_members(struct result *result, const struct etcd_v1 *handler) {
+static bool add_members(struct result *result, const struct gen1 *handler) {
   const size_t count = (size_t)result->base.world_size;
   result->members = calloc(count + 1, sizeof *result->members);
   result->base.members = result->members;
@@ -61,7 +61,7 @@ static bool add_members(struct result *result, const struct etcd_v1 *handler) {
   return result->members != NULL;
 }
 
-int etcd_v1_result(struct etcd_v1 *handler, int64_t world_size, rdzv_result **out, rdzv_error *error) {
+int gen1_result(struct gen1 *handler, int64_t world_size, rdzv_result **out, rdzv_error *error) {
   struct result *result = result_new(handler->base.run_id, handler->backend, handler->base.node);
   if (!result) return error_no_memory(error);
   result->base.round = strtoll(handler->round, NULL, 10);
@@ -81,6 +81,6 @@ int etcd_v1_result(struct etcd_v1 *handler, int64_t world_size, rdzv_result **ou
   return 0;
 }
 
-int etcd_v1_find_master(rdzv_handler *base, rdzv_result *result, rdzv_error *error) {
-  return result->rank == 0 ? 0 : find_master((struct etcd_v1 *)base, (struct result *)result, error);
+int gen1_find_master(rdzv_handler *base, rdzv_result *result, rdzv_error *error) {
+  return result->rank == 0 ? 0 : find_master((struct gen1 *)base, (struct result *)result, error);
 }

@@ -10,7 +10,7 @@
 
 enum { MOST_SHOWN = 1000 };
 
-static struct etcd_v1 *self(rdzv_handler *handler) { return (struct etcd_v1 *)handler; }
+static struct gen1 *self(rdzv_handler *handler) { return (struct gen1 *)handler; }
 
 /* What is there now; it may be nothing. */
 struct look {
@@ -19,15 +19,15 @@ struct look {
   uint64_t index; /* of etcd */
 };
 
-static void active_path(const struct etcd_v1 *handler, char path[ETCD_V1_PATH]) {
-  etcd_v1_path(handler, path, "/rdzv/active_version");
+static void active_path(const struct gen1 *handler, char path[GEN1_PATH]) {
+  gen1_path(handler, path, "/rdzv/active_version");
 }
 
 /* *out is to be freed with gen1_state_free(&out->state) after success. `cancel` may be NULL. */
-static int read_active(struct etcd_v1 *handler, const struct flag *cancel, struct look *out, rdzv_error *error) {
+static int read_active(struct gen1 *handler, const struct flag *cancel, struct look *out, rdzv_error *error) {
   rdzv_error own = {0};
   const struct etcd_call call = {deadline_after(etcd_read_timeout(handler->client)), cancel, &own};
-  char path[ETCD_V1_PATH];
+  char path[GEN1_PATH];
   struct etcd_result result;
   active_path(handler, path);
   *out = (struct look){0};
@@ -43,7 +43,7 @@ static int read_active(struct etcd_v1 *handler, const struct flag *cancel, struc
   return etcd_v2_unexpected(outcome);
 }
 
-int etcd_v1_is_closed(rdzv_handler *base, bool *closed, rdzv_error *error) {
+int gen1_is_closed(rdzv_handler *base, bool *closed, rdzv_error *error) {
   struct look look;
   const int result = read_active(self(base), NULL, &look, error);
   if (result < 0) return result;
@@ -52,7 +52,7 @@ int etcd_v1_is_closed(rdzv_handler *base, bool *closed, rdzv_error *error) {
   return 0;
 }
 
-int etcd_v1_num_waiting(rdzv_handler *base, int64_t *count, rdzv_error *error) {
+int gen1_num_waiting(rdzv_handler *base, int64_t *count, rdzv_error *error) {
   struct look look;
   const int result = read_active(self(base), NULL, &look, error);
   if (result < 0) return result;
@@ -81,7 +81,7 @@ static bool add_nodes(struct status *status, const struct gen1_state *state) {
   return status->nodes != NULL;
 }
 
-static int status_of(const struct etcd_v1 *handler, const struct look *look, rdzv_status **out, rdzv_error *error) {
+static int status_of(const struct gen1 *handler, const struct look *look, rdzv_status **out, rdzv_error *error) {
   const struct gen1_settings *settings = &handler->machine.settings;
   const struct gen1_state *state = &look->state;
   struct status *status = calloc(1, sizeof *status);
@@ -107,8 +107,8 @@ static int status_of(const struct etcd_v1 *handler, const struct look *look, rdz
 }
 
 /* Is it another than the user was shown last? */
-static bool is_news(struct etcd_v1 *handler, const struct look *look) {
-  struct etcd_v1_look *last = &handler->look;
+static bool is_news(struct gen1 *handler, const struct look *look) {
+  struct gen1_look *last = &handler->look;
   pthread_mutex_lock(&last->lock);
   const char *before = last->text ? last->text : "", *now = look->there ? look->state.text : "";
   const bool news = !last->looked || strcmp(before, now) != 0;
@@ -117,8 +117,8 @@ static bool is_news(struct etcd_v1 *handler, const struct look *look) {
 }
 
 /* Takes over the text. */
-static void note_shown(struct etcd_v1 *handler, struct look *look) {
-  struct etcd_v1_look *last = &handler->look;
+static void note_shown(struct gen1 *handler, struct look *look) {
+  struct gen1_look *last = &handler->look;
   pthread_mutex_lock(&last->lock);
   free(last->text);
   last->text = look->state.text;
@@ -128,9 +128,9 @@ static void note_shown(struct etcd_v1 *handler, struct look *look) {
 }
 
 /* Waits for a reason to look again: a change, or the end of the time. */
-static int await_change(struct etcd_v1 *handler, uint64_t index, deadline until, rdzv_error *error) {
+static int await_change(struct gen1 *handler, uint64_t index, deadline until, rdzv_error *error) {
   const struct etcd_call call = {until, &handler->base.cancel, error};
-  char path[ETCD_V1_PATH];
+  char path[GEN1_PATH];
   struct etcd_result result;
   active_path(handler, path);
   const int code = etcd_v2_watch(handler->client, path, false, index + 1, &call, &result);
@@ -141,7 +141,7 @@ static int await_change(struct etcd_v1 *handler, uint64_t index, deadline until,
 }
 
 /* Looks until it is another than before, or the time is over. */
-static int look_for_news(struct etcd_v1 *handler, int64_t wait_ms, struct look *look, rdzv_error *error) {
+static int look_for_news(struct gen1 *handler, int64_t wait_ms, struct look *look, rdzv_error *error) {
   const deadline until = deadline_after(wait_ms);
   for (;;) {
     int result = read_active(handler, &handler->base.cancel, look, error);
@@ -152,8 +152,8 @@ static int look_for_news(struct etcd_v1 *handler, int64_t wait_ms, struct look *
   }
 }
 
-int etcd_v1_status_read(rdzv_handler *base, int64_t wait_ms, rdzv_status **out, rdzv_error *error) {
-  struct etcd_v1 *handler = self(base);
+int gen1_status_read(rdzv_handler *base, int64_t wait_ms, rdzv_status **out, rdzv_error *error) {
+  struct gen1 *handler = self(base);
   struct look look = {0};
   rdzv_error own = {0};
   int result = flag_raised(&base->cancel) ? error_set(&own, RDZV_E_CANCELED, "canceled")

@@ -32,11 +32,11 @@ static void place_close(struct place *place) {
 static int place_open(struct place *place, const rdzv_params *params, rdzv_error *error) {
   struct conf conf;
   *place = (struct place){.cancel = FLAG_NONE, .v2 = strcmp(params->backend, "etcd-v2") == 0};
-  const unsigned options = place->v2 ? CONF_DYNAMIC | CONF_ETCD : CONF_ETCD | CONF_ETCD_V1;
+  const unsigned options = place->v2 ? CONF_DYNAMIC | CONF_ETCD : CONF_ETCD | CONF_GEN1;
   int result = conf_parse(params->conf, options, params_lenient(params), &conf, error);
   if (result < 0) return result;
   const rdzv_etcd_options etcd = etcd_options_of(params, &conf);
-  place->folder = place->v2 ? strdup(V2_FOLDER) : etcd_v1_folder(conf.etcd_prefix);
+  place->folder = place->v2 ? strdup(V2_FOLDER) : gen1_folder(conf.etcd_prefix);
   result = place->folder ? flag_open_with(&place->cancel, params->cancel_fd, error) : error_no_memory(error);
   if (result == 0) result = etcd_open(&etcd, &place->client, error);
   conf_free(&conf);

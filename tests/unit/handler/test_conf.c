@@ -250,13 +250,13 @@ static void test_texts_are_taken_as_they_are(void **state) {
     char text[80], sentence[160];
     for (size_t v = 0; v < COUNT_OF(values); v++) {
       snprintf(text, sizeof text, "protocol=https, %s = %s ", texts[t].name, values[v]);
-      struct conf conf = parse(text, CONF_ETCD | CONF_ETCD_V1);
+      struct conf conf = parse(text, CONF_ETCD | CONF_GEN1);
       assert_string_equal(*(const char **)(void *)((char *)&conf + texts[t].offset), values[v]);
       conf_free(&conf);
     }
     snprintf(text, sizeof text, "%s=", texts[t].name);
     snprintf(sentence, sizeof sentence, "option '%s' has no value", texts[t].name);
-    assert_refused(text, CONF_ETCD | CONF_ETCD_V1, sentence);
+    assert_refused(text, CONF_ETCD | CONF_GEN1, sentence);
     snprintf(sentence, sizeof sentence, "option '%s' does not apply to this backend", texts[t].name);
     assert_refused(text, ALL, sentence);
   }
@@ -264,13 +264,13 @@ static void test_texts_are_taken_as_they_are(void **state) {
 
 static void test_the_protocol_and_the_workers_of_etcd(void **state) {
   (void)state;
-  struct conf conf = parse("protocol=HTTPS,min_workers=2,max_workers=1000000", CONF_ETCD | CONF_ETCD_V1);
+  struct conf conf = parse("protocol=HTTPS,min_workers=2,max_workers=1000000", CONF_ETCD | CONF_GEN1);
   assert_int_equal(conf.protocol, 1);
   assert_int_equal(conf.min_workers, 2);
   assert_int_equal(conf.max_workers, 1000000);
   conf_free(&conf);
   assert_refused("protocol=ftp", CONF_ETCD, "option 'protocol' is 'ftp': it takes http|https");
-  assert_refused("min_workers=0", CONF_ETCD_V1,
+  assert_refused("min_workers=0", CONF_GEN1,
                  "option 'min_workers' is '0': it takes a positive whole number, at most 1000000");
 }
 
@@ -307,8 +307,8 @@ static void test_an_option_of_another_backend_is_told_apart(void **state) {
   assert_refused("is_host=1", CONF_STATIC, "option 'is_host' does not apply to this backend");
   assert_refused("is_host=1", CONF_DYNAMIC, "option 'is_host' does not apply to this backend");
   assert_refused("protocol=https", ALL, "option 'protocol' does not apply to this backend");
-  assert_refused("is_host=1", CONF_ETCD | CONF_ETCD_V1, "option 'is_host' does not apply to this backend");
-  assert_refused("join_timeout=1", CONF_ETCD | CONF_ETCD_V1,
+  assert_refused("is_host=1", CONF_ETCD | CONF_GEN1, "option 'is_host' does not apply to this backend");
+  assert_refused("join_timeout=1", CONF_ETCD | CONF_GEN1,
                  "option 'join_timeout' does not apply to this backend; did you mean 'timeout'?");
   assert_refused("min_workers=1", CONF_DYNAMIC | CONF_ETCD, "option 'min_workers' does not apply to this backend");
 }
