@@ -51,9 +51,9 @@ static int cell_get(rdzv_backend *backend, rdzv_value *out, uint64_t *token, rdz
   struct cell *cell = self(backend);
   const struct etcd_call call = quick(cell, error);
   struct etcd_result result;
-  int outcome = etcd_v2_get(cell->client, cell->key, ETCD_QUORUM, &call, &result);
+  int outcome = etcd_v2_get(cell->client, cell->key, ETCD_GET_QUORUM, &call, &result);
   if (outcome >= 0) cell->index = result.index;
-  if (outcome == ETCD_NOT_FOUND) return give_nothing(0, out, token, error);
+  if (outcome == ETCD_V2_NOT_FOUND) return give_nothing(0, out, token, error);
   if (outcome != 0) return fail(cell, outcome, error);
   outcome = decode(cell, &result.node, out, error);
   if (outcome == 0) *token = result.node.modified;
@@ -75,7 +75,7 @@ static int cell_set(rdzv_backend *backend, rdzv_bytes state, unsigned flags, uin
   const struct etcd_put put = {.value = (const char *)text.data,
                                .ttl = TTL_S,
                                .prev_index = *token,
-                               .exist = *token == 0 ? ETCD_ABSENT : ETCD_ANY,
+                               .exist = *token == 0 ? ETCD_EXIST_ABSENT : ETCD_EXIST_ANY,
                                .unique = true};
   int outcome = etcd_v2_put(cell->client, cell->key, &put, &call, &result);
   buf_free(&text);
@@ -93,7 +93,7 @@ static int watch(struct cell *cell, uint64_t from, deadline until, rdzv_error *e
   struct etcd_result result;
   const int outcome = etcd_v2_watch(cell->client, cell->key, false, from, &call, &result);
   if (outcome == 0) etcd_result_free(&result);
-  if (outcome == ETCD_INDEX_CLEARED || outcome == ETCD_WATCHER_CLEARED) return 0;
+  if (outcome == ETCD_V2_INDEX_CLEARED || outcome == ETCD_V2_WATCHER_CLEARED) return 0;
   return outcome == RDZV_E_TIMEOUT && deadline_left(until) > 0 ? 0 : outcome;
 }
 

@@ -91,7 +91,7 @@ static deadline attempt_until(struct etcd_client *client, const struct etcd_requ
 /* What a member of another cluster, or one with a certificate that does not do, means where it was only named to us:
  * that it is not to be asked, and nothing was done. */
 static int not_to_be_asked(const struct etcd_member *member, int result, enum http_reach *reach, rdzv_error *error) {
-  *reach = HTTP_NOT_REACHED;
+  *reach = HTTP_REACH_NONE;
   if (result < 0) {
     error->code = RDZV_E_CONNECTION;
     return RDZV_E_CONNECTION;
@@ -166,7 +166,7 @@ static int get_to_know(struct etcd_client *client, struct etcd_member *member, c
       .method = "GET", .until = call->until < cap ? call->until : cap, .cancel = call->cancel};
   struct http_response response = {0};
   int result = ask_member(client, member, "/v2/members", http, &response, reach, error);
-  if (*reach == HTTP_SENT) *reach = HTTP_CONNECTED; /* what was sent is not the caller's request */
+  if (*reach == HTTP_REACH_SENT) *reach = HTTP_REACH_CONNECTED; /* what was sent is not the caller's request */
   if (result < 0) return result;
   result = check_answer(client, member, call, &response, error);
   buf_free(&response.body);
@@ -273,7 +273,7 @@ static int explain(struct course *course, struct attempt *attempt, int result) {
   const size_t passes = (course->tries - 1) / members_count(&course->client->members);
   if (attempt->member.heard && result == RDZV_E_PROTOCOL) return attempt->error.code = RDZV_E_CONNECTION;
   const bool unclear = result == RDZV_E_CONNECTION || result == RDZV_E_TIMEOUT || result == RDZV_E_PROTOCOL;
-  if (attempt->member.heard || !unclear || attempt->reach == HTTP_NOT_REACHED || passes % EXPLAIN_PASSES != 0)
+  if (attempt->member.heard || !unclear || attempt->reach == HTTP_REACH_NONE || passes % EXPLAIN_PASSES != 0)
     return result;
   const bool https = strcmp(course->client->scheme, "https") == 0;
   rdzv_error error;
@@ -331,13 +331,13 @@ static int go_on(struct course *course, struct http_response *response, rdzv_err
   int result = try_member(client, &attempt.member, request, course->tries, &course->call, response, &attempt.reach,
                           &attempt.error);
   const bool cut = result == 0 && is_cut_form(response), leaderless = cut || (result == 0 && has_no_leader(response));
-  if (cut) attempt.reach = HTTP_CONNECTED;
+  if (cut) attempt.reach = HTTP_REACH_CONNECTED;
   if (result == 0 && !leaderless) {
     members_prefer(&client->members, attempt.member.text);
     return 1;
   }
   if (leaderless) note_passing(&attempt, response);
-  const bool ended = request->blocks && attempt.reach == HTTP_SENT && result == RDZV_E_TIMEOUT;
+  const bool ended = request->blocks && attempt.reach == HTTP_REACH_SENT && result == RDZV_E_TIMEOUT;
   if (!ended && result != RDZV_E_CANCELED && deadline_left(course->call.until) > 0) report(course, &attempt.error);
   result = explain(course, &attempt, result);
   course->finals = is_final(result) ? course->finals + 1 : 0;
@@ -350,7 +350,7 @@ static int go_on(struct course *course, struct http_response *response, rdzv_err
   if (!ended) members_pass_over(&client->members, attempt.member.text);
   if (result == RDZV_E_TIMEOUT && cause->code != 0) attempt.error = *cause; /* says more than that time is over */
   if (result != RDZV_E_TIMEOUT) *cause = attempt.error;
-  const bool sent = attempt.reach == HTTP_SENT && !is_final(result);
+  const bool sent = attempt.reach == HTTP_REACH_SENT && !is_final(result);
   result = judge(course, result, sent, &attempt.error, course->call.error);
   if (result < 0) return result;
   if (deadline_left(course->call.until) == 0) return no_answer(course, &attempt.error, course->call.error);

@@ -279,11 +279,11 @@ static int not_connected(struct http_line *line, const char *server, int code, r
 }
 
 static int no_answer(struct http_line *line, const char *server, int code, enum http_reach reach, rdzv_error *error) {
-  if (reach == HTTP_NOT_REACHED && code != RDZV_E_TIMEOUT) return not_connected(line, server, code, error);
+  if (reach == HTTP_REACH_NONE && code != RDZV_E_TIMEOUT) return not_connected(line, server, code, error);
   if (code == RDZV_E_TIMEOUT)
     return error_set(error, code, "%s: no answer in time (%s)", server,
-                     reach == HTTP_NOT_REACHED ? "is the machine up, and does no firewall drop it?"
-                                               : "it accepts connections: is it etcd, and does it run?");
+                     reach == HTTP_REACH_NONE ? "is the machine up, and does no firewall drop it?"
+                                              : "it accepts connections: is it etcd, and does it run?");
   return error_set(error, RDZV_E_CONNECTION, "%s: the connection was closed without an answer: %s", server,
                    line->reason[0] ? line->reason : curl.easy_strerror((CURLcode)code));
 }
@@ -313,15 +313,15 @@ static int failed(struct http_line *line, const struct http_request *request, in
 static enum http_reach reach_of(const struct exchange *exchange, int code) {
   struct sockaddr_storage peer;
   socklen_t len = sizeof peer;
-  if (exchange->begun > 0) return HTTP_SENT;
+  if (exchange->begun > 0) return HTTP_REACH_SENT;
   if (code < 0) /* of ours: it was still under way */
-    return getpeername(exchange->fd, (struct sockaddr *)&peer, &len) == 0 ? HTTP_CONNECTED : HTTP_NOT_REACHED;
+    return getpeername(exchange->fd, (struct sockaddr *)&peer, &len) == 0 ? HTTP_REACH_CONNECTED : HTTP_REACH_NONE;
   switch (code) {
     case CURLE_URL_MALFORMAT:
     case CURLE_COULDNT_RESOLVE_HOST:
     case CURLE_COULDNT_CONNECT:
-    case CURLE_OPERATION_TIMEDOUT: return HTTP_NOT_REACHED;
-    default: return HTTP_CONNECTED;
+    case CURLE_OPERATION_TIMEDOUT: return HTTP_REACH_NONE;
+    default: return HTTP_REACH_CONNECTED;
   }
 }
 
@@ -329,7 +329,7 @@ int http_exchange(struct http_line *line, const struct http_request *request, st
                   enum http_reach *reach, rdzv_error *error) {
   struct exchange exchange = {.line = line, .response = response, .once = request->once, .fd = -1};
   *response = (struct http_response){0};
-  *reach = HTTP_NOT_REACHED;
+  *reach = HTTP_REACH_NONE;
   const int ready = set_up(line, request, &exchange, error);
   if (ready < 0) return ready;
   if (curl.multi_add_handle(line->multi, line->easy) != CURLM_OK) return error_no_memory(error);

@@ -41,9 +41,9 @@ void http_line_close(struct http_line *line);
 
 /* How far a request came that was not answered. */
 enum http_reach {
-  HTTP_NOT_REACHED,
-  HTTP_CONNECTED, /* the server took the connection */
-  HTTP_SENT,      /* the server may have got the request */
+  HTTP_REACH_NONE,
+  HTTP_REACH_CONNECTED, /* the server took the connection */
+  HTTP_REACH_SENT,      /* the server may have got the request */
 };
 
 /*

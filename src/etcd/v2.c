@@ -14,7 +14,7 @@ enum {
 };
 
 bool etcd_v2_is_lost_race(int code) {
-  return code == ETCD_COMPARE_FAILED || code == ETCD_EXISTS || code == ETCD_NOT_FOUND;
+  return code == ETCD_V2_COMPARE_FAILED || code == ETCD_V2_EXISTS || code == ETCD_V2_NOT_FOUND;
 }
 
 int etcd_v2_unexpected(int code) {
@@ -114,9 +114,8 @@ static int no_memory_if(const char *path, const struct etcd_call *call) {
 int etcd_v2_get(struct etcd_client *client, const char *key, unsigned flags, const struct etcd_call *call,
                 struct etcd_result *result) {
   struct form query = {0};
-  if (flags & ETCD_RECURSIVE) add(&query, "recursive", "true");
-  if (flags & ETCD_SORTED) add(&query, "sorted", "true");
-  if (flags & ETCD_QUORUM) add(&query, "quorum", "true");
+  if (flags & ETCD_GET_RECURSIVE) add(&query, "recursive", "true");
+  if (flags & ETCD_GET_QUORUM) add(&query, "quorum", "true");
   char *path = path_of(key, &query);
   int outcome = no_memory_if(path, call);
   if (outcome == 0) outcome = perform(client, &(struct etcd_request){.method = "GET", .path = path}, key, call, result);
@@ -129,13 +128,13 @@ static void fill_put(struct form *form, const struct etcd_put *put) {
   if (put->ttl > 0) add_number(form, "ttl", (uint64_t)put->ttl);
   if (put->dir) add(form, "dir", "true");
   if (put->refresh) add(form, "refresh", "true");
-  if (put->exist != ETCD_ANY) add(form, "prevExist", put->exist == ETCD_PRESENT ? "true" : "false");
+  if (put->exist != ETCD_EXIST_ANY) add(form, "prevExist", put->exist == ETCD_EXIST_PRESENT ? "true" : "false");
   if (put->prev_value) add(form, "prevValue", put->prev_value);
   if (put->prev_index > 0) add_number(form, "prevIndex", put->prev_index);
 }
 
 static bool is_conditional(const struct etcd_put *put) {
-  return put->prev_value || put->prev_index > 0 || put->exist == ETCD_ABSENT;
+  return put->prev_value || put->prev_index > 0 || put->exist == ETCD_EXIST_ABSENT;
 }
 
 /* The index of a key is never the same again, so a write on that condition is done once, however often it is asked
@@ -168,11 +167,11 @@ static int put_once(struct etcd_client *client, const char *key, const struct et
 /* Was our write, whose answer got lost, done? 0: yes, and *result is what is there. */
 static int look_after(struct etcd_client *client, const char *key, const struct etcd_put *put,
                       const struct etcd_call *call, struct etcd_result *result) {
-  const int outcome = etcd_v2_get(client, key, ETCD_QUORUM, call, result);
-  if (outcome != 0) return outcome == ETCD_NOT_FOUND ? ETCD_COMPARE_FAILED : outcome;
+  const int outcome = etcd_v2_get(client, key, ETCD_GET_QUORUM, call, result);
+  if (outcome != 0) return outcome == ETCD_V2_NOT_FOUND ? ETCD_V2_COMPARE_FAILED : outcome;
   if (!result->node.dir && put->value && strcmp(result->node.value, put->value) == 0) return 0;
   etcd_result_free(result);
-  return ETCD_COMPARE_FAILED;
+  return ETCD_V2_COMPARE_FAILED;
 }
 
 /* The same of a fenced write: the first change of the key after that index is ours, or our write was never done. It may
@@ -189,7 +188,7 @@ static int look_back(struct etcd_client *client, const char *key, const struct e
   const bool same = strcmp(result->action, "compareAndSwap") == 0 && strcmp(result->node.value, put->value) == 0;
   if (same && put->by_anybody) return 0;
   etcd_result_free(result);
-  if (!same) return ETCD_COMPARE_FAILED;
+  if (!same) return ETCD_V2_COMPARE_FAILED;
   return error_set(call->error, RDZV_E_OUTCOME_UNKNOWN,
                    "it may or may not have taken effect: the answer was lost, and another may have written the same");
 }
@@ -237,7 +236,8 @@ int etcd_v2_delete(struct etcd_client *client, const char *key, const struct etc
 
 /* Whoever is told to watch anew does so at once; not for ever as fast as it can. */
 static int pause_before_next(int outcome, const struct etcd_call *call) {
-  if (outcome != RDZV_E_TIMEOUT && outcome != ETCD_INDEX_CLEARED && outcome != ETCD_WATCHER_CLEARED) return outcome;
+  if (outcome != RDZV_E_TIMEOUT && outcome != ETCD_V2_INDEX_CLEARED && outcome != ETCD_V2_WATCHER_CLEARED)
+    return outcome;
   const int64_t pause = jitter(CUT_OFF_MS), left = deadline_left(call->until);
   if (flag_pause(call->cancel, deadline_after(pause < left ? pause : left)) == 0) return outcome;
   return error_set(call->error, RDZV_E_CANCELED, "the watch was canceled");

@@ -10,15 +10,16 @@
 #include "etcd/client.h"
 #include "etcd/v2_read.h"
 
-enum {
-  ETCD_NOT_FOUND = 100,
-  ETCD_COMPARE_FAILED = 101,
-  ETCD_NOT_A_FILE = 102,
-  ETCD_NOT_A_DIR = 104,
-  ETCD_EXISTS = 105,
-  ETCD_DIR_NOT_EMPTY = 108,
-  ETCD_WATCHER_CLEARED = 400,
-  ETCD_INDEX_CLEARED = 401,
+/* etcd's codes. */
+enum etcd_v2_code {
+  ETCD_V2_NOT_FOUND = 100,
+  ETCD_V2_COMPARE_FAILED = 101,
+  ETCD_V2_NOT_A_FILE = 102,
+  ETCD_V2_NOT_A_DIR = 104,
+  ETCD_V2_EXISTS = 105,
+  ETCD_V2_DIR_NOT_EMPTY = 108,
+  ETCD_V2_WATCHER_CLEARED = 400,
+  ETCD_V2_INDEX_CLEARED = 401,
 };
 
 /* Is it what a write on a condition, or of a key that has to be new, is told where another was faster? */
@@ -27,12 +28,12 @@ bool etcd_v2_is_lost_race(int code);
 /* The sentence of a code of etcd's that the caller did not expect, as a negative code of ours. */
 int etcd_v2_unexpected(int code);
 
-enum { ETCD_RECURSIVE = 1 << 0, ETCD_SORTED = 1 << 1, ETCD_QUORUM = 1 << 2 };
+enum etcd_get { ETCD_GET_RECURSIVE = 1 << 0, ETCD_GET_QUORUM = 1 << 1 };
 
 int etcd_v2_get(struct etcd_client *client, const char *key, unsigned flags, const struct etcd_call *call,
                 struct etcd_result *result);
 
-enum etcd_exist { ETCD_ANY, ETCD_ABSENT, ETCD_PRESENT };
+enum etcd_exist { ETCD_EXIST_ANY, ETCD_EXIST_ABSENT, ETCD_EXIST_PRESENT };
 
 struct etcd_put {
   const char *value; /* NULL: none */
@@ -63,7 +64,7 @@ int etcd_v2_delete(struct etcd_client *client, const char *key, const struct etc
 
 /* Waits for the first change of the key, or of what is below it, at that index or after. Where the answer is another,
  * read, and watch anew from there: RDZV_E_TIMEOUT, also before the deadline, where etcd ended it, was lost, or said
- * nothing for about 8 s; ETCD_INDEX_CLEARED and ETCD_WATCHER_CLEARED. None of these comes without a pause. */
+ * nothing for about 8 s; ETCD_V2_INDEX_CLEARED and ETCD_V2_WATCHER_CLEARED. None of these comes without a pause. */
 int etcd_v2_watch(struct etcd_client *client, const char *key, bool recursive, uint64_t from_index,
                   const struct etcd_call *call, struct etcd_result *result);
 

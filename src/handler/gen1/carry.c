@@ -18,10 +18,10 @@ struct carried {
   rdzv_error error;
 };
 
-static bool is_refusal(int code) { return etcd_v2_is_lost_race(code) || code == ETCD_NOT_A_FILE; }
+static bool is_refusal(int code) { return etcd_v2_is_lost_race(code) || code == ETCD_V2_NOT_A_FILE; }
 
 static void set_event(struct carried *carried, int code, enum gen1_event_kind done) {
-  if (code == 0 || (done == GEN1_EV_STATE && code == ETCD_NOT_FOUND))
+  if (code == 0 || (done == GEN1_EV_STATE && code == ETCD_V2_NOT_FOUND))
     carried->event.kind = done;
   else if (is_refusal(code) && done == GEN1_EV_DONE)
     carried->event.kind = GEN1_EV_REFUSED;
@@ -37,7 +37,7 @@ static void set_event(struct carried *carried, int code, enum gen1_event_kind do
 static void read_active(struct gen1 *handler, const struct etcd_call *call, struct carried *carried) {
   char path[GEN1_PATH];
   gen1_path(handler, path, "/rdzv/active_version");
-  const int code = etcd_v2_get(handler->client, path, ETCD_QUORUM, call, &carried->result);
+  const int code = etcd_v2_get(handler->client, path, ETCD_GET_QUORUM, call, &carried->result);
   set_event(carried, code, GEN1_EV_STATE);
   if (code == 0) carried->event.text = carried->result.node.value;
 }
@@ -55,7 +55,7 @@ static void write_active(struct gen1 *handler, const struct etcd_call *call, str
   const bool first = update->request == GEN1_DO_CREATE;
   const struct etcd_put put = {.value = update->text,
                                .ttl = update->ttl,
-                               .exist = first ? ETCD_ABSENT : ETCD_ANY,
+                               .exist = first ? ETCD_EXIST_ABSENT : ETCD_EXIST_ANY,
                                .prev_value = first ? NULL : update->expected,
                                .unique = update->unique};
   char path[GEN1_PATH];
@@ -79,21 +79,21 @@ static void count(struct gen1 *handler, const struct etcd_call *call, struct car
   int code;
   do {
     struct etcd_result old;
-    code = etcd_v2_get(handler->client, path, ETCD_QUORUM, call, &old);
+    code = etcd_v2_get(handler->client, path, ETCD_GET_QUORUM, call, &old);
     const long long number = code == 0 ? strtoll(old.node.value, NULL, 10) : 0;
     snprintf(carried->round, sizeof carried->round, "%lld", number < 0 ? 1 : number + 1);
     const struct etcd_put put = {.value = carried->round,
                                  .prev_index = code == 0 ? old.node.modified : 0,
-                                 .exist = code == 0 ? ETCD_ANY : ETCD_ABSENT};
+                                 .exist = code == 0 ? ETCD_EXIST_ANY : ETCD_EXIST_ABSENT};
     if (code == 0) etcd_result_free(&old);
-    if (code == 0 || code == ETCD_NOT_FOUND) code = etcd_v2_put(handler->client, path, &put, call, &carried->result);
-  } while (code == ETCD_COMPARE_FAILED || code == ETCD_EXISTS);
+    if (code == 0 || code == ETCD_V2_NOT_FOUND) code = etcd_v2_put(handler->client, path, &put, call, &carried->result);
+  } while (code == ETCD_V2_COMPARE_FAILED || code == ETCD_V2_EXISTS);
   set_event(carried, code, GEN1_EV_DONE);
   carried->event.round = carried->round;
 }
 
 static void make_dir(struct gen1 *handler, const struct etcd_call *call, struct carried *carried) {
-  const struct etcd_put put = {.dir = true, .exist = ETCD_ABSENT};
+  const struct etcd_put put = {.dir = true, .exist = ETCD_EXIST_ABSENT};
   char path[GEN1_PATH];
   gen1_path(handler, path, "/rdzv/v_%s", handler->update.round);
   set_event(carried, etcd_v2_put(handler->client, path, &put, call, &carried->result), GEN1_EV_DONE);
@@ -122,7 +122,7 @@ static bool is_anothers(const struct gen1 *handler, const struct etcd_node *key)
 static void list(struct gen1 *handler, const struct etcd_call *call, struct carried *carried) {
   char path[GEN1_PATH];
   gen1_path(handler, path, "/rdzv/v_%s", handler->update.round);
-  int code = etcd_v2_get(handler->client, path, ETCD_QUORUM, call, &carried->result);
+  int code = etcd_v2_get(handler->client, path, ETCD_GET_QUORUM, call, &carried->result);
   const size_t children = code == 0 ? carried->result.node.count : 0;
   carried->keys = calloc(children + 1, sizeof *carried->keys);
   if (!carried->keys) {
@@ -134,7 +134,7 @@ static void list(struct gen1 *handler, const struct etcd_call *call, struct carr
     if (!is_anothers(handler, key)) carried->keys[carried->event.key_count++] = key->key;
   }
   carried->event.keys = carried->keys;
-  set_event(carried, code == ETCD_NOT_FOUND ? 0 : code, GEN1_EV_LISTED);
+  set_event(carried, code == ETCD_V2_NOT_FOUND ? 0 : code, GEN1_EV_LISTED);
 }
 
 static void watch(struct gen1 *handler, const struct etcd_call *call, struct carried *carried) {
@@ -142,7 +142,7 @@ static void watch(struct gen1 *handler, const struct etcd_call *call, struct car
   char path[GEN1_PATH];
   gen1_path(handler, path, update->whole ? "/rdzv" : "/rdzv/active_version");
   int code = etcd_v2_watch(handler->client, path, update->whole, update->from_index, call, &carried->result);
-  if (code == RDZV_E_TIMEOUT || code == ETCD_INDEX_CLEARED || code == ETCD_WATCHER_CLEARED) code = 0;
+  if (code == RDZV_E_TIMEOUT || code == ETCD_V2_INDEX_CLEARED || code == ETCD_V2_WATCHER_CLEARED) code = 0;
   set_event(carried, code, GEN1_EV_TIMER);
 }
 

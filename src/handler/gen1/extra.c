@@ -12,12 +12,13 @@ static struct gen1 *self(rdzv_handler *handler) { return (struct gen1 *)handler;
 static int put_extra(struct gen1 *handler, const char *path, const char *key, const char *value,
                      const struct etcd_call *call) {
   struct etcd_result result;
-  int code = etcd_v2_get(handler->client, path, ETCD_QUORUM, call, &result);
-  if (code != 0 && code != ETCD_NOT_FOUND) return code;
+  int code = etcd_v2_get(handler->client, path, ETCD_GET_QUORUM, call, &result);
+  if (code != 0 && code != ETCD_V2_NOT_FOUND) return code;
   const bool there = code == 0;
   char *text = extra_with(there ? result.node.value : NULL, key, value);
-  const struct etcd_put put = {
-      .value = text, .prev_index = there ? result.node.modified : 0, .exist = there ? ETCD_ANY : ETCD_ABSENT};
+  const struct etcd_put put = {.value = text,
+                               .prev_index = there ? result.node.modified : 0,
+                               .exist = there ? ETCD_EXIST_ANY : ETCD_EXIST_ABSENT};
   struct etcd_result written;
   code =
       text ? etcd_v2_put(handler->client, path, &put, call, &written)
@@ -35,7 +36,7 @@ int gen1_extra_set(rdzv_handler *base, const char *key, const char *value, rdzv_
   int code = gen1_round_path(handler, "extra_data", path, error);
   if (code < 0) return code;
   do code = put_extra(handler, path, key, value, &call);
-  while ((code == ETCD_COMPARE_FAILED || code == ETCD_EXISTS || code == RDZV_E_OUTCOME_UNKNOWN) &&
+  while ((code == ETCD_V2_COMPARE_FAILED || code == ETCD_V2_EXISTS || code == RDZV_E_OUTCOME_UNKNOWN) &&
          deadline_left(call.until) > 0);
   return code > 0 ? etcd_v2_unexpected(code) : code;
 }
@@ -51,8 +52,8 @@ int gen1_extra_get(rdzv_handler *base, const char *key, int64_t timeout_ms, rdzv
     const struct etcd_call quick = {deadline_after(etcd_read_timeout(handler->client)), &base->cancel, error};
     const struct etcd_call slow = {until, &base->cancel, error};
     struct etcd_result result;
-    int code = etcd_v2_get(handler->client, path, ETCD_QUORUM, &quick, &result);
-    if (code != 0 && code != ETCD_NOT_FOUND) return etcd_v2_unexpected(code);
+    int code = etcd_v2_get(handler->client, path, ETCD_GET_QUORUM, &quick, &result);
+    if (code != 0 && code != ETCD_V2_NOT_FOUND) return etcd_v2_unexpected(code);
     const uint64_t index = result.index;
     const int found = code == 0 ? extra_of(result.node.value, key, out, error) : 0;
     if (code == 0) etcd_result_free(&result);

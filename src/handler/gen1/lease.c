@@ -53,24 +53,24 @@ static bool copy_lease(struct etcd_lease *to, const struct etcd_lease *from) {
 /* Whoever makes the directory: whether it was us does not matter. */
 static int make_dir(struct etcd_client *client, const struct etcd_lease *lease, const struct etcd_call *call) {
   struct etcd_result result;
-  const struct etcd_put put = {.exist = ETCD_ABSENT, .ttl = lease->ttl_s, .dir = true};
+  const struct etcd_put put = {.exist = ETCD_EXIST_ABSENT, .ttl = lease->ttl_s, .dir = true};
   const int outcome = etcd_v2_put(client, lease->key, &put, call, &result);
   if (outcome == 0) etcd_result_free(&result);
-  return outcome == ETCD_EXISTS ? 0 : outcome;
+  return outcome == ETCD_V2_EXISTS ? 0 : outcome;
 }
 
 /* With a value it is a condition, though one that may be asked for twice. */
 int etcd_lease_renew(struct etcd_client *client, const struct etcd_lease *lease, const struct etcd_call *call) {
   struct etcd_result result;
   const struct etcd_put put = {.refresh = true,
-                               .exist = ETCD_PRESENT,
+                               .exist = ETCD_EXIST_PRESENT,
                                .ttl = lease->ttl_s,
                                .dir = lease->dir,
                                .prev_value = lease->value,
                                .unique = lease->value != NULL};
   const int outcome = etcd_v2_put(client, lease->key, &put, call, &result);
   if (outcome == 0) etcd_result_free(&result);
-  return outcome == ETCD_NOT_FOUND && lease->dir ? make_dir(client, lease, call) : outcome;
+  return outcome == ETCD_V2_NOT_FOUND && lease->dir ? make_dir(client, lease, call) : outcome;
 }
 
 /* ---- the thread ----------------------------------------------------------------------------------------------- */
@@ -85,7 +85,7 @@ static void enter_state(struct etcd_leases *leases, struct slot *slot, enum etcd
 
 /* A clock that has jumped, since we were stopped, is no proof: only etcd not answering is. */
 static void look_for_silence(struct etcd_leases *leases, struct slot *slot) {
-  if (slot->failing && deadline_left(ends(slot)) == 0) enter_state(leases, slot, ETCD_LEASE_SILENT);
+  if (slot->failing && deadline_left(ends(slot)) == 0) enter_state(leases, slot, ETCD_LEASE_STATE_SILENT);
 }
 
 static void note_failure(struct etcd_leases *leases, struct slot *slot, const rdzv_error *error) {
@@ -106,10 +106,10 @@ static void note(struct etcd_leases *leases, struct slot *slot, int64_t asked_ms
     slot->failing = false;
     slot->lease.asked_ms = asked_ms;
     slot->due_ms = deadline_after(slot->lease.ttl_s * 1000 / 2);
-    enter_state(leases, slot, ETCD_LEASE_HELD);
-  } else if (outcome == ETCD_NOT_FOUND || outcome == ETCD_COMPARE_FAILED) {
+    enter_state(leases, slot, ETCD_LEASE_STATE_HELD);
+  } else if (outcome == ETCD_V2_NOT_FOUND || outcome == ETCD_V2_COMPARE_FAILED) {
     events_note(leases->events, RDZV_NODE_STATE_FAILED, -1, -1, "the lease '%s' expired", slot->lease.key);
-    enter_state(leases, slot, ETCD_LEASE_LOST);
+    enter_state(leases, slot, ETCD_LEASE_STATE_LOST);
   } else {
     note_failure(leases, slot, error);
   }
@@ -139,7 +139,7 @@ static struct slot *first_due(struct etcd_leases *leases) {
   struct slot *first = NULL;
   for (int i = 0; i < ETCD_LEASE_SLOTS; i++) {
     struct slot *slot = &leases->slots[i];
-    const bool renewed = slot->lease.key && slot->state != ETCD_LEASE_LOST;
+    const bool renewed = slot->lease.key && slot->state != ETCD_LEASE_STATE_LOST;
     if (renewed && (!first || slot->due_ms < first->due_ms)) first = slot;
   }
   return first;

@@ -21,7 +21,7 @@ struct etcd_lease {
   int64_t asked_ms; /* when we last asked for it, with success; 0: not yet, so it is renewed at once */
 };
 
-enum etcd_lease_state { ETCD_LEASE_HELD, ETCD_LEASE_SILENT, ETCD_LEASE_LOST };
+enum etcd_lease_state { ETCD_LEASE_STATE_HELD, ETCD_LEASE_STATE_SILENT, ETCD_LEASE_STATE_LOST };
 
 /* One renewal. 0; what etcd says; a negative code. */
 int etcd_lease_renew(struct etcd_client *client, const struct etcd_lease *lease, const struct etcd_call *call);

@@ -16,7 +16,7 @@ static struct gen1 *self(rdzv_handler *handler) { return (struct gen1 *)handler;
 
 static bool has_ended(const struct gen1_news *news) {
   const bool more = news->change.what & ~(unsigned)RDZV_CHANGE_WAITING;
-  return more || news->failure.code || (news->member && news->lease != ETCD_LEASE_HELD);
+  return more || news->failure.code || (news->member && news->lease != ETCD_LEASE_STATE_HELD);
 }
 
 static void set(struct flag *flag, bool up) { up ? flag_raise(flag) : flag_lower(flag); }
@@ -71,14 +71,14 @@ void gen1_lease_told(void *user, int slot, enum etcd_lease_state state, int64_t 
   pthread_mutex_lock(&news->lock);
   news->lease = state;
   news->held_ms = since_ms;
-  if (state == ETCD_LEASE_SILENT) news->cause = *cause;
+  if (state == ETCD_LEASE_STATE_SILENT) news->cause = *cause;
   show(news);
   pthread_mutex_unlock(&news->lock);
 }
 
 static void forget_lease(struct gen1_news *news) {
   pthread_mutex_lock(&news->lock);
-  news->lease = ETCD_LEASE_HELD;
+  news->lease = ETCD_LEASE_STATE_HELD;
   show(news);
   pthread_mutex_unlock(&news->lock);
 }
@@ -174,7 +174,7 @@ static int say_silent(const struct gen1 *handler, rdzv_error *error) {
 /* What there is, with the lock held. RDZV_E_TIMEOUT: nothing. */
 static int take(struct gen1 *handler, rdzv_change *out, rdzv_error *error) {
   struct gen1_news *news = &handler->news;
-  if (news->member && news->lease == ETCD_LEASE_LOST) add_changes(handler, GEN1_HAPPENED_EVICTED);
+  if (news->member && news->lease == ETCD_LEASE_STATE_LOST) add_changes(handler, GEN1_HAPPENED_EVICTED);
   if (news->change.what) {
     *out = news->change;
     news->change = (rdzv_change){0};
@@ -187,7 +187,7 @@ static int take(struct gen1 *handler, rdzv_change *out, rdzv_error *error) {
     return code;
   }
   if (!news->member) return error_set(error, RDZV_E_INVALID, "this node is in no round");
-  return news->lease == ETCD_LEASE_SILENT ? say_silent(handler, error) : RDZV_E_TIMEOUT;
+  return news->lease == ETCD_LEASE_STATE_SILENT ? say_silent(handler, error) : RDZV_E_TIMEOUT;
 }
 
 static int take_news(struct gen1 *handler, rdzv_change *out, rdzv_error *error) {

@@ -110,7 +110,7 @@ static int reach(struct gen1 *handler, rdzv_error *error) {
   gen1_path(handler, path, "/rdzv/active_version");
   const int code = etcd_v2_get(handler->client, path, 0, &call, &result);
   if (code == 0) etcd_result_free(&result);
-  return code == ETCD_NOT_FOUND ? 0 : etcd_v2_unexpected(code);
+  return code == ETCD_V2_NOT_FOUND ? 0 : etcd_v2_unexpected(code);
 }
 
 static int open_parts(struct gen1 *handler, const rdzv_params *params, const struct conf *conf, rdzv_error *error) {

@@ -31,9 +31,9 @@ static int read_active(struct gen1 *handler, const struct flag *cancel, struct l
   struct etcd_result result;
   active_path(handler, path);
   *out = (struct look){0};
-  int outcome = etcd_v2_get(handler->client, path, ETCD_QUORUM, &call, &result);
+  int outcome = etcd_v2_get(handler->client, path, ETCD_GET_QUORUM, &call, &result);
   if (outcome >= 0) out->index = result.index;
-  if (outcome == ETCD_NOT_FOUND) return 0;
+  if (outcome == ETCD_V2_NOT_FOUND) return 0;
   if (outcome == 0) {
     out->there = true;
     outcome = gen1_state_read(result.node.value, &out->state, &own);
@@ -135,7 +135,7 @@ static int await_change(struct gen1 *handler, uint64_t index, deadline until, rd
   active_path(handler, path);
   const int code = etcd_v2_watch(handler->client, path, false, index + 1, &call, &result);
   if (code == 0) etcd_result_free(&result);
-  return code == RDZV_E_TIMEOUT || code == ETCD_INDEX_CLEARED || code == ETCD_WATCHER_CLEARED
+  return code == RDZV_E_TIMEOUT || code == ETCD_V2_INDEX_CLEARED || code == ETCD_V2_WATCHER_CLEARED
              ? 0
              : etcd_v2_unexpected(code);
 }

@@ -74,7 +74,8 @@ int runs_list_etcd(const rdzv_params *params, struct runs *out, rdzv_error *erro
   int result = place_open(&place, params, error);
   if (result < 0) return result;
   const struct etcd_call call = call_of(&place, error);
-  result = etcd_v2_get(place.client, place.folder, ETCD_QUORUM | (place.v2 ? ETCD_RECURSIVE : 0), &call, &found);
+  result =
+      etcd_v2_get(place.client, place.folder, ETCD_GET_QUORUM | (place.v2 ? ETCD_GET_RECURSIVE : 0), &call, &found);
   if (result == 0) {
     const size_t skip = strlen(place.folder) + 1;
     const bool added = place.v2 ? add_keys(out, &found.node, skip) : add_folders(out, &found.node, skip);
@@ -82,7 +83,7 @@ int runs_list_etcd(const rdzv_params *params, struct runs *out, rdzv_error *erro
     if (!added) result = error_no_memory(error);
   }
   place_close(&place);
-  return result == ETCD_NOT_FOUND ? 0 : result > 0 ? etcd_v2_unexpected(result) : result;
+  return result == ETCD_V2_NOT_FOUND ? 0 : result > 0 ? etcd_v2_unexpected(result) : result;
 }
 
 /* ---- removing ------------------------------------------------------------------------------------------------- */
@@ -97,7 +98,7 @@ static int remove_node(const struct place *place, const char *run_id, size_t *re
   free(path);
   if (result == 0) etcd_result_free(&gone);
   if (result == 0) (*removed)++;
-  return result == ETCD_NOT_FOUND ? 0 : result > 0 ? etcd_v2_unexpected(result) : result;
+  return result == ETCD_V2_NOT_FOUND ? 0 : result > 0 ? etcd_v2_unexpected(result) : result;
 }
 
 int runs_remove_etcd(const rdzv_params *params, size_t *removed, rdzv_error *error) {

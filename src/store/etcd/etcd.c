@@ -70,22 +70,24 @@ static struct etcd_call waiting(rdzv_store *store, const struct store_call *call
 }
 
 static int fail(rdzv_store *store, int code, const char *what, rdzv_bytes key, const struct store_call *call) {
-  const bool in_the_way = code == ETCD_NOT_A_FILE || code == ETCD_NOT_A_DIR; /* a key whose path goes through it */
+  const bool in_the_way =
+      code == ETCD_V2_NOT_A_FILE || code == ETCD_V2_NOT_A_DIR; /* a key whose path goes through it */
   const int result = in_the_way ? RDZV_E_UNSUPPORTED : etcd_v2_unexpected(code);
   if (call->error) call->error->code = result;
   return error_prefix(call->error, result, "%s '%s' in %s", what, bytes_quote(key).text, shared_of(store)->text);
 }
 
-/* Reads the node. *version 0 and ETCD_NOT_FOUND: there is none. *index is where to watch from. */
+/* Reads the node. *version 0 and ETCD_V2_NOT_FOUND: there is none. *index is where to watch from. */
 static int read_node(rdzv_store *store, const char *path, const struct etcd_call *call, struct etcd_result *result,
                      uint64_t *index) {
-  const int outcome = etcd_v2_get(shared_of(store)->client, path, ETCD_QUORUM, call, result);
+  const int outcome = etcd_v2_get(shared_of(store)->client, path, ETCD_GET_QUORUM, call, result);
   if (outcome < 0) return outcome;
   *index = result->index + 1;
-  const bool in_the_way = outcome == ETCD_NOT_A_DIR || (outcome == 0 && result->node.dir); /* what has another's path */
+  const bool in_the_way =
+      outcome == ETCD_V2_NOT_A_DIR || (outcome == 0 && result->node.dir); /* what has another's path */
   if (!in_the_way) return outcome;
   if (outcome == 0) etcd_result_free(result);
-  return ETCD_NOT_FOUND;
+  return ETCD_V2_NOT_FOUND;
 }
 
 /* Waits for an event of the node, or for a reason to look again. */
@@ -94,7 +96,7 @@ static int watch(rdzv_store *store, const char *path, uint64_t index, const stru
   struct etcd_result result;
   const int outcome = etcd_v2_watch(shared_of(store)->client, path, false, index, &own, &result);
   if (outcome == 0) etcd_result_free(&result);
-  if (outcome == ETCD_INDEX_CLEARED || outcome == ETCD_WATCHER_CLEARED) return 0;
+  if (outcome == ETCD_V2_INDEX_CLEARED || outcome == ETCD_V2_WATCHER_CLEARED) return 0;
   return outcome == RDZV_E_TIMEOUT && deadline_left(call->until) > 0 ? 0 : outcome;
 }
 
@@ -109,7 +111,7 @@ static int await_node(rdzv_store *store, rdzv_bytes key, uint64_t known, const c
     const struct etcd_call own = waiting(store, call);
     outcome = read_node(store, path, &own, result, &index);
     const uint64_t version = outcome == 0 ? result->node.modified : 0;
-    if (outcome != 0 && outcome != ETCD_NOT_FOUND) break;
+    if (outcome != 0 && outcome != ETCD_V2_NOT_FOUND) break;
     const bool changed = known == UINT64_MAX ? outcome == 0 : version != known;
     if (changed) break;
     if (outcome == 0) etcd_result_free(result);
@@ -118,7 +120,7 @@ static int await_node(rdzv_store *store, rdzv_bytes key, uint64_t known, const c
   }
   free(path);
   if (outcome == RDZV_E_TIMEOUT || outcome == RDZV_E_CANCELED) return store_wait_failed(call, outcome, what, &key, 1);
-  if (outcome == ETCD_NOT_FOUND && known != UINT64_MAX) return outcome;
+  if (outcome == ETCD_V2_NOT_FOUND && known != UINT64_MAX) return outcome;
   return outcome == 0 ? 0 : fail(store, outcome, what, key, call);
 }
 
@@ -159,7 +161,7 @@ static int version_of(rdzv_store *store, rdzv_bytes key, uint64_t *version, cons
   const bool dir = outcome == 0 && result.node.dir;
   if (outcome == 0) etcd_result_free(&result);
   if (dir) return error_set(call->error, RDZV_E_UNSUPPORTED, "'%s' has the place of others", bytes_quote(key).text);
-  return outcome == 0 || outcome == ETCD_NOT_FOUND ? 0 : fail(store, outcome, "set", key, call);
+  return outcome == 0 || outcome == ETCD_V2_NOT_FOUND ? 0 : fail(store, outcome, "set", key, call);
 }
 
 /* A write on a condition, which others keep from holding by their writes. */
@@ -202,7 +204,7 @@ static int find_created(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, con
 }
 
 static int create(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, const struct store_call *call) {
-  const struct etcd_put how = {.exist = ETCD_ABSENT, .resolved = true};
+  const struct etcd_put how = {.exist = ETCD_EXIST_ABSENT, .resolved = true};
   const int outcome = put(store, "set", key, value, &how, call, NULL);
   return outcome == RDZV_E_OUTCOME_UNKNOWN ? find_created(store, key, value, call) : outcome;
 }
@@ -253,7 +255,7 @@ static int etcd_get_version(rdzv_store *store, rdzv_bytes key, rdzv_value *out, 
   const struct etcd_call own = quick(store, call);
   outcome = read_node(store, path, &own, &result, &index);
   free(path);
-  if (outcome == ETCD_NOT_FOUND) return give_absent(out, version, call);
+  if (outcome == ETCD_V2_NOT_FOUND) return give_absent(out, version, call);
   if (outcome != 0) return fail(store, outcome, "get", key, call);
   outcome = decode(&result.node, out, call->error);
   if (outcome == 0) *version = result.node.modified;
@@ -264,7 +266,7 @@ static int etcd_get_version(rdzv_store *store, rdzv_bytes key, rdzv_value *out, 
 /* The version is `expected`: writes, and gives the new one. 1: somebody was faster. */
 static int swap_version(rdzv_store *store, rdzv_bytes key, uint64_t expected, rdzv_bytes value, rdzv_value *out,
                         uint64_t *version, struct store_call *call) {
-  const struct etcd_put how = {.prev_index = expected, .exist = expected == 0 ? ETCD_ABSENT : ETCD_ANY};
+  const struct etcd_put how = {.prev_index = expected, .exist = expected == 0 ? ETCD_EXIST_ABSENT : ETCD_EXIST_ANY};
   uint64_t held = 0;
   int outcome = put(store, "compare_set", key, value, &how, call, &held);
   if (outcome != 0) return outcome < 0 ? outcome : 1;
@@ -302,7 +304,7 @@ static int etcd_wait_changed(rdzv_store *store, rdzv_bytes key, uint64_t known, 
   struct etcd_result result;
   int outcome = await_node(store, key, known, "wait for", call, &result);
   if (outcome < 0) return outcome;
-  if (outcome == ETCD_NOT_FOUND) return give_absent(out, version, call);
+  if (outcome == ETCD_V2_NOT_FOUND) return give_absent(out, version, call);
   outcome = decode(&result.node, out, call->error);
   if (outcome == 0) *version = result.node.modified;
   etcd_result_free(&result);
@@ -323,7 +325,7 @@ static int modify(rdzv_store *store, const char *what, rdzv_bytes key, change_va
     int outcome = etcd_get_version(store, key, &old, &version, call);
     if (outcome < 0) return outcome;
     outcome = change(argument, version != 0, rdzv_value_bytes(&old), &new, call->error);
-    const struct etcd_put how = {.prev_index = version, .exist = version == 0 ? ETCD_ABSENT : ETCD_ANY};
+    const struct etcd_put how = {.prev_index = version, .exist = version == 0 ? ETCD_EXIST_ABSENT : ETCD_EXIST_ANY};
     if (outcome == 0) outcome = put(store, what, key, (rdzv_bytes){new.data, new.len}, &how, call, NULL);
     rdzv_value_free(&old);
     buf_free(&new);
@@ -383,7 +385,7 @@ static int etcd_compare_set(rdzv_store *store, rdzv_bytes key, rdzv_bytes expect
       return 0;
     }
     rdzv_value_free(&now);
-    const struct etcd_put how = {.prev_index = version, .exist = version == 0 ? ETCD_ABSENT : ETCD_ANY};
+    const struct etcd_put how = {.prev_index = version, .exist = version == 0 ? ETCD_EXIST_ABSENT : ETCD_EXIST_ANY};
     outcome = put(store, "compare_set", key, desired, &how, call, NULL);
     if (outcome == 0) return value_copy(out, desired.data, desired.len) ? 0 : error_no_memory(call->error);
     if (outcome > 0) outcome = contention_pause(&contention, "compare_set", key, call);
@@ -399,7 +401,7 @@ static int etcd_delete_key(rdzv_store *store, rdzv_bytes key, bool *deleted, str
   if (outcome < 0) return outcome;
   outcome = etcd_v2_delete(shared_of(store)->client, path, &(struct etcd_delete){0}, &own, &result);
   free(path);
-  const bool absent = outcome == ETCD_NOT_FOUND || outcome == ETCD_NOT_A_FILE || outcome == ETCD_NOT_A_DIR;
+  const bool absent = outcome == ETCD_V2_NOT_FOUND || outcome == ETCD_V2_NOT_A_FILE || outcome == ETCD_V2_NOT_A_DIR;
   if (outcome != 0 && !absent) return fail(store, outcome, "delete", key, call);
   if (outcome == 0) etcd_result_free(&result);
   *deleted = outcome == 0;
@@ -440,8 +442,8 @@ static int visit_all(rdzv_store *store, etcd_visit_key *visitor, void *argument,
   const struct etcd_call own = quick(store, call);
   struct shared *shared = shared_of(store);
   struct etcd_result result;
-  int outcome = etcd_v2_get(shared->client, shared->prefix, ETCD_RECURSIVE | ETCD_QUORUM, &own, &result);
-  if (outcome == ETCD_NOT_FOUND) return 0;
+  int outcome = etcd_v2_get(shared->client, shared->prefix, ETCD_GET_RECURSIVE | ETCD_GET_QUORUM, &own, &result);
+  if (outcome == ETCD_V2_NOT_FOUND) return 0;
   if (outcome != 0) return fail(store, outcome, "list", rdzv_str(shared->prefix), call);
   outcome = etcd_visit_keys(shared->prefix, &result.node, visitor, argument, call->error);
   etcd_result_free(&result);
@@ -477,7 +479,7 @@ static int check_one(rdzv_store *store, rdzv_bytes key, bool *there, const struc
   if (outcome < 0) return outcome;
   outcome = read_node(store, path, &own, &result, &index);
   free(path);
-  if (outcome != 0 && outcome != ETCD_NOT_FOUND) return fail(store, outcome, "check", key, call);
+  if (outcome != 0 && outcome != ETCD_V2_NOT_FOUND) return fail(store, outcome, "check", key, call);
   if (outcome == 0) etcd_result_free(&result);
   *there = outcome == 0;
   return 0;

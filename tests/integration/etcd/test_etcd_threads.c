@@ -278,7 +278,7 @@ static void test_watching_too_far_back(void **state) {
       fail_msg("%s", error.message);
     etcd_result_free(&result);
   }
-  assert_int_equal(etcd_v2_watch(client, "/noise", false, 1, &call, &result), ETCD_INDEX_CLEARED);
+  assert_int_equal(etcd_v2_watch(client, "/noise", false, 1, &call, &result), ETCD_V2_INDEX_CLEARED);
   assert_true(result.index > 1000);
   etcd_close(client);
 }
@@ -289,27 +289,27 @@ static void test_directories_and_times_to_live(void **state) {
   struct etcd_result result;
   rdzv_error error;
   const struct etcd_call call = call_for(20000, &error);
-  const struct etcd_put make = {.dir = true, .ttl = 100, .exist = ETCD_ABSENT};
+  const struct etcd_put make = {.dir = true, .ttl = 100, .exist = ETCD_EXIST_ABSENT};
   assert_int_equal(etcd_v2_put(client, "/d", &make, &call, &result), 0);
   assert_true(result.node.dir && result.node.ttl == 100);
   etcd_result_free(&result);
-  assert_int_equal(etcd_v2_put(client, "/d", &make, &call, &result), ETCD_EXISTS);
+  assert_int_equal(etcd_v2_put(client, "/d", &make, &call, &result), ETCD_V2_EXISTS);
   assert_int_equal(etcd_v2_put(client, "/d/k", &(struct etcd_put){.value = "a b&c=d"}, &call, &result), 0);
   etcd_result_free(&result);
-  const struct etcd_put renew = {.refresh = true, .exist = ETCD_PRESENT, .ttl = 50};
+  const struct etcd_put renew = {.refresh = true, .exist = ETCD_EXIST_PRESENT, .ttl = 50};
   assert_int_equal(etcd_v2_put(client, "/d/k", &renew, &call, &result), 0);
   etcd_result_free(&result);
-  assert_int_equal(etcd_v2_get(client, "/d/k", ETCD_QUORUM, &call, &result), 0);
+  assert_int_equal(etcd_v2_get(client, "/d/k", ETCD_GET_QUORUM, &call, &result), 0);
   assert_string_equal(result.node.value, "a b&c=d");
   assert_int_equal(result.node.ttl, 50);
   etcd_result_free(&result);
   assert_int_equal(etcd_v2_delete(client, "/d", &(struct etcd_delete){.dir = true}, &call, &result),
-                   ETCD_DIR_NOT_EMPTY);
+                   ETCD_V2_DIR_NOT_EMPTY);
   assert_int_equal(etcd_v2_delete(client, "/d/k", &(struct etcd_delete){.prev_value = "no"}, &call, &result),
-                   ETCD_COMPARE_FAILED);
+                   ETCD_V2_COMPARE_FAILED);
   assert_int_equal(etcd_v2_delete(client, "/d", &(struct etcd_delete){.recursive = true}, &call, &result), 0);
   etcd_result_free(&result);
-  assert_int_equal(etcd_v2_get(client, "/d", 0, &call, &result), ETCD_NOT_FOUND);
+  assert_int_equal(etcd_v2_get(client, "/d", 0, &call, &result), ETCD_V2_NOT_FOUND);
   etcd_close(client);
 }
 

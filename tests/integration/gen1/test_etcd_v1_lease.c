@@ -19,7 +19,7 @@ struct scene {
 static void on_told(void *user, int slot, enum etcd_lease_state state, int64_t since_ms, const rdzv_error *cause) {
   struct scene *scene = user;
   assert_true(since_ms > 0);
-  if (state == ETCD_LEASE_SILENT) assert_non_null(strstr(cause->message, "no answer"));
+  if (state == ETCD_LEASE_STATE_SILENT) assert_non_null(strstr(cause->message, "no answer"));
   atomic_store(&scene->state[slot], state);
   atomic_fetch_add(&scene->told, 1);
 }
@@ -59,7 +59,7 @@ static void delete_dir(struct scene *scene, const char *key) {
 static bool is_there(struct scene *scene, const char *key) {
   const struct etcd_call call = {deadline_after(SOON_MS), NULL, NULL};
   struct etcd_result result;
-  const int code = etcd_v2_get(scene->client, key, ETCD_QUORUM, &call, &result);
+  const int code = etcd_v2_get(scene->client, key, ETCD_GET_QUORUM, &call, &result);
   if (code == 0) etcd_result_free(&result);
   return code == 0;
 }
@@ -104,12 +104,12 @@ static void test_a_key_is_gone_or_anothers(void **state) {
   open_scene(&scene);
   struct etcd_lease lease = lease_of("/gone", "ours");
   assert_true(etcd_leases_set(scene.leases, ETCD_LEASE_RANK, &lease));
-  await_state(&scene, ETCD_LEASE_RANK, ETCD_LEASE_LOST);
+  await_state(&scene, ETCD_LEASE_RANK, ETCD_LEASE_STATE_LOST);
   lease = lease_of("/anothers", "ours");
   put(&scene, "/anothers", "theirs", 0);
-  atomic_store(&scene.state[ETCD_LEASE_RANK], ETCD_LEASE_HELD);
+  atomic_store(&scene.state[ETCD_LEASE_RANK], ETCD_LEASE_STATE_HELD);
   assert_true(etcd_leases_set(scene.leases, ETCD_LEASE_RANK, &lease));
-  await_state(&scene, ETCD_LEASE_RANK, ETCD_LEASE_LOST);
+  await_state(&scene, ETCD_LEASE_RANK, ETCD_LEASE_STATE_LOST);
   assert_true(is_there(&scene, "/anothers"));
   assert_int_equal(atomic_load(&scene.told), 2);
   close_scene(&scene);
@@ -140,11 +140,11 @@ static void test_etcd_is_silent(void **state) {
   await_there(&scene, "/silent-dir", true);
   const int port = rdzv_etcd_process_port(etcd);
   stop_etcd(NULL);
-  await_state(&scene, ETCD_LEASE_RANK, ETCD_LEASE_SILENT);
-  await_state(&scene, ETCD_LEASE_RUN, ETCD_LEASE_SILENT);
+  await_state(&scene, ETCD_LEASE_RANK, ETCD_LEASE_STATE_SILENT);
+  await_state(&scene, ETCD_LEASE_RUN, ETCD_LEASE_STATE_SILENT);
   assert_int_equal(start_etcd_at(port), 0);
-  await_state(&scene, ETCD_LEASE_RANK, ETCD_LEASE_LOST);
-  await_state(&scene, ETCD_LEASE_RUN, ETCD_LEASE_HELD);
+  await_state(&scene, ETCD_LEASE_RANK, ETCD_LEASE_STATE_LOST);
+  await_state(&scene, ETCD_LEASE_RUN, ETCD_LEASE_STATE_HELD);
   assert_true(is_there(&scene, "/silent-dir"));
   assert_false(is_there(&scene, "/silent"));
   assert_int_equal(atomic_load(&scene.told), 4);
