@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * etcd as a sidecar, with a watcher between us and it (process_watch.h).
+ * etcd as a sidecar, with a guard between us and it (guard.h).
  *
  * The ports are bound here, without listening, until etcd has bound them too: both use SO_REUSEADDR, so it can, while
  * nobody is given them by chance.
@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "base/net/host.h"
 #include "base/text/options.h"
-#include "etcd/process/watch.h"
+#include "etcd/process/guard.h"
 #include "etcd/v2.h"
 
 #include <errno.h>
@@ -42,7 +42,7 @@ struct rdzv_etcd_process {
   int log_fd;                          /* the caller's; -1: none */
   char *own_dir, *data_dir, *log_path; /* of this try; own_dir is made and removed by us. NULL: none */
   char **env;
-  struct watcher watcher;
+  struct etcd_guard guard;
   int port;
   char endpoint[ENDPOINT_TEXT_SIZE];
 };
@@ -107,7 +107,7 @@ static int remove_one(const char *path, const struct stat *status, int type, str
   return 0;
 }
 
-/* The watcher has done so, unless it was killed. Once more where it is not gone: etcd is killed then, but not in the
+/* The guard has done so, unless it was killed. Once more where it is not gone: etcd is killed then, but not in the
  * same moment. */
 static void remove_own_dir(const char *path) {
   for (int tries = 0; path && tries < REMOVE_TRIES && access(path, F_OK) == 0; tries++) {
@@ -174,7 +174,7 @@ static int copy_environment(rdzv_etcd_process *process, rdzv_error *error) {
 /* ---- starting ------------------------------------------------------------------------------------------------- */
 
 static int ended_early(rdzv_etcd_process *process, rdzv_error *error) {
-  const struct watcher_note note = process->watcher.note;
+  const struct etcd_guard_note note = process->guard.note;
   if (note.errnum) return error_errno(error, RDZV_E_IO, note.errnum, "cannot run etcd ('%.200s')", process->binary);
   if (WIFSIGNALED(note.status))
     error_set(error, RDZV_E_CONNECTION, "etcd ('%.200s') was ended by signal %d before it answered", process->binary,
@@ -195,8 +195,8 @@ static int too_late(rdzv_etcd_process *process, int64_t timeout_ms, rdzv_error *
 
 /* Asks until it answers, it has ended, or time is over. */
 static bool await_answer(rdzv_etcd_process *process, struct etcd_client *client, deadline until) {
-  const struct flag ended = {.fd = process->watcher.line, .raise_fd = -1};
-  for (int64_t patience = FIRST_ANSWER_MS; deadline_left(until) > 0 && !watcher_has_ended(&process->watcher);) {
+  const struct flag ended = {.fd = process->guard.line, .raise_fd = -1};
+  for (int64_t patience = FIRST_ANSWER_MS; deadline_left(until) > 0 && !etcd_guard_has_ended(&process->guard);) {
     const deadline cap = deadline_after(patience);
     const struct etcd_call call = {cap < until ? cap : until, &ended, NULL};
     struct etcd_result answer;
@@ -217,7 +217,7 @@ static int await_ready(rdzv_etcd_process *process, int64_t timeout_ms, rdzv_erro
   if (result < 0) return result;
   const bool answers = await_answer(process, client, deadline_after(timeout_ms));
   etcd_close(client);
-  if (watcher_has_ended(&process->watcher)) return ended_early(process, error); /* then it was another who answered */
+  if (etcd_guard_has_ended(&process->guard)) return ended_early(process, error); /* then it was another who answered */
   return answers ? 0 : too_late(process, timeout_ms, error);
 }
 
@@ -259,13 +259,13 @@ static int spawn(rdzv_etcd_process *process, int peer_port, rdzv_error *error) {
                            "--initial-cluster",
                            cluster,
                            NULL};
-  const struct watcher_job job = {argv, process->env, process->log_path, process->log_fd, process->own_dir};
-  return watcher_start(&job, &process->watcher, error);
+  const struct etcd_guard_job job = {argv, process->env, process->log_path, process->log_fd, process->own_dir};
+  return etcd_guard_start(&job, &process->guard, error);
 }
 
 /* Ends what a try has begun. */
 static void end_try(rdzv_etcd_process *process) {
-  watcher_stop(&process->watcher);
+  etcd_guard_stop(&process->guard);
   remove_own_dir(process->own_dir);
   free(process->own_dir);
   free(process->data_dir);
@@ -292,7 +292,7 @@ static int init(rdzv_etcd_process *process, const rdzv_etcd_process_options *opt
   if (options->port < 0 || options->port > 65535)
     return error_set(error, RDZV_E_INVALID, "cannot start etcd: there is no port %d", options->port);
   process->owner = getpid();
-  process->watcher.line = -1;
+  process->guard.line = -1;
   process->log = options->log;
   process->log_fd = options->log_fd > 0 ? options->log_fd : -1;
   if (options->data_dir && !(process->given_dir = strdup(options->data_dir))) return error_no_memory(error);
@@ -325,16 +325,16 @@ int rdzv_etcd_process_start(const rdzv_etcd_process_options *given, rdzv_etcd_pr
 
 const char *rdzv_etcd_process_endpoint(const rdzv_etcd_process *process) { return process->endpoint; }
 int rdzv_etcd_process_port(const rdzv_etcd_process *process) { return process->port; }
-int64_t rdzv_etcd_process_pid(const rdzv_etcd_process *process) { return process->watcher.pid; }
+int64_t rdzv_etcd_process_pid(const rdzv_etcd_process *process) { return process->guard.pid; }
 
 int rdzv_etcd_process_wait(rdzv_etcd_process *process, int cancel_fd, int *status, rdzv_error *error) {
   if (!status) return error_null(error, "rdzv_etcd_process_wait", "status");
-  struct pollfd fds[] = {{.fd = process->watcher.line, .events = POLLIN},
+  struct pollfd fds[] = {{.fd = process->guard.line, .events = POLLIN},
                          {.fd = cancel_fd > 0 ? cancel_fd : -1, .events = POLLIN}};
-  while (!watcher_has_ended(&process->watcher))
+  while (!etcd_guard_has_ended(&process->guard))
     if (poll(fds, 2, -1) > 0 && fds[1].revents)
       return error_set(error, RDZV_E_CANCELED, "waiting for etcd to end: canceled");
-  *status = process->watcher.note.status;
+  *status = process->guard.note.status;
   return 0;
 }
 

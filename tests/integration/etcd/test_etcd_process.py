@@ -60,7 +60,7 @@ class Case(rdzvtest.Case):
         return self.rdzv("etcd", "start", *options, env={**self.environment, **environment})
 
     def start_etcd(self, *options, ready=True, environment=None, **popen_options):
-        """Starts it, and gives its processes: ours, the watcher, etcd."""
+        """Starts it, and gives its processes: ours, the guard, etcd."""
         process = self.start([RDZV, "etcd", "start", "--port-file", self.path("port"), *options],
                              env={**self.environment, **(environment or {})}, stdout=subprocess.PIPE,
                              stderr=subprocess.PIPE, text=True, **popen_options)
@@ -202,14 +202,14 @@ class CannotStart(Case):
 class Ends(Case):
     def test_sigterm(self):
         """It says where it is; the port file goes, and so does the folder of its own."""
-        process, watcher, server = self.start_etcd()
+        process, guard, server = self.start_etcd()
         self.assertEqual(process.stdout.readline(), f"rdzv: etcd is at 127.0.0.1:{self.port()}\n")
         self.assertIn(b"etcdserver", self.version())
         self.assertEqual(len(os.listdir(self.path("tmp"))), 1)
         process.send_signal(signal.SIGTERM)
         self.assertEqual(process.wait(20), 0)
         self.assertEqual(process.stderr.read(), "")
-        self.assertFalse(is_alive(watcher) or is_alive(server))
+        self.assertFalse(is_alive(guard) or is_alive(server))
         self.assertFalse(os.path.exists(self.path("port")))
         self.assertEqual(os.listdir(self.path("tmp")), [])
 
@@ -230,18 +230,18 @@ class Ends(Case):
 
     def test_it_does_not_end_when_told(self):
         """SIGKILL helps, after a while, for a stopped one too."""
-        process, watcher, server = self.start_etcd()
+        process, guard, server = self.start_etcd()
         os.kill(server, signal.SIGSTOP)
         process.send_signal(signal.SIGTERM)
         self.assertEqual(process.wait(20), 0)
-        self.assert_nothing_left(watcher, server)
+        self.assert_nothing_left(guard, server)
 
     def test_a_script_around_etcd_ends_with_what_it_runs(self):
         """Also where neither ends when told."""
         script = self.program(
             f'trap "" TERM HUP; sleep 600 & {shutil.which("etcd")} "$@" & while :; do wait; done')
-        process, watcher, shell, *_ = self.start_etcd("--binary", script)
-        others = [watcher, shell, *children(shell)]
+        process, guard, shell, *_ = self.start_etcd("--binary", script)
+        others = [guard, shell, *children(shell)]
         self.assertEqual(len(others), 4)
         process.send_signal(signal.SIGTERM)
         self.assertEqual(process.wait(20), 0)
@@ -249,47 +249,47 @@ class Ends(Case):
 
     def test_told_twice(self):
         """The second signal does not wait for etcd's end, but etcd ends all the same."""
-        process, watcher, server = self.start_etcd()
+        process, guard, server = self.start_etcd()
         os.kill(server, signal.SIGSTOP)
         process.send_signal(signal.SIGTERM)
         wait_until(lambda: not os.path.exists(self.path("port")), "it has heard the first")
         process.send_signal(signal.SIGTERM)
         self.assertEqual(process.wait(4), -signal.SIGTERM)
-        self.assert_nothing_left(watcher, server)
+        self.assert_nothing_left(guard, server)
 
-    def test_the_watcher_is_told_to_end(self):
-        process, watcher, server = self.start_etcd()
-        os.kill(watcher, signal.SIGTERM)
+    def test_the_guard_is_told_to_end(self):
+        process, guard, server = self.start_etcd()
+        os.kill(guard, signal.SIGTERM)
         self.assertEqual(process.wait(20), 7)
         self.assertRegex(process.stderr.read(), "etcd (ended by itself|was ended by signal 15)")
-        self.assert_nothing_left(watcher, server)
+        self.assert_nothing_left(guard, server)
 
     def test_etcd_is_killed(self):
-        process, watcher, server = self.start_etcd()
+        process, guard, server = self.start_etcd()
         os.kill(server, signal.SIGKILL)
         self.assertEqual(process.wait(20), 7)
         self.assertRegex(process.stderr.read(), "etcd was ended by signal 9")
         self.assertFalse(os.path.exists(self.path("port")))
-        self.assert_nothing_left(watcher)
+        self.assert_nothing_left(guard)
 
     def test_etcd_ends_by_itself(self):
         """Its status is told, whatever it does with the one who waits for it."""
         script = self.program(f'{shutil.which("etcd")} "$@" & trap "kill $!; exit 5" USR1; while :; do wait; done')
-        process, watcher, shell, server = self.start_etcd("--binary", script)
+        process, guard, shell, server = self.start_etcd("--binary", script)
         os.kill(shell, signal.SIGUSR1)
         self.assertEqual(process.wait(20), 7)
         self.assertIn("etcd ended by itself, with status 5", process.stderr.read())
-        self.assert_nothing_left(watcher, shell, server)
+        self.assert_nothing_left(guard, shell, server)
 
     def test_sigchld_is_ignored(self):
         """Nobody can be waited for then; the end of etcd is heard of all the same, and so is ours."""
         ignore = {"preexec_fn": lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN)}
         for whom, code in ("server", 7), ("us", 0), ("us at once", -signal.SIGKILL):
-            process, watcher, server = self.start_etcd(**ignore)
+            process, guard, server = self.start_etcd(**ignore)
             os.kill(server if whom == "server" else process.pid,
                     signal.SIGTERM if whom == "us" else signal.SIGKILL)
             self.assertEqual(process.wait(20), code, whom)
-            self.assert_nothing_left(watcher, server)
+            self.assert_nothing_left(guard, server)
             if code < 0:
                 os.unlink(self.path("port"))
         finished = self.rdzv("etcd", "start", "--binary", self.program("echo bad; exit 3"), env=self.environment,
@@ -297,10 +297,10 @@ class Ends(Case):
         self.assert_refused(finished, 3, "ended with status 3", "bad")
 
     def test_we_are_killed(self):
-        process, watcher, server = self.start_etcd()
+        process, guard, server = self.start_etcd()
         process.kill()
         process.wait()
-        self.assert_nothing_left(watcher, server)
+        self.assert_nothing_left(guard, server)
 
     def test_we_are_killed_before_it_answers(self):
         process, *others = self.start_etcd("--binary", self.program("exec sleep 600"), ready=False)
@@ -308,9 +308,9 @@ class Ends(Case):
         process.wait()
         self.assert_nothing_left(*others)
 
-    def test_the_watcher_is_killed(self):
-        process, watcher, server = self.start_etcd()
-        os.kill(watcher, signal.SIGKILL)
+    def test_the_guard_is_killed(self):
+        process, guard, server = self.start_etcd()
+        os.kill(guard, signal.SIGKILL)
         self.assertEqual(process.wait(20), 7)
         self.assertRegex(process.stderr.read(), "signal 9")
         self.assert_nothing_left(server)
@@ -365,12 +365,12 @@ class Surroundings(Case):
         self.addCleanup(os.close, ours)
         high = os.dup2(ours, 900)
         self.addCleanup(os.close, high)
-        process, watcher, server = self.start_etcd(pass_fds=[ours, high])
+        process, guard, server = self.start_etcd(pass_fds=[ours, high])
         self.assertIn(self.path("ours"), self.descriptors(process.pid).values())
-        for pid in watcher, server:
+        for pid in guard, server:
             self.assertNotIn(self.path("ours"), self.descriptors(pid).values())
         found = self.assert_standard_ones(server)
-        lines = {name for name in self.descriptors(watcher).values() if name.startswith("socket:")}
+        lines = {name for name in self.descriptors(guard).values() if name.startswith("socket:")}
         self.assertEqual(len(lines), 1)
         self.assertFalse(lines & set(found.values()))
 
@@ -379,11 +379,11 @@ class Surroundings(Case):
                              env=self.environment)
         wait_until(lambda: os.path.exists(self.path("port")) or process.poll() is not None, "the port file")
         self.assertIn(b"etcdserver", self.version())
-        _, watcher, server = self.family(process)
+        _, guard, server = self.family(process)
         self.assert_standard_ones(server)
         process.send_signal(signal.SIGTERM)
         self.assertEqual(process.wait(20), 0)
-        self.assert_nothing_left(watcher, server)
+        self.assert_nothing_left(guard, server)
 
 
 class Several(Case):

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The watcher is forked from a process that may have threads, so it calls only what is safe then, takes no signal by a
+ * The guard is forked from a process that may have threads, so it calls only what is safe then, takes no signal by a
  * handler of ours, and keeps none of our descriptors. It
  * - starts etcd, in a process group of its own, so that a script around etcd ends with it;
  * - waits until etcd ends, it is told to end it by SIGTERM or SIGINT, or we are gone;
@@ -8,9 +8,9 @@
  * - waits until we have closed the line, and removes the folder.
  *
  * That we are gone it hears by the line, and where a process that we have forked still holds our end, by a descriptor
- * of our process. If the watcher is killed, the kernel kills etcd: the death of its parent is a signal to it.
+ * of our process. If the guard is killed, the kernel kills etcd: the death of its parent is a signal to it.
  */
-#include "etcd/process/watch.h"
+#include "etcd/process/guard.h"
 
 #include "base/error.h"
 #include "base/wait/clock.h"
@@ -29,7 +29,7 @@
 
 enum { STOP_MS = 5000 /* from SIGTERM to SIGKILL */ };
 
-/* Where the descriptors are in the watcher, behind the three that everybody has. */
+/* Where the descriptors are in the guard, behind the three that everybody has. */
 enum { LINE_FD = 3, PARENT_FD, FREE_FD };
 
 /* Where they are before; all from FREE_FD on, so that none is in the way of another. -1: none. */
@@ -37,7 +37,7 @@ struct descriptors {
   int in, out, err, line, parent;
 };
 
-struct watch {
+struct guarded {
   pid_t etcd;
   int signals; /* a descriptor: SIGCHLD, SIGTERM, SIGINT */
   int parent;  /* readable when our parent has ended; -1: cannot be had */
@@ -46,15 +46,15 @@ struct watch {
 /* ---- etcd, before it is one ----------------------------------------------------------------------------------- */
 
 static void say(int errnum, int status) {
-  const struct watcher_note note = {errnum, status};
+  const struct etcd_guard_note note = {errnum, status};
   send(LINE_FD, &note, sizeof note, MSG_NOSIGNAL);
 }
 
-static void run_etcd(const struct watcher_job *job, pid_t watcher) {
+static void run_etcd(const struct etcd_guard_job *job, pid_t guard) {
   sigset_t none;
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != watcher) _exit(127); /* it ended before we asked for the signal */
+  if (getppid() != guard) _exit(127); /* it ended before we asked for the signal */
   for (int number = 1; number < NSIG; number++) signal(number, SIG_DFL);
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, NULL);
@@ -63,11 +63,11 @@ static void run_etcd(const struct watcher_job *job, pid_t watcher) {
   _exit(127);
 }
 
-/* ---- the watcher ---------------------------------------------------------------------------------------------- */
+/* ---- the guard ---------------------------------------------------------------------------------------------- */
 
 /* Waits for the line to be closed or the parent to end, so long. */
-static bool is_orphan(const struct watch *watch, int timeout_ms) {
-  struct pollfd fds[] = {{.fd = LINE_FD, .events = POLLIN}, {.fd = watch->parent, .events = POLLIN}};
+static bool is_orphan(const struct guarded *guarded, int timeout_ms) {
+  struct pollfd fds[] = {{.fd = LINE_FD, .events = POLLIN}, {.fd = guarded->parent, .events = POLLIN}};
   return poll(fds, 2, timeout_ms) > 0;
 }
 
@@ -78,32 +78,32 @@ static bool has_exited(pid_t etcd) {
 }
 
 /* Was one of them another than that of a child's end? */
-static bool take_signals(const struct watch *watch) {
+static bool take_signals(const struct guarded *guarded) {
   struct signalfd_siginfo info;
   bool told = false;
-  while (read(watch->signals, &info, sizeof info) == (ssize_t)sizeof info) told = told || info.ssi_signo != SIGCHLD;
+  while (read(guarded->signals, &info, sizeof info) == (ssize_t)sizeof info) told = told || info.ssi_signo != SIGCHLD;
   return told;
 }
 
-static void await_end(const struct watch *watch) {
-  struct pollfd fds[] = {{.fd = watch->signals, .events = POLLIN},
+static void await_end(const struct guarded *guarded) {
+  struct pollfd fds[] = {{.fd = guarded->signals, .events = POLLIN},
                          {.fd = LINE_FD, .events = POLLIN},
-                         {.fd = watch->parent, .events = POLLIN}};
-  while (!has_exited(watch->etcd) && !take_signals(watch) && !is_orphan(watch, 0)) poll(fds, 3, -1);
+                         {.fd = guarded->parent, .events = POLLIN}};
+  while (!has_exited(guarded->etcd) && !take_signals(guarded) && !is_orphan(guarded, 0)) poll(fds, 3, -1);
 }
 
 /* By SIGTERM, and if that does not help by SIGKILL, which is also for what it has left behind. */
-static int end_etcd(const struct watch *watch) {
-  struct pollfd fds[] = {{.fd = watch->signals, .events = POLLIN}};
+static int end_etcd(const struct guarded *guarded) {
+  struct pollfd fds[] = {{.fd = guarded->signals, .events = POLLIN}};
   const deadline until = deadline_after(STOP_MS);
   int status = 0;
-  if (!has_exited(watch->etcd)) kill(-watch->etcd, SIGTERM);
-  while (!has_exited(watch->etcd) && deadline_left(until) > 0) {
+  if (!has_exited(guarded->etcd)) kill(-guarded->etcd, SIGTERM);
+  while (!has_exited(guarded->etcd) && deadline_left(until) > 0) {
     poll(fds, 1, deadline_poll(until));
-    take_signals(watch);
+    take_signals(guarded);
   }
-  kill(-watch->etcd, SIGKILL);
-  waitpid(watch->etcd, &status, 0);
+  kill(-guarded->etcd, SIGKILL);
+  waitpid(guarded->etcd, &status, 0);
   return status;
 }
 
@@ -132,24 +132,24 @@ static int open_signals(void) {
 }
 
 /* All signals are blocked. */
-static void run_watcher(const struct watcher_job *job, const struct descriptors *from) {
-  const pid_t watcher = getpid();
+static void run_guard(const struct etcd_guard_job *job, const struct descriptors *from) {
+  const pid_t guard = getpid();
   signal(SIGCHLD, SIG_DFL); /* where it is ignored, nobody can be waited for */
   setpgid(0, 0);            /* what a terminal sends is for us to hand on */
   arrange(from);
-  struct watch watch = {.signals = open_signals(), .parent = from->parent >= 0 ? PARENT_FD : -1};
-  watch.etcd = watch.signals >= 0 ? fork() : -1;
-  if (watch.etcd == 0) run_etcd(job, watcher);
-  if (watch.etcd < 0) {
+  struct guarded guarded = {.signals = open_signals(), .parent = from->parent >= 0 ? PARENT_FD : -1};
+  guarded.etcd = guarded.signals >= 0 ? fork() : -1;
+  if (guarded.etcd == 0) run_etcd(job, guard);
+  if (guarded.etcd < 0) {
     say(errno, 0);
   } else {
-    setpgid(watch.etcd, watch.etcd); /* whoever of both is first */
+    setpgid(guarded.etcd, guarded.etcd); /* whoever of both is first */
     dup2(STDIN_FILENO, STDOUT_FILENO);
     dup2(STDIN_FILENO, STDERR_FILENO);
-    await_end(&watch);
-    say(0, end_etcd(&watch));
+    await_end(&guarded);
+    say(0, end_etcd(&guarded));
   }
-  while (!is_orphan(&watch, -1)) {
+  while (!is_orphan(&guarded, -1)) {
   }
   if (job->own_dir) execl("/bin/rm", "rm", "-rf", "--", job->own_dir, (char *)NULL);
   _exit(0);
@@ -157,7 +157,7 @@ static void run_watcher(const struct watcher_job *job, const struct descriptors 
 
 /* ---- we ------------------------------------------------------------------------------------------------------- */
 
-/* A copy of it out of the way of those that the watcher has. */
+/* A copy of it out of the way of those that the guard has. */
 static int raise_fd(int fd) { return fcntl(fd, F_DUPFD_CLOEXEC, FREE_FD); }
 
 static int raise_and_close(int fd) {
@@ -179,7 +179,7 @@ static void close_all(const struct descriptors *all) {
   close_one(all->parent);
 }
 
-static int open_log(const struct watcher_job *job, struct descriptors *to, rdzv_error *error) {
+static int open_log(const struct etcd_guard_job *job, struct descriptors *to, rdzv_error *error) {
   const char *path = job->log_path ? job->log_path : "/dev/null";
   to->out = raise_and_close(open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   if (to->out < 0) return error_errno(error, RDZV_E_IO, errno, "cannot start etcd: cannot write '%.300s'", path);
@@ -188,7 +188,7 @@ static int open_log(const struct watcher_job *job, struct descriptors *to, rdzv_
   return error_errno(error, RDZV_E_IO, errno, "cannot start etcd: descriptor %d for its log", job->log_fd);
 }
 
-static int open_all(const struct watcher_job *job, struct descriptors *to, int *ours, rdzv_error *error) {
+static int open_all(const struct etcd_guard_job *job, struct descriptors *to, int *ours, rdzv_error *error) {
   int ends[2] = {-1, -1};
   int result = open_log(job, to, error);
   if (result < 0) return result;
@@ -201,36 +201,36 @@ static int open_all(const struct watcher_job *job, struct descriptors *to, int *
   return to->line >= 0 && *ours >= 0 ? 0 : error_errno(error, RDZV_E_IO, errno, "cannot start etcd: no descriptors");
 }
 
-int watcher_start(const struct watcher_job *job, struct watcher *out, rdzv_error *error) {
+int etcd_guard_start(const struct etcd_guard_job *job, struct etcd_guard *out, rdzv_error *error) {
   struct descriptors all = {-1, -1, -1, -1, -1};
-  *out = (struct watcher){.line = -1};
+  *out = (struct etcd_guard){.line = -1};
   int result = open_all(job, &all, &out->line, error);
   if (result == 0) {
     out->pid = thread_fork();
-    if (out->pid == 0) run_watcher(job, &all);
+    if (out->pid == 0) run_guard(job, &all);
     if (out->pid < 0) result = error_errno(error, RDZV_E_IO, errno, "cannot start etcd: no process");
   }
   close_all(&all);
   if (result == 0) return 0;
   close_one(out->line);
-  *out = (struct watcher){.line = -1};
+  *out = (struct etcd_guard){.line = -1};
   return result;
 }
 
-bool watcher_has_ended(struct watcher *watcher) {
-  if (watcher->ended || watcher->line < 0) return watcher->ended;
-  const ssize_t got = recv(watcher->line, &watcher->note, sizeof watcher->note, MSG_DONTWAIT);
+bool etcd_guard_has_ended(struct etcd_guard *guard) {
+  if (guard->ended || guard->line < 0) return guard->ended;
+  const ssize_t got = recv(guard->line, &guard->note, sizeof guard->note, MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-  /* A watcher that is gone without a word was killed, and etcd with it. */
-  if (got != (ssize_t)sizeof watcher->note) watcher->note = (struct watcher_note){0, SIGKILL};
-  return watcher->ended = true;
+  /* A guard that is gone without a word was killed, and etcd with it. */
+  if (got != (ssize_t)sizeof guard->note) guard->note = (struct etcd_guard_note){0, SIGKILL};
+  return guard->ended = true;
 }
 
 /* Where others have waited for it, or nobody can, it has ended all the same when waitpid returns. */
-void watcher_stop(struct watcher *watcher) {
-  close_one(watcher->line);
-  watcher->line = -1;
-  while (watcher->pid > 0 && waitpid(watcher->pid, NULL, 0) < 0 && errno == EINTR) {
+void etcd_guard_stop(struct etcd_guard *guard) {
+  close_one(guard->line);
+  guard->line = -1;
+  while (guard->pid > 0 && waitpid(guard->pid, NULL, 0) < 0 && errno == EINTR) {
   }
-  watcher->pid = 0;
+  guard->pid = 0;
 }
