@@ -20,8 +20,8 @@ enum {
   /* One member's time for a request that does not block. It doubles, up to the last, each time that all members were
    * asked in vain: a follower that has lost its leader, and does not know it yet, keeps what it was asked for longer
    * than an election takes, so that it is better to ask the next one soon; a cluster that is slow needs more time. */
-  FIRST_ATTEMPT_MS = 1000,
-  LAST_ATTEMPT_MS = 5000,
+  FIRST_TRY_MS = 1000,
+  LAST_TRY_MS = 5000,
   /* And for one that blocks, about, if read_timeout is not less: a member that is stopped or cut off, or one that is
    * new and empty and counts from elsewhere, would never answer. */
   WATCH_MS = 8000,
@@ -79,11 +79,11 @@ static int64_t watch_ms(const struct etcd_client *client) {
   return most < client->read_timeout ? most : client->read_timeout;
 }
 
-static deadline attempt_until(struct etcd_client *client, const struct etcd_request *request,
-                              const struct etcd_call *call, size_t tries) {
+static deadline try_until(struct etcd_client *client, const struct etcd_request *request, const struct etcd_call *call,
+                          size_t tries) {
   const size_t doublings = (request->tried + tries - 1) / members_count(&client->members);
   const bool patient = (request->once && !request->resolvable) || doublings > 2;
-  const int64_t quick = patient ? LAST_ATTEMPT_MS : FIRST_ATTEMPT_MS << doublings;
+  const int64_t quick = patient ? LAST_TRY_MS : FIRST_TRY_MS << doublings;
   const deadline cap = deadline_after(request->blocks ? watch_ms(client) : quick);
   return call->until < cap ? call->until : cap;
 }
@@ -134,7 +134,7 @@ struct question {
 
 static int ask_question(void *argument, const char *path, struct http_response *response) {
   const struct question *question = argument;
-  const deadline cap = deadline_after(FIRST_ATTEMPT_MS), until = question->call->until;
+  const deadline cap = deadline_after(FIRST_TRY_MS), until = question->call->until;
   const struct http_request http = {
       .method = "GET", .until = until < cap ? until : cap, .cancel = question->call->cancel};
   enum http_reach reach;
@@ -161,7 +161,7 @@ static int check_answer(struct etcd_client *client, const struct etcd_member *me
  * before a write may or may not have been done there; and one that was named to us say whose it is. */
 static int get_to_know(struct etcd_client *client, struct etcd_member *member, const struct etcd_call *call,
                        enum http_reach *reach, rdzv_error *error) {
-  const deadline cap = deadline_after(FIRST_ATTEMPT_MS);
+  const deadline cap = deadline_after(FIRST_TRY_MS);
   const struct http_request http = {
       .method = "GET", .until = call->until < cap ? call->until : cap, .cancel = call->cancel};
   struct http_response response = {0};
@@ -184,7 +184,7 @@ static int try_member(struct etcd_client *client, struct etcd_member *member, co
   const struct http_request http = {.method = request->method,
                                     .form = request->form,
                                     .once = request->once,
-                                    .until = attempt_until(client, request, call, tries),
+                                    .until = try_until(client, request, call, tries),
                                     .cancel = call->cancel};
   const int result = ask_member(client, member, request->path, http, response, reach, error);
   const bool of_keys = strncmp(request->path, KEYS, strlen(KEYS)) == 0;
@@ -225,7 +225,7 @@ struct course {
 };
 
 /* One try of it. */
-struct attempt {
+struct etcd_try {
   struct etcd_member member;
   enum http_reach reach;
   rdzv_error error;
@@ -258,7 +258,7 @@ static bool is_final(int result) {
 /* A server of TLS 1.3 that refuses our certificate, or misses it, hears our request first, so that the connection may
  * be gone before it has said why. */
 static int explain_tls(struct course *course, const struct etcd_member *member, rdzv_error *error) {
-  const deadline cap = deadline_after(FIRST_ATTEMPT_MS), until = course->call.until;
+  const deadline cap = deadline_after(FIRST_TRY_MS), until = course->call.until;
   const struct http_request http = {
       .method = "GET", .tls12 = true, .until = until < cap ? until : cap, .cancel = course->call.cancel};
   struct http_response response = {0};
@@ -269,19 +269,17 @@ static int explain_tls(struct course *course, const struct etcd_member *member, 
 }
 
 /* One that never answered before, and takes connections, may be something else than etcd. */
-static int explain(struct course *course, struct attempt *attempt, int result) {
+static int explain(struct course *course, struct etcd_try *one, int result) {
   const size_t passes = (course->tries - 1) / members_count(&course->client->members);
-  if (attempt->member.heard && result == RDZV_E_PROTOCOL) return attempt->error.code = RDZV_E_CONNECTION;
+  if (one->member.heard && result == RDZV_E_PROTOCOL) return one->error.code = RDZV_E_CONNECTION;
   const bool unclear = result == RDZV_E_CONNECTION || result == RDZV_E_TIMEOUT || result == RDZV_E_PROTOCOL;
-  if (attempt->member.heard || !unclear || attempt->reach == HTTP_REACH_NONE || passes % EXPLAIN_PASSES != 0)
-    return result;
+  if (one->member.heard || !unclear || one->reach == HTTP_REACH_NONE || passes % EXPLAIN_PASSES != 0) return result;
   const bool https = strcmp(course->client->scheme, "https") == 0;
   rdzv_error error;
-  int why = https ? explain_tls(course, &attempt->member, &error) : 0;
-  if (why == 0)
-    why = etcd_explain_silence(attempt->member.text, https, course->call.until, course->call.cancel, &error);
+  int why = https ? explain_tls(course, &one->member, &error) : 0;
+  if (why == 0) why = etcd_explain_silence(one->member.text, https, course->call.until, course->call.cancel, &error);
   if (why == 0) return result;
-  attempt->error = error;
+  one->error = error;
   return why;
 }
 
@@ -316,8 +314,8 @@ static int rest(struct course *course) {
                    course->client->text);
 }
 
-static void note_passing(struct attempt *attempt, struct http_response *response) {
-  error_set(&attempt->error, RDZV_E_CONNECTION, "%s cannot do it now (status %ld): %.*s", attempt->member.text,
+static void note_passing(struct etcd_try *one, struct http_response *response) {
+  error_set(&one->error, RDZV_E_CONNECTION, "%s cannot do it now (status %ld): %.*s", one->member.text,
             response->status, (int)(response->body.len < 200 ? response->body.len : 200),
             response->body.data ? (const char *)response->body.data : "");
   buf_free(&response->body);
@@ -327,33 +325,32 @@ static void note_passing(struct attempt *attempt, struct http_response *response
 static int go_on(struct course *course, struct http_response *response, rdzv_error *cause) {
   struct etcd_client *client = course->client;
   const struct etcd_request *request = course->request;
-  struct attempt attempt = {.member = members_choose(&client->members)};
-  int result = try_member(client, &attempt.member, request, course->tries, &course->call, response, &attempt.reach,
-                          &attempt.error);
+  struct etcd_try one = {.member = members_choose(&client->members)};
+  int result = try_member(client, &one.member, request, course->tries, &course->call, response, &one.reach, &one.error);
   const bool cut = result == 0 && is_cut_form(response), leaderless = cut || (result == 0 && has_no_leader(response));
-  if (cut) attempt.reach = HTTP_REACH_CONNECTED;
+  if (cut) one.reach = HTTP_REACH_CONNECTED;
   if (result == 0 && !leaderless) {
-    members_prefer(&client->members, attempt.member.text);
+    members_prefer(&client->members, one.member.text);
     return 1;
   }
-  if (leaderless) note_passing(&attempt, response);
-  const bool ended = request->blocks && attempt.reach == HTTP_REACH_SENT && result == RDZV_E_TIMEOUT;
-  if (!ended && result != RDZV_E_CANCELED && deadline_left(course->call.until) > 0) report(course, &attempt.error);
-  result = explain(course, &attempt, result);
+  if (leaderless) note_passing(&one, response);
+  const bool ended = request->blocks && one.reach == HTTP_REACH_SENT && result == RDZV_E_TIMEOUT;
+  if (!ended && result != RDZV_E_CANCELED && deadline_left(course->call.until) > 0) report(course, &one.error);
+  result = explain(course, &one, result);
   course->finals = is_final(result) ? course->finals + 1 : 0;
   const bool hopeless = is_final(result) && course->finals >= members_count(&client->members);
   const bool passing = leaderless || is_final(result) || result == RDZV_E_CONNECTION || result == RDZV_E_TIMEOUT;
   if (hopeless || !passing) {
-    if (course->call.error) *course->call.error = attempt.error;
+    if (course->call.error) *course->call.error = one.error;
     return result;
   }
-  if (!ended) members_pass_over(&client->members, attempt.member.text);
-  if (result == RDZV_E_TIMEOUT && cause->code != 0) attempt.error = *cause; /* says more than that time is over */
-  if (result != RDZV_E_TIMEOUT) *cause = attempt.error;
-  const bool sent = attempt.reach == HTTP_REACH_SENT && !is_final(result);
-  result = judge(course, result, sent, &attempt.error, course->call.error);
+  if (!ended) members_pass_over(&client->members, one.member.text);
+  if (result == RDZV_E_TIMEOUT && cause->code != 0) one.error = *cause; /* says more than that time is over */
+  if (result != RDZV_E_TIMEOUT) *cause = one.error;
+  const bool sent = one.reach == HTTP_REACH_SENT && !is_final(result);
+  result = judge(course, result, sent, &one.error, course->call.error);
   if (result < 0) return result;
-  if (deadline_left(course->call.until) == 0) return no_answer(course, &attempt.error, course->call.error);
+  if (deadline_left(course->call.until) == 0) return no_answer(course, &one.error, course->call.error);
   return rest(course);
 }
 
