@@ -110,7 +110,7 @@ static int ask_member(struct etcd_client *client, const struct etcd_member *memb
   http.url = url;
   int result = take_line(client, &line, error);
   if (result == 0) {
-    result = http_exchange(line, &http, response, reach, error);
+    result = http_perform(line, &http, response, reach, error);
     if (result == RDZV_E_LIMIT || result == RDZV_E_CANCELED)
       http_line_close(line);
     else
@@ -354,8 +354,8 @@ static int go_on(struct course *course, struct http_response *response, rdzv_err
   return rest(course);
 }
 
-static int exchange(struct etcd_client *client, const struct etcd_request *request, const struct etcd_call *call,
-                    struct http_response *response) {
+static int perform(struct etcd_client *client, const struct etcd_request *request, const struct etcd_call *call,
+                   struct http_response *response) {
   struct course course = {.client = client,
                           .request = request,
                           .call = *call,
@@ -380,7 +380,7 @@ static void discover(struct etcd_client *client, const struct etcd_call *call) {
   struct http_response response = {0};
   const deadline cap = deadline_after(DISCOVERY_MS);
   const struct etcd_call own = {call->until < cap ? call->until : cap, call->cancel, NULL};
-  if (exchange(client, &request, &own, &response) < 0) {
+  if (perform(client, &request, &own, &response) < 0) {
     members_not_told(&client->members);
     return;
   }
@@ -389,10 +389,10 @@ static void discover(struct etcd_client *client, const struct etcd_call *call) {
   buf_free(&response.body);
 }
 
-int etcd_exchange(struct etcd_client *client, const struct etcd_request *request, const struct etcd_call *call,
-                  struct http_response *response) {
+int etcd_perform(struct etcd_client *client, const struct etcd_request *request, const struct etcd_call *call,
+                 struct http_response *response) {
   *response = (struct http_response){0};
-  const int result = exchange(client, request, call, response);
+  const int result = perform(client, request, call, response);
   if (result == 0) discover(client, call);
   return result;
 }

@@ -67,7 +67,7 @@ char *http_escape(rdzv_bytes bytes) {
 
 /* ---- what comes in -------------------------------------------------------------------------------------------- */
 
-struct exchange {
+struct http_transfer {
   struct http_line *line;
   struct http_response *response;
   bool once;
@@ -77,11 +77,11 @@ struct exchange {
 };
 
 static size_t on_body(char *data, size_t one, size_t count, void *user) {
-  struct exchange *exchange = user;
+  struct http_transfer *transfer = user;
   const size_t len = one * count;
-  struct buf *body = &exchange->response->body;
-  exchange->line->over_limit = len > HTTP_MAX_BODY || body->len > HTTP_MAX_BODY - len;
-  if (exchange->line->over_limit || !buf_append(body, data, len)) return 0;
+  struct buf *body = &transfer->response->body;
+  transfer->line->over_limit = len > HTTP_MAX_BODY || body->len > HTTP_MAX_BODY - len;
+  if (transfer->line->over_limit || !buf_append(body, data, len)) return 0;
   return len;
 }
 
@@ -94,16 +94,16 @@ static void take_number(const char *line, size_t len, const char *name, int base
 }
 
 static size_t on_header(char *data, size_t one, size_t count, void *user) {
-  struct exchange *exchange = user;
+  struct http_transfer *transfer = user;
   const size_t len = one * count;
-  if (len >= 5 && memcmp(data, "HTTP/", 5) == 0) exchange->ended = false;
-  if (len <= 2 && (data[0] == '\r' || data[0] == '\n')) exchange->ended = true;
-  take_number(data, one * count, "x-etcd-index:", 10, &exchange->response->etcd_index);
-  take_number(data, one * count, "x-etcd-cluster-id:", 16, &exchange->response->cluster);
+  if (len >= 5 && memcmp(data, "HTTP/", 5) == 0) transfer->ended = false;
+  if (len <= 2 && (data[0] == '\r' || data[0] == '\n')) transfer->ended = true;
+  take_number(data, one * count, "x-etcd-index:", 10, &transfer->response->etcd_index);
+  take_number(data, one * count, "x-etcd-cluster-id:", 16, &transfer->response->cluster);
   return one * count;
 }
 
-/* ---- one exchange --------------------------------------------------------------------------------------------- */
+/* ---- one transfer --------------------------------------------------------------------------------------------- */
 
 /* Setting options of a handle, which stops at the first one that fails: a request without one of them is not sent. */
 struct setup {
@@ -131,33 +131,33 @@ static void set_identity(struct setup *setup, const struct http_identity *identi
 
 /* curl sends a request again, unasked, where a connection that it had kept is closed without an answer. */
 static int on_begin(void *user, char *their_address, char *our_address, int their_port, int our_port) {
-  struct exchange *exchange = user;
+  struct http_transfer *transfer = user;
   (void)their_address, (void)our_address, (void)their_port, (void)our_port;
-  exchange->begun++;
-  return exchange->once && exchange->begun > 1 ? CURL_PREREQFUNC_ABORT : CURL_PREREQFUNC_OK;
+  transfer->begun++;
+  return transfer->once && transfer->begun > 1 ? CURL_PREREQFUNC_ABORT : CURL_PREREQFUNC_OK;
 }
 
 /* Not for the processes that we start. */
 static curl_socket_t open_socket(void *user, curlsocktype why, struct curl_sockaddr *to) {
-  struct exchange *exchange = user;
+  struct http_transfer *transfer = user;
   (void)why;
-  exchange->fd = socket(to->family, to->socktype | SOCK_CLOEXEC, to->protocol);
-  if (exchange->fd >= 0) net_tune(exchange->fd);
-  return exchange->fd;
+  transfer->fd = socket(to->family, to->socktype | SOCK_CLOEXEC, to->protocol);
+  if (transfer->fd >= 0) net_tune(transfer->fd);
+  return transfer->fd;
 }
 
-static void set_callbacks(struct setup *setup, struct exchange *exchange) {
+static void set_callbacks(struct setup *setup, struct http_transfer *transfer) {
   SET(setup, WRITEFUNCTION, on_body);
-  SET(setup, WRITEDATA, exchange);
+  SET(setup, WRITEDATA, transfer);
   SET(setup, HEADERFUNCTION, on_header);
-  SET(setup, HEADERDATA, exchange);
+  SET(setup, HEADERDATA, transfer);
   SET(setup, PREREQFUNCTION, on_begin);
-  SET(setup, PREREQDATA, exchange);
+  SET(setup, PREREQDATA, transfer);
   SET(setup, OPENSOCKETFUNCTION, open_socket);
-  SET(setup, OPENSOCKETDATA, exchange);
+  SET(setup, OPENSOCKETDATA, transfer);
 }
 
-static int set_up(struct http_line *line, const struct http_request *request, struct exchange *exchange,
+static int set_up(struct http_line *line, const struct http_request *request, struct http_transfer *transfer,
                   rdzv_error *error) {
   struct setup setup = {.easy = line->easy, .code = CURLE_OK};
   curl.easy_reset(line->easy);
@@ -174,7 +174,7 @@ static int set_up(struct http_line *line, const struct http_request *request, st
   SET(&setup, QUICK_EXIT, 1L);                                   /* a name look-up that hangs is left behind */
   if (setup.code == CURLE_UNKNOWN_OPTION) setup.code = CURLE_OK; /* before 7.87 closing the line waits for it */
   if (request->tls12) SET(&setup, SSLVERSION, (long)(CURL_SSLVERSION_TLSv1_2 | CURL_SSLVERSION_MAX_TLSv1_2));
-  set_callbacks(&setup, exchange);
+  set_callbacks(&setup, transfer);
   set_identity(&setup, &line->identity);
   if (setup.code == CURLE_OK) return 0;
   if (setup.code == CURLE_OUT_OF_MEMORY) return error_no_memory(error);
@@ -183,7 +183,7 @@ static int set_up(struct http_line *line, const struct http_request *request, st
 }
 
 /* Runs the transfer to its end. Gives curl's code, or a code of ours that is negative. */
-static int transfer(struct http_line *line, const struct http_request *request) {
+static int run_transfer(struct http_line *line, const struct http_request *request) {
   struct curl_waitfd fds[1] = {{.fd = request->cancel ? request->cancel->fd : -1, .events = CURL_WAIT_POLLIN}};
   struct waiting *waiting = flag_waiting(request->cancel);
   int running = 1;
@@ -310,12 +310,12 @@ static int failed(struct http_line *line, const struct http_request *request, in
 }
 
 /* To be asked before the transfer is taken apart, which closes the socket. */
-static enum http_reach reach_of(const struct exchange *exchange, int code) {
+static enum http_reach reach_of(const struct http_transfer *transfer, int code) {
   struct sockaddr_storage peer;
   socklen_t len = sizeof peer;
-  if (exchange->begun > 0) return HTTP_REACH_SENT;
+  if (transfer->begun > 0) return HTTP_REACH_SENT;
   if (code < 0) /* of ours: it was still under way */
-    return getpeername(exchange->fd, (struct sockaddr *)&peer, &len) == 0 ? HTTP_REACH_CONNECTED : HTTP_REACH_NONE;
+    return getpeername(transfer->fd, (struct sockaddr *)&peer, &len) == 0 ? HTTP_REACH_CONNECTED : HTTP_REACH_NONE;
   switch (code) {
     case CURLE_URL_MALFORMAT:
     case CURLE_COULDNT_RESOLVE_HOST:
@@ -325,17 +325,17 @@ static enum http_reach reach_of(const struct exchange *exchange, int code) {
   }
 }
 
-int http_exchange(struct http_line *line, const struct http_request *request, struct http_response *response,
-                  enum http_reach *reach, rdzv_error *error) {
-  struct exchange exchange = {.line = line, .response = response, .once = request->once, .fd = -1};
+int http_perform(struct http_line *line, const struct http_request *request, struct http_response *response,
+                 enum http_reach *reach, rdzv_error *error) {
+  struct http_transfer transfer = {.line = line, .response = response, .once = request->once, .fd = -1};
   *response = (struct http_response){0};
   *reach = HTTP_REACH_NONE;
-  const int ready = set_up(line, request, &exchange, error);
+  const int ready = set_up(line, request, &transfer, error);
   if (ready < 0) return ready;
   if (curl.multi_add_handle(line->multi, line->easy) != CURLM_OK) return error_no_memory(error);
-  int code = transfer(line, request);
-  if (code == CURLE_OK && !exchange.ended) code = CURLE_PARTIAL_FILE;
-  *reach = reach_of(&exchange, code);
+  int code = run_transfer(line, request);
+  if (code == CURLE_OK && !transfer.ended) code = CURLE_PARTIAL_FILE;
+  *reach = reach_of(&transfer, code);
   curl.easy_getinfo(line->easy, CURLINFO_RESPONSE_CODE, &response->status);
   curl.multi_remove_handle(line->multi, line->easy);
   if (code == CURLE_OK) return 0;

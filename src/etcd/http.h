@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* One HTTP exchange at a time on a connection that is kept, with a deadline and a cancel flag; libcurl does the work.
+/* One HTTP transfer at a time on a connection that is kept, with a deadline and a cancel flag; libcurl does the work.
  */
 #ifndef RDZV_ETCD_HTTP_H
 #define RDZV_ETCD_HTTP_H
@@ -52,8 +52,8 @@ enum http_reach {
  * not verify, or they want one of ours; the sentence says which. RDZV_E_LIMIT: the answer is too long. On failure
  * *response is empty. *reach is always written. What the request waits for is told to the wait of its cancel flag.
  */
-int http_exchange(struct http_line *line, const struct http_request *request, struct http_response *response,
-                  enum http_reach *reach, rdzv_error *error);
+int http_perform(struct http_line *line, const struct http_request *request, struct http_response *response,
+                 enum http_reach *reach, rdzv_error *error);
 
 /* `bytes` as they are written in a query or form. To be freed; NULL: no memory. */
 char *http_escape(rdzv_bytes bytes);

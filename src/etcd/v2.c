@@ -90,7 +90,7 @@ static int refused(const struct http_response *response, const char *key, const 
 static int perform(struct etcd_client *client, const struct etcd_request *request, const char *key,
                    const struct etcd_call *call, struct etcd_result *result) {
   struct http_response response;
-  int outcome = etcd_exchange(client, request, call, &response);
+  int outcome = etcd_perform(client, request, call, &response);
   if (outcome < 0) return outcome;
   const rdzv_bytes body = {response.body.data, response.body.len};
   if (response.status != 200 && response.status != 201)
@@ -260,7 +260,7 @@ int etcd_v2_watch(struct etcd_client *client, const char *key, bool recursive, u
 int etcd_version(struct etcd_client *client, const struct etcd_call *call, rdzv_value *out) {
   struct http_response response;
   const int outcome =
-      etcd_exchange(client, &(struct etcd_request){.method = "GET", .path = "/version"}, call, &response);
+      etcd_perform(client, &(struct etcd_request){.method = "GET", .path = "/version"}, call, &response);
   if (outcome < 0) return outcome;
   const bool copied = value_copy(out, response.body.data, response.body.len);
   buf_free(&response.body);
