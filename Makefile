@@ -7,14 +7,18 @@ BUILD ?= build
 JOBS ?= $(shell nproc)
 export PREFIX DESTDIR BUILD
 
-.PHONY: all run test chaos install uninstall clean format check lint fuzz bench-build bench-store bench-rdzv bench-etcd bench-run \
+.PHONY: all deps run test chaos install uninstall clean format check abi lint fuzz bench-build bench-store bench-rdzv bench-etcd bench-run \
   asan tsan clang coverage help
 
-all: ## build the library and the command (build/rdzv)
-	@scripts/setup build
+all: ## build the library and the command (build/rdzv); installs nothing
+	@scripts/setup look
 	@cmake --build "$(BUILD)" -j $(JOBS)
 
-run: all ## install what is missing, build, and show a job whose nodes die and are replaced
+deps: ## install what the build needs (Debian packages, by name)
+	@scripts/setup build
+
+run: deps ## install what is missing, build, and show a job whose nodes die and are replaced
+	@$(MAKE) --no-print-directory all
 	@$(CC) -O2 -Iinclude examples/ring.c -o "$(BUILD)/ring" -L"$(BUILD)" -lrdzv -Wl,-rpath,'$$ORIGIN'
 	@examples/run-demo "$(BUILD)/rdzv" "$(BUILD)/ring"
 
@@ -36,6 +40,10 @@ chaos: bench-build ## cut, kill, stop and restart for CHAOS_SECONDS (300), from 
 check: ## format, include directions, shell scripts
 	@scripts/setup test
 	@scripts/check
+
+abi: ## compare the interface of the library with the baseline in abi/
+	@scripts/setup test
+	@scripts/abi check
 
 lint: ## clang-tidy
 	@scripts/setup test
@@ -61,8 +69,7 @@ bench-etcd: bench-build ## time N nodes that join at once through an etcd, side 
 bench-run: bench-build ## time start, restart and memory of rdzv run, side by side with torchrun's
 	@bench/run "$(BUILD)" $(BENCH_FLAGS)
 
-install: ## build and install to PREFIX (/usr/local), below DESTDIR
-	@scripts/setup build
+install: all ## build and install to PREFIX (/usr/local), below DESTDIR
 	@scripts/install
 
 uninstall: ## remove what `make install` installed last

@@ -8,7 +8,7 @@ install(DIRECTORY include/rdzv TYPE INCLUDE FILES_MATCHING PATTERN "*.h")
 install(EXPORT rdzv-targets NAMESPACE rdzv:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/rdzv)
 configure_package_config_file(cmake/rdzv-config.cmake.in rdzv-config.cmake
   INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/rdzv)
-write_basic_package_version_file(rdzv-config-version.cmake COMPATIBILITY SameMinorVersion)
+write_basic_package_version_file(rdzv-config-version.cmake COMPATIBILITY ${rdzv_compatibility})
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/rdzv-config.cmake ${CMAKE_CURRENT_BINARY_DIR}/rdzv-config-version.cmake
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/rdzv)
 

@@ -87,6 +87,42 @@ class Build(rdzvtest.Case):
         self.assertIn("libuv", done.stderr)
         self.assertIn("README.md", done.stderr)
 
+    def make_where_packages_are_missing(self, target, *prefix):
+        """Nothing is installed there, and apt-get only writes down that it was called."""
+        shims, calls = self.path("shims"), self.path("calls")
+        os.makedirs(shims, exist_ok=True)
+        for name, body in (("apt-get", f'echo "$@" >>"{calls}"'), ("dpkg-query", "exit 1")):
+            with open(os.path.join(shims, name), "w", encoding="ascii") as file:
+                file.write(f"#!/bin/sh\n{body}\n")
+            os.chmod(os.path.join(shims, name), 0o755)
+        environment = {**os.environ, "PATH": f"{shims}:{self.tools_without('sudo')}", "BUILD": self.path("b"),
+                       "PKG_CONFIG_LIBDIR": self.folder}
+        os.chmod(self.folder, 0o755)
+        done = subprocess.run([*prefix, "make", target], cwd=self.checkout, env=environment, capture_output=True, text=True,
+                              check=False)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("libuv1-dev", done.stderr)
+        if not os.path.exists(calls):
+            return done.stderr, ""
+        with open(calls, encoding="ascii") as file:
+            return done.stderr, file.read()
+
+    def test_make_installs_nothing_and_names_what_is_missing(self):
+        said, calls = self.make_where_packages_are_missing("all")
+        self.assertIn("`make deps` installs them", said)
+        self.assertEqual(calls, "")
+
+    def test_make_deps_installs_what_is_missing(self):
+        said, calls = self.make_where_packages_are_missing("deps")
+        self.assertIn("setup: installing", said)
+        self.assertRegex(calls, r"(?m)^install .*\blibuv1-dev\b")
+
+    def test_make_deps_without_root_says_what_root_has_to_do(self):
+        nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
+        said, calls = self.make_where_packages_are_missing("deps", *nobody)
+        self.assertRegex(said, r"only root can install them: apt-get install .*\blibuv1-dev\b")
+        self.assertEqual(calls, "")
+
     def test_a_project_takes_it_as_a_folder_of_its_own(self):
         with open(self.path("CMakeLists.txt"), "w", encoding="utf-8") as file:
             file.write(SUBPROJECT % self.checkout)

@@ -23,6 +23,21 @@ int main(void) {
 }
 """
 
+# Functions of a program under the names of some that the library has inside.
+CLASH = """
+#include <rdzv/rdzv.h>
+#include <stdio.h>
+#include <stdlib.h>
+#define MINE(name) void name(void); void name(void) { abort(); }
+MINE(resolve) MINE(spawn) MINE(curl) MINE(error_set) MINE(flag_open) MINE(net_connect) MINE(buf_append) MINE(clock_ms)
+int main(void) {
+  rdzv_store *store;
+  rdzv_tcp_options options = {.size = sizeof options, .timeout_ms = 50};
+  puts(rdzv_error_name(rdzv_store_open_tcp("127.0.0.1:1", &options, &store, NULL)));
+  return 0;
+}
+"""
+
 CMAKE = """
 cmake_minimum_required(VERSION 3.22)
 project(user C)
@@ -92,16 +107,39 @@ class Install(rdzvtest.Case):
         for kind in ("SHARED", "STATIC", "rdzv"):
             self.assertEqual(run(os.path.join(self.path("b"), "user_" + kind)), f"{self.version} 42\n")
 
+    def exported(self, library, *arguments):
+        lines = [line.split() for line in run("nm", *arguments, "--defined-only", library).splitlines()]
+        names = {words[-1].split("@")[0] for words in lines if len(words) == 3 and words[1] != "A"}
+        return {name for name in names if not name.startswith(("__asan", "__tsan", "__ubsan", "__odr"))}
+
     def test_only_the_api_is_exported(self):
-        library = os.path.join(self.library_folder(), "librdzv.so")
-        symbols = {line.split()[-1] for line in run("nm", "-D", "--defined-only", library).splitlines()}
         api = set()
         for name in os.listdir(os.path.join(rdzvtest.SOURCE, "include/rdzv")):
             with open(os.path.join(rdzvtest.SOURCE, "include/rdzv", name), encoding="utf-8") as file:
                 api |= set(re.findall(r"RDZV_API [^;(]*?\*?(rdzv_\w+)\(", file.read()))
         self.assertGreater(len(api), 30)
-        self.assertEqual({symbol for symbol in symbols if not symbol.startswith(("__asan", "__tsan", "__ubsan", "__odr"))},
-                         api)
+        self.assertEqual(self.exported(os.path.join(self.library_folder(), "librdzv.so"), "-D"), api)
+        self.assertEqual(self.exported(os.path.join(self.library_folder(), "librdzv.a"), "-g"), api)
+
+    def test_the_soname_and_the_symbols_name_the_same_versions_as_the_cmake_package(self):
+        library = os.path.join(self.library_folder(), "librdzv.so")
+        major, minor, _ = self.version.split(".")
+        abi = f"{major}.{minor}" if major == "0" else major
+        self.assertIn(f"[librdzv.so.{abi}]", run("readelf", "-d", library))
+        self.assertIn(f"rdzv_version@@RDZV_{abi}\n", run("nm", "-D", library))
+        with open(os.path.join(self.library_folder(), "cmake/rdzv/rdzv-config-version.cmake"), encoding="utf-8") as file:
+            same_minor = "CVF_VERSION_MINOR" in file.read()
+        self.assertEqual(same_minor, major == "0")
+
+    def test_the_static_library_does_not_call_a_program_s_functions(self):
+        with open(self.path("clash.c"), "w", encoding="ascii") as file:
+            file.write(CLASH)
+        environment = {**os.environ, "PKG_CONFIG_PATH": os.path.join(self.library_folder(), "pkgconfig")}
+        words = run("pkg-config", "--static", "--libs-only-l", "rdzv", env=environment).split()
+        libraries = [word.replace("-luv_a", "-luv") for word in words if word != "-lrdzv"]
+        run("cc", *FLAGS.split(), f"-I{self.prefix}/include", self.path("clash.c"),
+            os.path.join(self.library_folder(), "librdzv.a"), *libraries, "-o", self.path("clash"))
+        self.assertEqual(run(self.path("clash")), "CONNECTION\n")
 
 
 if __name__ == "__main__":
