@@ -24,22 +24,22 @@ enum exit_code {
 
 int exit_code_of(int error_code);
 
-/* ---- options as data ---- */
+/* ---- flags as data ---- */
 
-enum option_type {
-  OPTION_GROUP /* a heading: name */,
-  OPTION_FLAG,
-  OPTION_TEXT,
-  OPTION_NUMBER,
-  OPTION_BYTES,
-  OPTION_SECONDS,
-  OPTION_CHOICE
+enum flag_type {
+  FLAG_GROUP /* a heading: name */,
+  FLAG_SWITCH,
+  FLAG_TEXT,
+  FLAG_NUMBER,
+  FLAG_BYTES,
+  FLAG_SECONDS,
+  FLAG_CHOICE
 };
 
 /* Where the value goes: bool, const char *, int64_t (numbers, bytes, milliseconds), int (index of a choice). */
-struct option {
+struct cli_flag {
   const char *name; /* without the dashes */
-  enum option_type type;
+  enum flag_type type;
   void *target;
   const char *placeholder; /* NULL for a flag; for a choice: "auto|v1|v2" */
   const char *help;
@@ -47,27 +47,27 @@ struct option {
 
 struct command {
   const char *name;     /* "rdzv serve" */
-  const char *synopsis; /* what follows the options */
+  const char *synopsis; /* what follows the flags */
   const char *summary;
-  const struct option *options; /* ends with a row of zeros */
-  const char *more;             /* what --help says behind the options; may be NULL */
+  const struct cli_flag *flags; /* ends with a row of zeros */
+  const char *more;             /* what --help says behind the flags; may be NULL */
 };
 
-enum { OPTIONS_MOST = 64 }; /* in one table */
+enum { FLAGS_MOST = 64 }; /* in one table */
 
-/* Takes the options off the front of argv and gives the index of the first word that is none; `-` and `_` between
+/* Takes the flags off the front of argv and gives the index of the first word that is none; `-` and `_` between
  * the words of a name are the same, and the beginning of a name will do if no other begins so. Gives -1 when it has
  * printed what was wrong (to stderr) and -2 when it has printed the help that was asked for. */
-int options_parse(const struct command *command, int argc, char **argv);
+int flags_parse(const struct command *command, int argc, char **argv);
 
 /* What a command has beyond that. */
-struct option_extras {
-  const char *letters;      /* "r=redirects,t=tee": -r is --redirects */
-  const char *environment;  /* "PET_": PET_MAX_RESTARTS is the default of --max-restarts */
-  char taken[512];          /* out: the variables that were used, "PET_NNODES='2', PET_ROLE='x'" */
-  bool given[OPTIONS_MOST]; /* out: on the command line, in the table's order */
+struct flag_extras {
+  const char *letters;     /* "r=redirects,t=tee": -r is --redirects */
+  const char *environment; /* "PET_": PET_MAX_RESTARTS is the default of --max-restarts */
+  char taken[512];         /* out: the variables that were used, "PET_NNODES='2', PET_ROLE='x'" */
+  bool given[FLAGS_MOST];  /* out: on the command line, in the table's order */
 };
-int options_parse_with(const struct command *command, struct option_extras *extras, int argc, char **argv);
+int flags_parse_with(const struct command *command, struct flag_extras *extras, int argc, char **argv);
 
 /* ---- messages ---- */
 

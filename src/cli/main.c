@@ -27,7 +27,7 @@ static const struct {
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 
 static int help(FILE *to) {
-  fputs("usage: rdzv COMMAND [OPTION...]\n\nElastic rendezvous: the processes of a job find each other.\n\ncommands:\n",
+  fputs("usage: rdzv COMMAND [FLAG...]\n\nElastic rendezvous: the processes of a job find each other.\n\ncommands:\n",
         to);
   for (int i = 0; i < COMMANDS; i++) fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].summary);
   fputs("\n'rdzv COMMAND --help' tells more; so does 'man rdzv'. 'rdzv --version' prints the version.\n", to);

@@ -9,11 +9,11 @@ struct settings {
 };
 
 static int parse(int argc, char **argv, struct settings *to) {
-  const struct option options[] = {RENDEZVOUS_OPTIONS(&to->flags),
-                                   {"reason", OPTION_TEXT, &to->reason, "TEXT", "told to those who find it closed"},
+  const struct cli_flag flags[] = {RENDEZVOUS_FLAGS(&to->flags),
+                                   {"reason", FLAG_TEXT, &to->reason, "TEXT", "told to those who find it closed"},
                                    {0}};
-  const struct command command = {me, "", "Closes a rendezvous for all nodes, for good.", options, NULL};
-  const int rest = options_parse(&command, argc, argv);
+  const struct command command = {me, "", "Closes a rendezvous for all nodes, for good.", flags, NULL};
+  const int rest = flags_parse(&command, argc, argv);
   if (rest >= 0 && rest < argc) {
     complain(me, "'%s': it takes no arguments; see 'rdzv close --help'", argv[rest]);
     return -1;

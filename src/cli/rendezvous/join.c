@@ -13,18 +13,18 @@ struct settings {
 };
 
 static int parse(int argc, char **argv, struct settings *to) {
-  const struct option options[] = {
-      RENDEZVOUS_OPTIONS(&to->flags),
-      {"nnodes", OPTION_TEXT, &to->flags.nnodes, "MIN[:MAX]", "how many nodes make a round (1)"},
-      {"local-addr", OPTION_TEXT, &to->flags.local_addr, "ADDR", "what the others know and reach this node by"},
-      {"once", OPTION_FLAG, &to->once, NULL, "print the first round and exit, still counted as a member"},
+  const struct cli_flag flags[] = {
+      RENDEZVOUS_FLAGS(&to->flags),
+      {"nnodes", FLAG_TEXT, &to->flags.nnodes, "MIN[:MAX]", "how many nodes make a round (1)"},
+      {"local-addr", FLAG_TEXT, &to->flags.local_addr, "ADDR", "what the others know and reach this node by"},
+      {"once", FLAG_SWITCH, &to->once, NULL, "print the first round and exit, still counted as a member"},
       {0}};
   const struct command command = {
-      me, "[-- CMD...]", "Joins a rendezvous, and prints each round that it is in as a line of JSON.", options,
+      me, "[-- CMD...]", "Joins a rendezvous, and prints each round that it is in as a line of JSON.", flags,
       "It stays a member, and joins the next round when the membership changes; SIGTERM, SIGINT and SIGHUP make it\n"
       "leave, and it then exits 0. CMD is run in the first round with RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT,\n"
       "RDZV_ROUND and RDZV_RUN_ID set, and its exit code returned.\n"};
-  return options_parse(&command, argc, argv);
+  return flags_parse(&command, argc, argv);
 }
 
 static int failed(int result, const rdzv_error *error) {

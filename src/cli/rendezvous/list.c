@@ -15,12 +15,11 @@ struct settings {
 };
 
 static int parse(int argc, char **argv, struct settings *to) {
-  const struct option options[] = {RENDEZVOUS_STORE_OPTIONS(&to->flags),
-                                   {"json", OPTION_FLAG, &to->json, NULL, "print JSON, one object a line"},
-                                   {0}};
-  const struct command command = {me, "", "Lists the runs that a store knows: their ids, and how far each is.", options,
+  const struct cli_flag flags[] = {
+      RENDEZVOUS_STORE_FLAGS(&to->flags), {"json", FLAG_SWITCH, &to->json, NULL, "print JSON, one object a line"}, {0}};
+  const struct command command = {me, "", "Lists the runs that a store knows: their ids, and how far each is.", flags,
                                   "Exits 1 if there is none.\n"};
-  const int rest = options_parse(&command, argc, argv);
+  const int rest = flags_parse(&command, argc, argv);
   if (rest >= 0 && rest < argc) {
     complain(me, "'%s': it takes no arguments; see 'rdzv list --help'", argv[rest]);
     return -1;

@@ -14,23 +14,23 @@ struct rendezvous_flags {
 
 #define RENDEZVOUS_FLAGS_DEFAULT ((struct rendezvous_flags){.nnodes = "1", .conf = "", .log_level = RDZV_LOG_WARNING})
 
-/* Rows for a command's table of options. */
-#define RENDEZVOUS_STORE_OPTIONS(to)                                                                                \
-  {"rdzv-backend", OPTION_TEXT, &(to)->backend, "NAME", "c10d, etcd, etcd-v1 (the same) or etcd-v2 (c10d)"},        \
-      {"rdzv-endpoint", OPTION_TEXT, &(to)->endpoint, "HOST:PORT",                                                  \
-       "where the store or etcd is (localhost:29400, of etcd localhost:2379)"},                                     \
-      {"rdzv-conf", OPTION_TEXT, &(to)->conf, "K=V,...", "options of the rendezvous; see rdzv-join(1)"}, {          \
-    "log-level", OPTION_CHOICE, &(to)->log_level, "off|error|warning|info|debug", "what to log to stderr (warning)" \
+/* Rows for a command's table of flags. */
+#define RENDEZVOUS_STORE_FLAGS(to)                                                                                \
+  {"rdzv-backend", FLAG_TEXT, &(to)->backend, "NAME", "c10d, etcd, etcd-v1 (the same) or etcd-v2 (c10d)"},        \
+      {"rdzv-endpoint", FLAG_TEXT, &(to)->endpoint, "HOST:PORT",                                                  \
+       "where the store or etcd is (localhost:29400, of etcd localhost:2379)"},                                   \
+      {"rdzv-conf", FLAG_TEXT, &(to)->conf, "K=V,...", "options of the rendezvous; see rdzv-join(1)"}, {          \
+    "log-level", FLAG_CHOICE, &(to)->log_level, "off|error|warning|info|debug", "what to log to stderr (warning)" \
   }
 
-#define RENDEZVOUS_OPTIONS(to)                                                                                       \
-  {"rdzv-backend", OPTION_TEXT, &(to)->backend, "NAME", "c10d, etcd, etcd-v1 (the same), etcd-v2 or static (c10d)"}, \
-      {"rdzv-endpoint", OPTION_TEXT, &(to)->endpoint, "HOST:PORT",                                                   \
-       "where the store or etcd is (localhost:29400, of etcd localhost:2379)"},                                      \
-      {"rdzv-id", OPTION_TEXT, &(to)->run_id, "ID", "the job's name, the same on all nodes"},                        \
-      {"rdzv-conf", OPTION_TEXT, &(to)->conf, "K=V,...", "options of the rendezvous; see rdzv-join(1)"},             \
-      {"event-log", OPTION_TEXT, &(to)->event_log, "PATH", "append what happens to PATH, one JSON object a line"}, { \
-    "log-level", OPTION_CHOICE, &(to)->log_level, "off|error|warning|info|debug", "what to log to stderr (warning)"  \
+#define RENDEZVOUS_FLAGS(to)                                                                                       \
+  {"rdzv-backend", FLAG_TEXT, &(to)->backend, "NAME", "c10d, etcd, etcd-v1 (the same), etcd-v2 or static (c10d)"}, \
+      {"rdzv-endpoint", FLAG_TEXT, &(to)->endpoint, "HOST:PORT",                                                   \
+       "where the store or etcd is (localhost:29400, of etcd localhost:2379)"},                                    \
+      {"rdzv-id", FLAG_TEXT, &(to)->run_id, "ID", "the job's name, the same on all nodes"},                        \
+      {"rdzv-conf", FLAG_TEXT, &(to)->conf, "K=V,...", "options of the rendezvous; see rdzv-join(1)"},             \
+      {"event-log", FLAG_TEXT, &(to)->event_log, "PATH", "append what happens to PATH, one JSON object a line"}, { \
+    "log-level", FLAG_CHOICE, &(to)->log_level, "off|error|warning|info|debug", "what to log to stderr (warning)"  \
   }
 
 /* Behind the sentence that a rendezvous is closed. */

@@ -13,14 +13,14 @@ struct settings {
 };
 
 static int parse(int argc, char **argv, struct settings *to) {
-  const struct option options[] = {
-      RENDEZVOUS_STORE_OPTIONS(&to->flags),
-      {"rdzv-id", OPTION_TEXT, &to->flags.run_id, "ID", "the job's name"},
-      {"force", OPTION_FLAG, &to->force, NULL, "also where it is not closed: its nodes lose their places"},
+  const struct cli_flag flags[] = {
+      RENDEZVOUS_STORE_FLAGS(&to->flags),
+      {"rdzv-id", FLAG_TEXT, &to->flags.run_id, "ID", "the job's name"},
+      {"force", FLAG_SWITCH, &to->force, NULL, "also where it is not closed: its nodes lose their places"},
       {0}};
   const struct command command = {me, "", "Removes a run that is closed from its store: its id can be used again.",
-                                  options, "Exits 1 if nobody has ever joined it, 6 if it is not closed.\n"};
-  const int rest = options_parse(&command, argc, argv);
+                                  flags, "Exits 1 if nobody has ever joined it, 6 if it is not closed.\n"};
+  const int rest = flags_parse(&command, argc, argv);
   if (rest >= 0 && rest < argc) {
     complain(me, "'%s': it takes no arguments; see 'rdzv reset --help'", argv[rest]);
     return -1;

@@ -11,14 +11,14 @@ struct settings {
 };
 
 static int parse(int argc, char **argv, struct settings *to) {
-  const struct option options[] = {
-      RENDEZVOUS_OPTIONS(&to->flags),
-      {"json", OPTION_FLAG, &to->json, NULL, "print JSON, one object a line"},
-      {"watch", OPTION_FLAG, &to->watch, NULL, "go on, and print it again when it changes"},
+  const struct cli_flag flags[] = {
+      RENDEZVOUS_FLAGS(&to->flags),
+      {"json", FLAG_SWITCH, &to->json, NULL, "print JSON, one object a line"},
+      {"watch", FLAG_SWITCH, &to->watch, NULL, "go on, and print it again when it changes"},
       {0}};
-  const struct command command = {me, "", "Prints who is in a rendezvous, without joining it.", options,
+  const struct command command = {me, "", "Prints who is in a rendezvous, without joining it.", flags,
                                   "Exits 1 if nobody has ever joined.\n"};
-  const int rest = options_parse(&command, argc, argv);
+  const int rest = flags_parse(&command, argc, argv);
   if (rest >= 0 && rest < argc) {
     complain(me, "'%s': it takes no arguments; see 'rdzv status --help'", argv[rest]);
     return -1;

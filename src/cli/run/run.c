@@ -27,65 +27,65 @@ struct settings {
   bool standalone, json_log;
   int log_level;
   struct program_flags program;
-  char variables[sizeof((struct option_extras *)NULL)->taken + 32]; /* behind an error: where values may come from */
+  char variables[sizeof((struct flag_extras *)NULL)->taken + 32]; /* behind an error: where values may come from */
 };
 
 /* ---- the command line ----------------------------------------------------------------------------------------- */
 
 static int parse(int argc, char **argv, struct settings *to) {
-  const struct option options[] = {
-      {"nodes and workers", OPTION_GROUP, NULL, NULL, NULL},
-      {"nnodes", OPTION_TEXT, &to->nnodes, "MIN[:MAX]", "how many nodes make a round (1)"},
-      {"nproc-per-node", OPTION_TEXT, &to->nproc, "N|auto|cpu|gpu", "workers on this node (1)"},
-      {"role", OPTION_TEXT, &to->role, "NAME", "what the workers of this node are (default)"},
-      {"max-restarts", OPTION_NUMBER, &to->max_restarts, "N", "how often failed workers are started again (0)"},
+  const struct cli_flag flags[] = {
+      {"nodes and workers", FLAG_GROUP, NULL, NULL, NULL},
+      {"nnodes", FLAG_TEXT, &to->nnodes, "MIN[:MAX]", "how many nodes make a round (1)"},
+      {"nproc-per-node", FLAG_TEXT, &to->nproc, "N|auto|cpu|gpu", "workers on this node (1)"},
+      {"role", FLAG_TEXT, &to->role, "NAME", "what the workers of this node are (default)"},
+      {"max-restarts", FLAG_NUMBER, &to->max_restarts, "N", "how often failed workers are started again (0)"},
 
-      {"the rendezvous", OPTION_GROUP, NULL, NULL, NULL},
-      {"standalone", OPTION_FLAG, &to->standalone, NULL, "this node alone, with a store of its own"},
-      {"rdzv-backend", OPTION_TEXT, &to->backend, "NAME", "c10d, etcd, etcd-v2 or static; see below"},
-      {"rdzv-endpoint", OPTION_TEXT, &to->endpoint, "HOST:PORT", "where the store is; port 0: a free one"},
-      {"rdzv-id", OPTION_TEXT, &to->run_id, "ID", "the job's name, the same on all nodes (none)"},
-      {"rdzv-conf", OPTION_TEXT, &to->conf, "K=V,...", "options of the rendezvous; see rdzv-join(1)"},
-      {"local-addr", OPTION_TEXT, &to->local_addr, "ADDR", "what the others know and reach this node by"},
-      {"node-rank", OPTION_NUMBER, &to->node_rank, "N", "rank of this node, for backend static (0)"},
-      {"master-addr", OPTION_TEXT, &to->master_addr, "ADDR", "of node rank 0, for backend static (127.0.0.1)"},
-      {"master-port", OPTION_NUMBER, &to->master_port, "PORT", "the same (29500)"},
+      {"the rendezvous", FLAG_GROUP, NULL, NULL, NULL},
+      {"standalone", FLAG_SWITCH, &to->standalone, NULL, "this node alone, with a store of its own"},
+      {"rdzv-backend", FLAG_TEXT, &to->backend, "NAME", "c10d, etcd, etcd-v2 or static; see below"},
+      {"rdzv-endpoint", FLAG_TEXT, &to->endpoint, "HOST:PORT", "where the store is; port 0: a free one"},
+      {"rdzv-id", FLAG_TEXT, &to->run_id, "ID", "the job's name, the same on all nodes (none)"},
+      {"rdzv-conf", FLAG_TEXT, &to->conf, "K=V,...", "options of the rendezvous; see rdzv-join(1)"},
+      {"local-addr", FLAG_TEXT, &to->local_addr, "ADDR", "what the others know and reach this node by"},
+      {"node-rank", FLAG_NUMBER, &to->node_rank, "N", "rank of this node, for backend static (0)"},
+      {"master-addr", FLAG_TEXT, &to->master_addr, "ADDR", "of node rank 0, for backend static (127.0.0.1)"},
+      {"master-port", FLAG_NUMBER, &to->master_port, "PORT", "the same (29500)"},
 
-      {"the program", OPTION_GROUP, NULL, NULL, NULL},
-      {"module", OPTION_FLAG, &to->program.module, NULL, "PROGRAM is a module of Python's"},
-      {"virtual-local-rank", OPTION_FLAG, &to->virtual_local_rank, NULL,
+      {"the program", FLAG_GROUP, NULL, NULL, NULL},
+      {"module", FLAG_SWITCH, &to->program.module, NULL, "PROGRAM is a module of Python's"},
+      {"virtual-local-rank", FLAG_SWITCH, &to->virtual_local_rank, NULL,
        "LOCAL_RANK is 0, and each worker sees one GPU"},
-      {"numa-binding", OPTION_CHOICE, &to->numa, "node|socket|exclusive|core-complex",
+      {"numa-binding", FLAG_CHOICE, &to->numa, "node|socket|exclusive|core-complex",
        "run each worker near its GPU; all as node"},
-      {"no-python", OPTION_FLAG, &to->program.no_python, NULL, "PROGRAM is executed, whatever it looks like"},
-      {"run-path", OPTION_FLAG, &to->program.run_path, NULL, "PROGRAM is a script of Python's, whatever it looks like"},
+      {"no-python", FLAG_SWITCH, &to->program.no_python, NULL, "PROGRAM is executed, whatever it looks like"},
+      {"run-path", FLAG_SWITCH, &to->program.run_path, NULL, "PROGRAM is a script of Python's, whatever it looks like"},
 
-      {"stopping", OPTION_GROUP, NULL, NULL, NULL},
-      {"signals-to-handle", OPTION_TEXT, &to->signals, "NAME,...",
+      {"stopping", FLAG_GROUP, NULL, NULL, NULL},
+      {"signals-to-handle", FLAG_TEXT, &to->signals, "NAME,...",
        "signals that make this node leave (SIGTERM,SIGINT,SIGHUP,SIGQUIT)"},
-      {"shutdown-timeout", OPTION_SECONDS, &to->shutdown_ms, "SECONDS", "from the signal to SIGKILL (30)"},
-      {"exit-barrier-timeout", OPTION_SECONDS, &to->barrier_ms, "SECONDS",
+      {"shutdown-timeout", FLAG_SECONDS, &to->shutdown_ms, "SECONDS", "from the signal to SIGKILL (30)"},
+      {"exit-barrier-timeout", FLAG_SECONDS, &to->barrier_ms, "SECONDS",
        "for the other nodes' workers to finish (300)"},
 
-      {"output", OPTION_GROUP, NULL, NULL, NULL},
-      {"log-dir", OPTION_TEXT, &to->log_dir, "DIR", "where a folder for this run's files is made"},
-      {"redirects", OPTION_TEXT, &to->redirects, "WHAT",
+      {"output", FLAG_GROUP, NULL, NULL, NULL},
+      {"log-dir", FLAG_TEXT, &to->log_dir, "DIR", "where a folder for this run's files is made"},
+      {"redirects", FLAG_TEXT, &to->redirects, "WHAT",
        "workers' output to files: 1 stdout, 2 stderr, 3 both, or RANK:WHAT,..."},
-      {"tee", OPTION_TEXT, &to->tee, "WHAT", "the same, and shown, with a prefix"},
-      {"local-ranks-filter", OPTION_TEXT, &to->filter, "RANK,...", "whose output is shown (all)"},
-      {"log-line-prefix-template", OPTION_TEXT, &to->line_prefix, "TEXT",
+      {"tee", FLAG_TEXT, &to->tee, "WHAT", "the same, and shown, with a prefix"},
+      {"local-ranks-filter", FLAG_TEXT, &to->filter, "RANK,...", "whose output is shown (all)"},
+      {"log-line-prefix-template", FLAG_TEXT, &to->line_prefix, "TEXT",
        "before each line of --tee ([${role_name}${rank}]:)"},
-      {"event-log", OPTION_TEXT, &to->event_log, "PATH", "append what happens to PATH, one JSON object a line"},
-      {"json-log", OPTION_FLAG, &to->json_log, NULL, "log lines are JSON objects"},
-      {"log-level", OPTION_CHOICE, &to->log_level, "off|error|warning|info|debug", "what to log to stderr (info)"},
+      {"event-log", FLAG_TEXT, &to->event_log, "PATH", "append what happens to PATH, one JSON object a line"},
+      {"json-log", FLAG_SWITCH, &to->json_log, NULL, "log lines are JSON objects"},
+      {"log-level", FLAG_CHOICE, &to->log_level, "off|error|warning|info|debug", "what to log to stderr (info)"},
 
-      {"of torchrun, and without effect", OPTION_GROUP, NULL, NULL, NULL},
-      {"monitor-interval", OPTION_TEXT, &to->monitor_interval, "SECONDS", "nothing is polled"},
-      {"start-method", OPTION_TEXT, &to->start_method, "NAME", "workers are always executed"},
-      {"logs-specs", OPTION_TEXT, &to->logs_specs, "NAME", "there are no plug-ins for logs"},
-      {"event-log-handler", OPTION_TEXT, &to->event_log_handler, "NAME", "see --event-log"},
-      {"duplicate-stdout-filters", OPTION_TEXT, &to->filter_stdout, "TEXT,...", "use --tee and grep"},
-      {"duplicate-stderr-filters", OPTION_TEXT, &to->filter_stderr, "TEXT,...", "use --tee and grep"},
+      {"of torchrun, and without effect", FLAG_GROUP, NULL, NULL, NULL},
+      {"monitor-interval", FLAG_TEXT, &to->monitor_interval, "SECONDS", "nothing is polled"},
+      {"start-method", FLAG_TEXT, &to->start_method, "NAME", "workers are always executed"},
+      {"logs-specs", FLAG_TEXT, &to->logs_specs, "NAME", "there are no plug-ins for logs"},
+      {"event-log-handler", FLAG_TEXT, &to->event_log_handler, "NAME", "see --event-log"},
+      {"duplicate-stdout-filters", FLAG_TEXT, &to->filter_stdout, "TEXT,...", "use --tee and grep"},
+      {"duplicate-stderr-filters", FLAG_TEXT, &to->filter_stderr, "TEXT,...", "use --tee and grep"},
       {0}};
   const struct command command = {
       .name = me,
@@ -93,9 +93,9 @@ static int parse(int argc, char **argv, struct settings *to) {
       .summary =
           "Starts PROGRAM as the workers of this node in a distributed job, and watches over them. A drop-in for\n"
           "torchrun: nodes of both can be in one job.",
-      .options = options,
+      .flags = flags,
       .more =
-          "Every option of torchrun's is also taken from the environment, as PET_NNODES, PET_MAX_RESTARTS and so on.\n"
+          "Every flag of torchrun's is also taken from the environment, as PET_NNODES, PET_MAX_RESTARTS and so on.\n"
           "\n"
           "PROGRAM is run by Python (PYTHON_EXEC, or python3) if its name ends in .py or it is a text file without\n"
           "its run bit that is not a shell script. \"${local_rank}\" in its arguments is replaced.\n"
@@ -105,9 +105,9 @@ static int parse(int argc, char **argv, struct settings *to) {
           "It exits with 0 after success, with the code of the worker that failed first (128+n: ended by signal n),\n"
           "or as 'man rdzv' says.\n",
   };
-  _Static_assert(sizeof options / sizeof options[0] <= OPTIONS_MOST, "the table of options is too long");
-  struct option_extras extras = {.letters = "m=module,r=redirects,t=tee", .environment = "PET_"};
-  const int rest = options_parse_with(&command, &extras, argc, argv);
+  _Static_assert(sizeof flags / sizeof flags[0] <= FLAGS_MOST, "the table of flags is too long");
+  struct flag_extras extras = {.letters = "m=module,r=redirects,t=tee", .environment = "PET_"};
+  const int rest = flags_parse_with(&command, &extras, argc, argv);
   if (*extras.taken) snprintf(to->variables, sizeof to->variables, " (from the environment: %s)", extras.taken);
   return rest;
 }

@@ -15,25 +15,25 @@ struct settings {
 };
 
 static int parse(int argc, char **argv, struct settings *to) {
-  const struct option options[] = {
-      {"data-dir", OPTION_TEXT, &to->data_dir, "DIR",
+  const struct cli_flag flags[] = {
+      {"data-dir", FLAG_TEXT, &to->data_dir, "DIR",
        "where etcd keeps its data (a folder of its own in $TMPDIR, removed at the end)"},
-      {"port", OPTION_NUMBER, &to->port, "N", "port for clients; 0 picks a free one (0)"},
-      {"port-file", OPTION_TEXT, &to->port_file, "PATH", "write the port to PATH when ready, remove it at the end"},
-      {"log", OPTION_TEXT, &to->log_file, "PATH", "append what etcd writes to PATH (kept only for messages)"},
-      {"binary", OPTION_TEXT, &to->binary, "PATH", "which etcd; see below for the default"},
-      {"timeout", OPTION_SECONDS, &to->timeout, "S", "how long it may take to answer (60)"},
+      {"port", FLAG_NUMBER, &to->port, "N", "port for clients; 0 picks a free one (0)"},
+      {"port-file", FLAG_TEXT, &to->port_file, "PATH", "write the port to PATH when ready, remove it at the end"},
+      {"log", FLAG_TEXT, &to->log_file, "PATH", "append what etcd writes to PATH (kept only for messages)"},
+      {"binary", FLAG_TEXT, &to->binary, "PATH", "which etcd; see below for the default"},
+      {"timeout", FLAG_SECONDS, &to->timeout, "S", "how long it may take to answer (60)"},
       {0}};
   const struct command command = {
-      me, "start", "Runs an etcd of one member beside this process, on loopback.", options,
+      me, "start", "Runs an etcd of one member beside this process, on loopback.", flags,
       "It prints where etcd is when it answers. SIGTERM, SIGINT and SIGHUP end it in order; it also ends when this "
       "process "
       "does,\n"
-      "however. 'start' can stand before the options, too.\n\n"
+      "however. 'start' can stand before the flags, too.\n\n"
       "Which etcd: $RDZV_ETCD_BINARY, $TORCHELASTIC_ETCD_BINARY_PATH, that of rdzv's libexec folder, or that of PATH.\n"
       "Variables of the environment that are named ETCD_... are not handed on to it.\n\n"
       "exit codes: 0 a signal came, 2 usage, 3 etcd ended before it answered, 4 timeout, 7 I/O, or etcd ended later\n"};
-  const int rest = options_parse(&command, argc, argv);
+  const int rest = flags_parse(&command, argc, argv);
   if (rest < 0) return rest;
   if (to->port < 0 || to->port > 65535) {
     complain(me, "--port: invalid value '%lld': it takes 0 to 65535", (long long)to->port);
@@ -61,7 +61,7 @@ static int serve(rdzv_etcd_process *process, const struct settings *settings) {
   return EXIT_IO;
 }
 
-/* "start" may stand before the options. */
+/* "start" may stand before the flags. */
 int cmd_etcd(int argc, char **argv) {
   struct settings settings = {0};
   if (argc > 2 && strcmp(argv[1], "start") == 0) {

@@ -31,25 +31,25 @@ struct settings {
 };
 
 static int parse(int argc, char **argv, struct settings *to) {
-  const struct option options[] = {
-      {"bind", OPTION_TEXT, &to->bind, "ADDR", "address or name to listen on (127.0.0.1; :: or 0.0.0.0 for all)"},
-      {"port", OPTION_NUMBER, &to->port, "N", "port (29400); 0 picks a free one"},
-      {"port-file", OPTION_TEXT, &to->port_file, "PATH", "write the port to PATH when ready, remove it at the end"},
-      {"max-connections", OPTION_NUMBER, &to->max_connections, "N", "clients at once (65536)"},
-      {"max-key-bytes", OPTION_BYTES, &to->max_key_bytes, "BYTES", "length of a key (8K)"},
-      {"max-value-bytes", OPTION_BYTES, &to->max_value_bytes, "BYTES", "length of a value (8M)"},
-      {"max-keys", OPTION_NUMBER, &to->max_keys, "N", "keys in one request (131072)"},
-      {"max-waits", OPTION_NUMBER, &to->max_waits, "N", "keys that one client waits for and watches (131072)"},
-      {"max-memory", OPTION_BYTES, &to->max_memory, "BYTES", "all keys, values and buffers together (1G)"},
-      {"request-timeout", OPTION_SECONDS, &to->request_timeout, "S", "for a half-sent request, an unread answer (60)"},
-      {"idle-timeout", OPTION_SECONDS, &to->idle_timeout, "S", "close clients that ask for nothing; 0: never (0)"},
-      {"log-level", OPTION_CHOICE, &to->log_level, "off|error|warning|info|debug", "what to log to stderr (warning)"},
+  const struct cli_flag flags[] = {
+      {"bind", FLAG_TEXT, &to->bind, "ADDR", "address or name to listen on (127.0.0.1; :: or 0.0.0.0 for all)"},
+      {"port", FLAG_NUMBER, &to->port, "N", "port (29400); 0 picks a free one"},
+      {"port-file", FLAG_TEXT, &to->port_file, "PATH", "write the port to PATH when ready, remove it at the end"},
+      {"max-connections", FLAG_NUMBER, &to->max_connections, "N", "clients at once (65536)"},
+      {"max-key-bytes", FLAG_BYTES, &to->max_key_bytes, "BYTES", "length of a key (8K)"},
+      {"max-value-bytes", FLAG_BYTES, &to->max_value_bytes, "BYTES", "length of a value (8M)"},
+      {"max-keys", FLAG_NUMBER, &to->max_keys, "N", "keys in one request (131072)"},
+      {"max-waits", FLAG_NUMBER, &to->max_waits, "N", "keys that one client waits for and watches (131072)"},
+      {"max-memory", FLAG_BYTES, &to->max_memory, "BYTES", "all keys, values and buffers together (1G)"},
+      {"request-timeout", FLAG_SECONDS, &to->request_timeout, "S", "for a half-sent request, an unread answer (60)"},
+      {"idle-timeout", FLAG_SECONDS, &to->idle_timeout, "S", "close clients that ask for nothing; 0: never (0)"},
+      {"log-level", FLAG_CHOICE, &to->log_level, "off|error|warning|info|debug", "what to log to stderr (warning)"},
       {0}};
   const struct command command = {
-      me, "", "Serves a store over PyTorch's TCPStore protocol and our own, on one port.", options,
+      me, "", "Serves a store over PyTorch's TCPStore protocol and our own, on one port.", flags,
       "A listening socket handed over by systemd (LISTEN_FDS) is taken instead of --bind and --port.\n"
       "SIGTERM and SIGINT end it in order; it then exits 0.\n"};
-  const int rest = options_parse(&command, argc, argv);
+  const int rest = flags_parse(&command, argc, argv);
   if (rest >= 0 && rest < argc) {
     complain(me, "'%s': it takes no arguments; see 'rdzv serve --help'", argv[rest]);
     return -1;

@@ -229,7 +229,7 @@ static bool check_arguments(const struct operation *operation, int argc, char **
   const int once = (int)strcspn(operation->arguments, "+");
   const bool repeats = operation->arguments[once] == '+';
   if (argc < once || (repeats ? argc % once != 0 : argc != once)) {
-    complain(me, "usage: rdzv store [OPTION...] %s (options stand before the operation)", operation->usage);
+    complain(me, "usage: rdzv store [FLAG...] %s (flags stand before the operation)", operation->usage);
     return false;
   }
   for (int i = 0; i < argc; i++) {
@@ -243,22 +243,22 @@ static bool check_arguments(const struct operation *operation, int argc, char **
 /* ---- the command --------------------------------------------------------------------------------------------- */
 
 static int parse(int argc, char **argv, struct settings *to) {
-  const struct option options[] = {
-      {"endpoint", OPTION_TEXT, &to->endpoint, "HOST:PORT", "server ($RDZV_ENDPOINT, else 127.0.0.1:29400)"},
-      {"file", OPTION_TEXT, &to->file, "PATH", "a store in a file instead of a server"},
-      {"etcd", OPTION_TEXT, &to->etcd, "URL",
+  const struct cli_flag flags[] = {
+      {"endpoint", FLAG_TEXT, &to->endpoint, "HOST:PORT", "server ($RDZV_ENDPOINT, else 127.0.0.1:29400)"},
+      {"file", FLAG_TEXT, &to->file, "PATH", "a store in a file instead of a server"},
+      {"etcd", FLAG_TEXT, &to->etcd, "URL",
        "a store in etcd, [http[s]://][USER:PASSWORD@]HOST[:PORT],..., below --prefix"},
-      {"cacert", OPTION_TEXT, &to->ca_cert, "FILE", "whom to believe that they are etcd (the system's authorities)"},
-      {"cert", OPTION_TEXT, &to->cert, "FILE", "our certificate for etcd"},
-      {"key", OPTION_TEXT, &to->key, "FILE", "its key"},
-      {"prefix", OPTION_TEXT, &to->prefix, "P", "use the keys P/K; in etcd, what is below the path P"},
-      {"timeout", OPTION_SECONDS, &to->timeout, "S", "for connecting and for waiting (30); 0 does not wait"},
-      {"dialect", OPTION_CHOICE, &to->dialect, "auto|v1|v2|rdzv", "the server's protocol (auto)"},
-      {"json", OPTION_FLAG, &to->json, NULL, "print JSON"},
-      {"raw", OPTION_FLAG, &to->raw, NULL, "print a value without a line end"},
+      {"cacert", FLAG_TEXT, &to->ca_cert, "FILE", "whom to believe that they are etcd (the system's authorities)"},
+      {"cert", FLAG_TEXT, &to->cert, "FILE", "our certificate for etcd"},
+      {"key", FLAG_TEXT, &to->key, "FILE", "its key"},
+      {"prefix", FLAG_TEXT, &to->prefix, "P", "use the keys P/K; in etcd, what is below the path P"},
+      {"timeout", FLAG_SECONDS, &to->timeout, "S", "for connecting and for waiting (30); 0 does not wait"},
+      {"dialect", FLAG_CHOICE, &to->dialect, "auto|v1|v2|rdzv", "the server's protocol (auto)"},
+      {"json", FLAG_SWITCH, &to->json, NULL, "print JSON"},
+      {"raw", FLAG_SWITCH, &to->raw, NULL, "print a value without a line end"},
       {0}};
   const struct command command = {
-      me, "OPERATION [ARG...]", "Uses a store from the shell.", options,
+      me, "OPERATION [ARG...]", "Uses a store from the shell.", flags,
       "operations:\n"
       "  set K V                 set the value\n"
       "  get K                   wait for the key, print its value\n"
@@ -274,7 +274,7 @@ static int parse(int argc, char **argv, struct settings *to) {
       "  mset K V [K V]...       set several keys in one step\n\n"
       "V or DESIRED given as '-' is read from stdin.\n\n"
       "exit codes: 0 yes, 1 no or not there, 2 usage, 3 connection, 4 timeout, 5 outcome unknown, 6 refused, 7 I/O\n"};
-  return options_parse(&command, argc, argv);
+  return flags_parse(&command, argc, argv);
 }
 
 static const struct operation *find_operation(const char *name) {

@@ -317,10 +317,10 @@ class Refused(Case):
         self.refuse("--", says="there is no program to run")
 
     def test_what_is_no_flag(self):
-        self.refuse("--no-such", "true", says="--no-such: there is no such option")
-        self.refuse("-x", "true", says="-x: there is no such option")
+        self.refuse("--no-such", "true", says="--no-such: there is no such flag")
+        self.refuse("-x", "true", says="-x: there is no such flag")
         self.refuse("--n=1", "true", says="--n=1: it could be --nnodes, --nproc-per-node, --node-rank, --numa-binding, --no-python;")
-        self.refuse("--=1", "true", says="--=1: there is no such option")
+        self.refuse("--=1", "true", says="--=1: there is no such flag")
         self.refuse("--nnodes", says="--nnodes: its value is missing")
         self.refuse("--standalone=1", "true", says="takes no value")
 

@@ -325,7 +325,7 @@ class Failures(Rendezvous):
         for arguments, text in (
             ([], "--rdzv-id is missing: which job is it?"),
             (["--rdzv-id", ""], "--rdzv-id is missing"),
-            ([*job, "--nope"], "--nope: there is no such option"),
+            ([*job, "--nope"], "--nope: there is no such flag"),
             ([*job, "--nnodes", "0"], "--nnodes: invalid value '0': it takes MIN or MIN:MAX"),
             ([*job, "--nnodes", "3:2"], "--nnodes: invalid value '3:2'"),
             ([*job, "--nnodes", "1:2:3"], "--nnodes: invalid value '1:2:3'"),

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "cli/cli.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The letter that stands for the flag; 0: none. */
+static char letter_of(const struct flag_extras *extras, const struct cli_flag *flag) {
+  const size_t len = strlen(flag->name);
+  for (const char *at = extras->letters; at && *at; at += strcspn(at, ","), at += *at == ',')
+    if (strncmp(at + 2, flag->name, len) == 0 && (at[2 + len] == ',' || at[2 + len] == '\0')) return at[0];
+  return 0;
+}
+
+static void print_flag(const struct cli_flag *flag, char letter_char) {
+  char left[64], letter[8] = "";
+  if (flag->type == FLAG_GROUP) {
+    printf("\n%s:\n", flag->name);
+    return;
+  }
+  if (letter_char) snprintf(letter, sizeof letter, "-%c, ", letter_char);
+  snprintf(left, sizeof left, "%s--%s%s%s", letter, flag->name, flag->placeholder ? " " : "",
+           flag->placeholder ? flag->placeholder : "");
+  const bool wide = strlen(left) > 28;
+  printf("  %-28s%s%s\n", left, wide ? "\n                               " : " ", flag->help);
+}
+
+static void print_help(const struct command *command, const struct flag_extras *extras) {
+  printf("usage: %s [FLAG...]%s%s\n\n%s\n", command->name, *command->synopsis ? " " : "", command->synopsis,
+         command->summary);
+  if (command->flags->type != FLAG_GROUP) printf("\nflags:\n");
+  for (const struct cli_flag *flag = command->flags; flag->name; flag++) print_flag(flag, letter_of(extras, flag));
+  printf("  %-28s %s\n", "--help", "print this and exit");
+  if (command->more) printf("\n%s", command->more);
+}
+
+static bool begins_with(const char *name, const char *given, size_t len) {
+  for (size_t i = 0; i < len; i++)
+    if (name[i] != given[i] && !(name[i] == '-' && given[i] == '_')) return false;
+  return true;
+}
+
+/* The flag of that name, or the only one whose name begins so, as argparse has it. NULL: there is none; *others, of
+ * `size`, then names those that it could be. */
+static const struct cli_flag *find(const struct command *command, const char *given, size_t len, char *others,
+                                   size_t size) {
+  const struct cli_flag *found = NULL;
+  size_t count = 0, used = 0;
+  *others = '\0';
+  for (const struct cli_flag *flag = command->flags; flag->name; flag++) {
+    if (flag->type == FLAG_GROUP || !begins_with(flag->name, given, len)) continue;
+    if (!flag->name[len]) return flag;
+    if (len == 0) continue;
+    found = flag;
+    if (used < size) used += (size_t)snprintf(others + used, size - used, "%s--%s", count ? ", " : "", flag->name);
+    count++;
+  }
+  return count == 1 ? found : NULL;
+}
+
+static const struct cli_flag *find_letter(const struct command *command, const struct flag_extras *extras,
+                                          char letter) {
+  for (const struct cli_flag *flag = command->flags; flag->name; flag++)
+    if (letter && letter_of(extras, flag) == letter) return flag;
+  return NULL;
+}
+
+/* "64", "64K", "64M", "64G". */
+static bool parse_bytes(const char *text, int64_t *out) {
+  char *end;
+  errno = 0;
+  const long long number = strtoll(text, &end, 10);
+  if (errno || end == text || number < 0) return false;
+  const char *units = "KMG";
+  const char *unit = *end ? strchr(units, *end) : NULL;
+  if (*end && (!unit || end[1])) return false;
+  const int shift = unit ? 10 * (int)(unit - units + 1) : 0;
+  if (number > INT64_MAX >> shift) return false;
+  *out = number << shift;
+  return true;
+}
+
+static bool parse_seconds(const char *text, int64_t *out) {
+  char *end;
+  const double seconds = strtod(text, &end);
+  if (end == text || *end || !isfinite(seconds) || seconds < 0 || seconds > 1e9) return false;
+  *out = (int64_t)llround(seconds * 1000);
+  return true;
+}
+
+static bool parse_number(const char *text, int64_t *out) {
+  char *end;
+  errno = 0;
+  const long long number = strtoll(text, &end, 10);
+  if (errno || end == text || *end) return false;
+  *out = number;
+  return true;
+}
+
+static bool parse_choice(const char *choices, const char *text, int *out) {
+  const size_t len = strlen(text);
+  int index = 0;
+  for (const char *at = choices; at; at = strchr(at, '|'), at = at ? at + 1 : NULL, index++) {
+    if (strncmp(at, text, len) != 0 || (at[len] != '|' && at[len] != '\0') || len == 0) continue;
+    *out = index;
+    return true;
+  }
+  return false;
+}
+
+static bool store_value(const struct cli_flag *flag, const char *text) {
+  switch (flag->type) {
+    case FLAG_GROUP: return false;
+    case FLAG_SWITCH: return *(bool *)flag->target = true;
+    case FLAG_TEXT: return (*(const char **)flag->target = text) != NULL;
+    case FLAG_NUMBER: return parse_number(text, flag->target);
+    case FLAG_BYTES: return parse_bytes(text, flag->target);
+    case FLAG_SECONDS: return parse_seconds(text, flag->target);
+    case FLAG_CHOICE: return parse_choice(flag->placeholder, text, flag->target);
+  }
+  return false;
+}
+
+static const char *what_it_takes(const struct cli_flag *flag) {
+  switch (flag->type) {
+    case FLAG_NUMBER: return "a whole number";
+    case FLAG_BYTES: return "a number of bytes, with K, M or G behind it if you like";
+    case FLAG_SECONDS: return "a number of seconds that is not negative";
+    default: return flag->placeholder;
+  }
+}
+
+static int wrong(const struct command *command, const char *given, const char *why) {
+  complain(command->name, "%s: %s; see '%s --help'", given, why, command->name);
+  return -1;
+}
+
+static int give(const struct command *command, const struct cli_flag *flag, const char *value) {
+  if (store_value(flag, value)) return 0;
+  complain(command->name, "--%s: invalid value '%s': it takes %s", flag->name, value, what_it_takes(flag));
+  return -1;
+}
+
+/* Takes the flag at argv[i]; gives the index of the next word. */
+static int take(const struct command *command, struct flag_extras *extras, int argc, char **argv, int i) {
+  const bool is_long = argv[i][1] == '-';
+  const char *given = argv[i] + (is_long ? 2 : 1);
+  const char *equals = is_long ? strchr(given, '=') : NULL;
+  const size_t len = equals ? (size_t)(equals - given) : strlen(given);
+  char others[256] = "", why[300];
+  const struct cli_flag *flag =
+      is_long ? find(command, given, len, others, sizeof others) : find_letter(command, extras, *given);
+  snprintf(why, sizeof why, *others ? "it could be %s" : "there is no such flag", others);
+  if (!flag) return wrong(command, argv[i], why);
+  extras->given[flag - command->flags] = true;
+  const char *value = equals ? equals + 1 : !is_long && given[1] ? given + 1 : NULL; /* "-r3" */
+  if (flag->type == FLAG_SWITCH) {
+    if (value) return wrong(command, argv[i], "this flag takes no value");
+    store_value(flag, NULL);
+    return i + 1;
+  }
+  if (!value && i + 1 >= argc) return wrong(command, argv[i], "its value is missing");
+  if (give(command, flag, value ? value : argv[i + 1]) < 0) return -1;
+  return value ? i + 1 : i + 2;
+}
+
+/* A flag's variable is a number: 0 leaves it off. */
+static int take_variable(const struct command *command, struct flag_extras *extras, const struct cli_flag *flag) {
+  char name[64];
+  const size_t len = (size_t)snprintf(name, sizeof name, "%s%s", extras->environment, flag->name);
+  for (size_t i = 0; i < len && i < sizeof name; i++)
+    name[i] = (char)(name[i] == '-' ? '_' : toupper((unsigned char)name[i]));
+  const char *value = getenv(name);
+  if (!value || (flag->type == FLAG_SWITCH && atoi(value) == 0)) return 0;
+  const size_t used = strlen(extras->taken);
+  snprintf(extras->taken + used, sizeof extras->taken - used, "%s%s='%s'", used ? ", " : "", name, value);
+  if (store_value(flag, value)) return 0;
+  complain(command->name, "%s: invalid value '%s': it takes %s", name, value, what_it_takes(flag));
+  return -1;
+}
+
+/* Only where the command line has nothing to say. */
+static int take_environment(const struct command *command, struct flag_extras *extras) {
+  for (const struct cli_flag *flag = command->flags; extras->environment && flag->name; flag++)
+    if (flag->type != FLAG_GROUP && !extras->given[flag - command->flags] && take_variable(command, extras, flag) < 0)
+      return -1;
+  return 0;
+}
+
+int flags_parse_with(const struct command *command, struct flag_extras *extras, int argc, char **argv) {
+  int i = 1;
+  while (i < argc && argv[i][0] == '-' && argv[i][1] != '\0') {
+    if (strcmp(argv[i], "--") == 0) {
+      i++;
+      break;
+    }
+    if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+      print_help(command, extras);
+      return -2;
+    }
+    i = take(command, extras, argc, argv, i);
+    if (i < 0) return i;
+  }
+  return take_environment(command, extras) < 0 ? -1 : i;
+}
+
+int flags_parse(const struct command *command, int argc, char **argv) {
+  struct flag_extras none = {0};
+  return flags_parse_with(command, &none, argc, argv);
+}
