@@ -27,21 +27,23 @@ int exit_code_of(int error_code);
 /* ---- flags as data ---- */
 
 enum flag_type {
-  FLAG_GROUP /* a heading: name */,
+  FLAG_GROUP, /* a heading of the help: its name */
   FLAG_SWITCH,
   FLAG_TEXT,
   FLAG_NUMBER,
   FLAG_BYTES,
   FLAG_SECONDS,
-  FLAG_CHOICE
+  FLAG_CHOICE,
 };
 
-/* Where the value goes: bool, const char *, int64_t (numbers, bytes, milliseconds), int (index of a choice). */
+/* What begins with -- on the command line. A name=value of --rdzv-conf is an option. The target is a bool for a switch,
+ * a const char * for a text, an int64_t for numbers, bytes and seconds (in milliseconds), an int for a choice (its
+ * index). */
 struct cli_flag {
   const char *name; /* without the dashes */
   enum flag_type type;
   void *target;
-  const char *placeholder; /* NULL for a flag; for a choice: "auto|v1|v2" */
+  const char *placeholder; /* NULL for a switch; the list for a choice: "auto|v1|v2" */
   const char *help;
 };
 
@@ -50,24 +52,35 @@ struct command {
   const char *synopsis; /* what follows the flags */
   const char *summary;
   const struct cli_flag *flags; /* ends with a row of zeros */
-  const char *more;             /* what --help says behind the flags; may be NULL */
+  const char *more;             /* what --help prints after the flags; may be NULL */
 };
 
-enum { FLAGS_MOST = 64 }; /* in one table */
+enum { FLAGS_MOST = 64, CHOICES_MOST = 8 }; /* in one table; of one flag */
 
-/* Takes the flags off the front of argv and gives the index of the first word that is none; `-` and `_` between
- * the words of a name are the same, and the beginning of a name will do if no other begins so. Gives -1 when it has
- * printed what was wrong (to stderr) and -2 when it has printed the help that was asked for. */
+/* Reads the flags at the front of argv. Returns the index of the first word after them, -1 after it has printed an
+ * error to stderr, and -2 after it has printed the help. `_` in a flag is the same as `-`, and a unique beginning of a
+ * name is enough. */
 int flags_parse(const struct command *command, int argc, char **argv);
 
-/* What a command has beyond that. */
+/* Further ways to give a flag. */
 struct flag_extras {
   const char *letters;     /* "r=redirects,t=tee": -r is --redirects */
   const char *environment; /* "PET_": PET_MAX_RESTARTS is the default of --max-restarts */
   char taken[512];         /* out: the variables that were used, "PET_NNODES='2', PET_ROLE='x'" */
-  bool given[FLAGS_MOST];  /* out: on the command line, in the table's order */
+  bool given[FLAGS_MOST];  /* out: the flags on the command line, in the order of the table */
 };
 int flags_parse_with(const struct command *command, struct flag_extras *extras, int argc, char **argv);
+
+/* The end of an error about an unknown name: " (did you mean '--port'?)", or " (see 'rdzv serve --help')" if no name is
+ * near. */
+struct hint {
+  char text[128];
+};
+struct hint did_you_mean(const char *command, const char *dashes, const char *given, const char *const *names,
+                         size_t count);
+
+/* Returns false, and prints an error, if there are words after the flags; `rest` is what flags_parse returned. */
+bool no_arguments(const struct command *command, int rest, int argc, char **argv);
 
 /* ---- messages ---- */
 

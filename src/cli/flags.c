@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "base/text/nearest.h"
 #include "cli/cli.h"
 
 #include <ctype.h>
@@ -8,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The letter that stands for the flag; 0: none. */
+/* The letter of the flag, or 0. */
 static char letter_of(const struct flag_extras *extras, const struct cli_flag *flag) {
   const size_t len = strlen(flag->name);
   for (const char *at = extras->letters; at && *at; at += strcspn(at, ","), at += *at == ',')
@@ -44,8 +45,8 @@ static bool begins_with(const char *name, const char *given, size_t len) {
   return true;
 }
 
-/* The flag of that name, or the only one whose name begins so, as argparse has it. NULL: there is none; *others, of
- * `size`, then names those that it could be. */
+/* Returns the flag of that name, or the only flag whose name begins with it, as argparse does. Else returns NULL, and
+ * *others, of `size`, lists the flags whose names begin with it. */
 static const struct cli_flag *find(const struct command *command, const char *given, size_t len, char *others,
                                    size_t size) {
   const struct cli_flag *found = NULL;
@@ -125,50 +126,101 @@ static bool store_value(const struct cli_flag *flag, const char *text) {
   return false;
 }
 
-static const char *what_it_takes(const struct cli_flag *flag) {
+/* ---- errors --------------------------------------------------------------------------------------------------- */
+
+struct hint did_you_mean(const char *command, const char *dashes, const char *given, const char *const *names,
+                         size_t count) {
+  struct hint hint;
+  const char *near = nearest_name(given, names, count);
+  if (near)
+    snprintf(hint.text, sizeof hint.text, " (did you mean '%s%s'?)", dashes, near);
+  else
+    snprintf(hint.text, sizeof hint.text, " (see '%s --help')", command);
+  return hint;
+}
+
+/* `given` without the dashes and without a value. */
+static int fail_unknown(const struct command *command, const char *dashes, const char *given) {
+  const char *names[FLAGS_MOST];
+  size_t count = 0;
+  for (const struct cli_flag *flag = command->flags; flag->name; flag++)
+    if (flag->type != FLAG_GROUP) names[count++] = flag->name;
+  complain(command->name, "unknown flag '%s%s'%s", dashes, given,
+           did_you_mean(command->name, dashes, given, names, strlen(dashes) == 2 ? count : 0).text);
+  return -1;
+}
+
+static const char *expected(const struct cli_flag *flag) {
   switch (flag->type) {
     case FLAG_NUMBER: return "a whole number";
-    case FLAG_BYTES: return "a number of bytes, with K, M or G behind it if you like";
-    case FLAG_SECONDS: return "a number of seconds that is not negative";
+    case FLAG_BYTES: return "a number of bytes, such as 4096, 64K, 8M or 1G";
+    case FLAG_SECONDS: return "a number of seconds, 0 or more";
     default: return flag->placeholder;
   }
 }
 
-static int wrong(const struct command *command, const char *given, const char *why) {
-  complain(command->name, "%s: %s; see '%s --help'", given, why, command->name);
+/* The hint for a value that is none of the flag's choices; "" where none is near. */
+static struct hint near_choice(const struct cli_flag *flag, const char *value) {
+  const char *names[CHOICES_MOST];
+  struct hint hint = {""};
+  char choices[128], *rest = choices, *one;
+  size_t count = 0;
+  if (flag->type != FLAG_CHOICE) return hint;
+  snprintf(choices, sizeof choices, "%s", flag->placeholder);
+  while (count < CHOICES_MOST && (one = strsep(&rest, "|"))) names[count++] = one;
+  const char *near = nearest_name(value, names, count);
+  if (near) snprintf(hint.text, sizeof hint.text, " (did you mean '%s'?)", near);
+  return hint;
+}
+
+/* `source`: "--port" or "PET_MASTER_PORT". */
+static int fail_value(const struct command *command, const struct cli_flag *flag, const char *source,
+                      const char *value) {
+  complain(command->name, "invalid value '%s' for %s: expected %s%s", value, source, expected(flag),
+           near_choice(flag, value).text);
   return -1;
 }
 
-static int give(const struct command *command, const struct cli_flag *flag, const char *value) {
-  if (store_value(flag, value)) return 0;
-  complain(command->name, "--%s: invalid value '%s': it takes %s", flag->name, value, what_it_takes(flag));
-  return -1;
-}
+/* ---- parsing -------------------------------------------------------------------------------------------------- */
 
-/* Takes the flag at argv[i]; gives the index of the next word. */
-static int take(const struct command *command, struct flag_extras *extras, int argc, char **argv, int i) {
-  const bool is_long = argv[i][1] == '-';
-  const char *given = argv[i] + (is_long ? 2 : 1);
-  const char *equals = is_long ? strchr(given, '=') : NULL;
-  const size_t len = equals ? (size_t)(equals - given) : strlen(given);
-  char others[256] = "", why[300];
+/* Looks up the flag at argv[i], "--name", "--name=value", "-r" or "-r3"; *value is NULL if it has none of its own. */
+static const struct cli_flag *look_up(const struct command *command, const struct flag_extras *extras, const char *word,
+                                      const char **value) {
+  const bool is_long = word[1] == '-';
+  const char *given = word + (is_long ? 2 : 1);
+  const size_t len = is_long ? strcspn(given, "=") : 1;
+  char name[64], others[256] = "";
   const struct cli_flag *flag =
       is_long ? find(command, given, len, others, sizeof others) : find_letter(command, extras, *given);
-  snprintf(why, sizeof why, *others ? "it could be %s" : "there is no such flag", others);
-  if (!flag) return wrong(command, argv[i], why);
+  snprintf(name, sizeof name, "%.*s", (int)len, given);
+  if (!flag && *others)
+    complain(command->name, "ambiguous flag '--%s': it could be %s", name, others);
+  else if (!flag)
+    fail_unknown(command, is_long ? "--" : "-", name);
+  *value = !given[len] ? NULL : given + len + is_long;
+  return flag;
+}
+
+/* Takes the flag at argv[i]. Returns the index of the next word. */
+static int take(const struct command *command, struct flag_extras *extras, int argc, char **argv, int i) {
+  char source[64];
+  const char *value;
+  const struct cli_flag *flag = look_up(command, extras, argv[i], &value);
+  if (!flag) return -1;
   extras->given[flag - command->flags] = true;
-  const char *value = equals ? equals + 1 : !is_long && given[1] ? given + 1 : NULL; /* "-r3" */
+  snprintf(source, sizeof source, "--%s", flag->name);
   if (flag->type == FLAG_SWITCH) {
-    if (value) return wrong(command, argv[i], "this flag takes no value");
+    if (value) return complain(command->name, "flag '%s' takes no value", source), -1;
     store_value(flag, NULL);
     return i + 1;
   }
-  if (!value && i + 1 >= argc) return wrong(command, argv[i], "its value is missing");
-  if (give(command, flag, value ? value : argv[i + 1]) < 0) return -1;
+  if (!value && i + 1 >= argc) return complain(command->name, "flag '%s' needs a value", source), -1;
+  const char *text = value ? value : argv[i + 1];
+  if (!store_value(flag, text)) return fail_value(command, flag, source, text);
   return value ? i + 1 : i + 2;
 }
 
-/* A flag's variable is a number: 0 leaves it off. */
+/* The variable of a switch is a number: 0 leaves it off. */
 static int take_variable(const struct command *command, struct flag_extras *extras, const struct cli_flag *flag) {
   char name[64];
   const size_t len = (size_t)snprintf(name, sizeof name, "%s%s", extras->environment, flag->name);
@@ -178,12 +230,10 @@ static int take_variable(const struct command *command, struct flag_extras *extr
   if (!value || (flag->type == FLAG_SWITCH && atoi(value) == 0)) return 0;
   const size_t used = strlen(extras->taken);
   snprintf(extras->taken + used, sizeof extras->taken - used, "%s%s='%s'", used ? ", " : "", name, value);
-  if (store_value(flag, value)) return 0;
-  complain(command->name, "%s: invalid value '%s': it takes %s", name, value, what_it_takes(flag));
-  return -1;
+  return store_value(flag, value) ? 0 : fail_value(command, flag, name, value);
 }
 
-/* Only where the command line has nothing to say. */
+/* The command line goes before the environment. */
 static int take_environment(const struct command *command, struct flag_extras *extras) {
   for (const struct cli_flag *flag = command->flags; extras->environment && flag->name; flag++)
     if (flag->type != FLAG_GROUP && !extras->given[flag - command->flags] && take_variable(command, extras, flag) < 0)
@@ -211,4 +261,10 @@ int flags_parse_with(const struct command *command, struct flag_extras *extras, 
 int flags_parse(const struct command *command, int argc, char **argv) {
   struct flag_extras none = {0};
   return flags_parse_with(command, &none, argc, argv);
+}
+
+bool no_arguments(const struct command *command, int rest, int argc, char **argv) {
+  if (rest < 0 || rest >= argc) return true;
+  complain(command->name, "unexpected argument '%s' (see '%s --help')", argv[rest], command->name);
+  return false;
 }

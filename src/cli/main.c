@@ -42,6 +42,13 @@ static void fill_standard_streams(void) {
   if (fd > STDERR_FILENO) close(fd);
 }
 
+static int fail_unknown(const char *name) {
+  const char *names[COMMANDS];
+  for (int i = 0; i < COMMANDS; i++) names[i] = commands[i].name;
+  complain("rdzv", "unknown command '%s'%s", name, did_you_mean("rdzv", "", name, names, COMMANDS).text);
+  return EXIT_USAGE;
+}
+
 static int run(int argc, char **argv) {
   if (argc < 2) return help(stderr);
   if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) return help(stdout);
@@ -51,8 +58,7 @@ static int run(int argc, char **argv) {
   }
   for (int i = 0; i < COMMANDS; i++)
     if (strcmp(argv[1], commands[i].name) == 0) return commands[i].run(argc - 1, argv + 1);
-  complain("rdzv", "there is no command '%s'; see 'rdzv --help'", argv[1]);
-  return EXIT_USAGE;
+  return fail_unknown(argv[1]);
 }
 
 int main(int argc, char **argv) {

@@ -14,11 +14,7 @@ static int parse(int argc, char **argv, struct settings *to) {
                                    {0}};
   const struct command command = {me, "", "Closes a rendezvous for all nodes, for good.", flags, NULL};
   const int rest = flags_parse(&command, argc, argv);
-  if (rest >= 0 && rest < argc) {
-    complain(me, "'%s': it takes no arguments; see 'rdzv close --help'", argv[rest]);
-    return -1;
-  }
-  return rest;
+  return no_arguments(&command, rest, argc, argv) ? rest : -1;
 }
 
 int cmd_close(int argc, char **argv) {

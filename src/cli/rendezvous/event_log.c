@@ -45,7 +45,7 @@ int event_log_open(const char *command, const char *path, int *fd) {
   log_path = path;
   *fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
   if (*fd >= 0) return EXIT_YES;
-  complain(command, "--event-log: cannot open '%s': %s", path, strerror(errno));
+  complain(command, "cannot open the event log '%s': %s", path, strerror(errno));
   return EXIT_IO;
 }
 
@@ -53,7 +53,7 @@ void event_log_write(const char *command, int fd, json_t *object) {
   const bool wrote = write_object(fd, object);
   const int errnum = errno;
   if (!atomic_exchange(&cannot_write, !wrote) && !wrote)
-    complain(command, "cannot write to the event log '%s': %s: events are lost", log_path, strerror(errnum));
+    complain(command, "events are lost: cannot write to the event log '%s': %s", log_path, strerror(errnum));
 }
 
 json_t *event_object(const rdzv_event *event) {

@@ -20,11 +20,7 @@ static int parse(int argc, char **argv, struct settings *to) {
   const struct command command = {me, "", "Lists the runs that a store knows: their ids, and how far each is.", flags,
                                   "Exits 1 if there is none.\n"};
   const int rest = flags_parse(&command, argc, argv);
-  if (rest >= 0 && rest < argc) {
-    complain(me, "'%s': it takes no arguments; see 'rdzv list --help'", argv[rest]);
-    return -1;
-  }
-  return rest;
+  return no_arguments(&command, rest, argc, argv) ? rest : -1;
 }
 
 static int print_row(const rdzv_status *status, const char *run_id) {
@@ -45,7 +41,7 @@ static int print_run(const struct settings *settings, const char *run_id, size_t
   if (code != EXIT_YES || !rendezvous.handler) return code;
   const int result = rdzv_handler_status(rendezvous.handler, 0, &status, &error);
   if (result < 0) {
-    complain(me, "run '%s': %s", run_id, error.message);
+    complain(me, "cannot read run '%s': %s", run_id, error.message);
     code = exit_code_of(result);
   } else {
     if (status->exists && !settings->json && (*count)++ == 0)
@@ -72,7 +68,7 @@ static int print_all(const struct settings *settings, const rdzv_value *ids, siz
     return EXIT_IO;
   }
   if (worst != EXIT_YES || printed > 0 || rendezvous_signal()) return worst;
-  complain(me, "there are no runs in this store");
+  complain(me, "no runs in this store");
   return EXIT_NO;
 }
 

@@ -69,7 +69,7 @@ static void write_event(void *user, const rdzv_event *event) {
 
 /* ---- opening -------------------------------------------------------------------------------------------------- */
 
-const char *const NNODES_TAKES = "it takes MIN or MIN:MAX, where 1 <= MIN <= MAX";
+const char *const NNODES_EXPECTED = "expected MIN or MIN:MAX, with 1 <= MIN <= MAX";
 
 bool parse_nnodes(const char *text, int64_t *min, int64_t *max) {
   char *end;
@@ -137,15 +137,15 @@ int rendezvous_open(struct rendezvous *rendezvous, const char *command, const st
                         .cancel_fd = signal_pipe[0] > 0 ? signal_pipe[0] : 0,
                         .log = stderr_log(command, flags->log_level)};
   if (!flags->run_id || !*flags->run_id) {
-    complain(command, "--rdzv-id is missing: which job is it?");
+    complain(command, MISSING_RUN_ID);
     return EXIT_USAGE;
   }
   if (!parse_nnodes(flags->nnodes, &params.min_nodes, &params.max_nodes)) {
-    complain(command, "--nnodes: invalid value '%s': %s", flags->nnodes, NNODES_TAKES);
+    complain(command, "invalid value '%s' for --nnodes: %s", flags->nnodes, NNODES_EXPECTED);
     return EXIT_USAGE;
   }
   if (as_guest && flags->backend && strcmp(flags->backend, "static") == 0) {
-    complain(command, "a static rendezvous has no state to look at");
+    complain(command, "a static rendezvous has no shared state (choose another --rdzv-backend)");
     return EXIT_REFUSED;
   }
   int code = flags->event_log ? event_log_open(command, flags->event_log, &rendezvous->event_fd) : EXIT_YES;

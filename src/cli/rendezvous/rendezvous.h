@@ -33,12 +33,15 @@ struct rendezvous_flags {
     "log-level", FLAG_CHOICE, &(to)->log_level, "off|error|warning|info|debug", "what to log to stderr (warning)"  \
   }
 
-/* Behind the sentence that a rendezvous is closed. */
-#define CLOSED_HINT " (a new job needs another --rdzv-id; 'rdzv reset' makes this one free)"
+/* Follows the error that a rendezvous is closed. */
+#define CLOSED_HINT " (choose another --rdzv-id, or free this one with 'rdzv reset')"
+
+/* The error of a command without --rdzv-id. */
+#define MISSING_RUN_ID "flag '--rdzv-id' is missing (the id of the job, the same on all nodes)"
 
 /* "2" or "1:4". */
 bool parse_nnodes(const char *text, int64_t *min, int64_t *max);
-extern const char *const NNODES_TAKES; /* what else is wrong with it */
+extern const char *const NNODES_EXPECTED; /* for the error */
 
 /* An open rendezvous, and what the command needs around it. */
 struct rendezvous {

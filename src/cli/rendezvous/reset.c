@@ -21,11 +21,7 @@ static int parse(int argc, char **argv, struct settings *to) {
   const struct command command = {me, "", "Removes a run that is closed from its store: its id can be used again.",
                                   flags, "Exits 1 if nobody has ever joined it, 6 if it is not closed.\n"};
   const int rest = flags_parse(&command, argc, argv);
-  if (rest >= 0 && rest < argc) {
-    complain(me, "'%s': it takes no arguments; see 'rdzv reset --help'", argv[rest]);
-    return -1;
-  }
-  return rest;
+  return no_arguments(&command, rest, argc, argv) ? rest : -1;
 }
 
 /* May it go? *exists: somebody has joined it. */
@@ -42,8 +38,9 @@ static int check(const struct settings *settings, bool *exists) {
   } else {
     if (status->exists && !status->closed) {
       complain(me,
-               "rendezvous '%s' is not closed: round %lld, %s, %zu participant%s ('rdzv close' closes it, --force "
-               "removes it all the same)",
+               "cannot remove rendezvous '%s': it is not closed: round %lld, %s, %zu participant%s (close it with "
+               "'rdzv close', "
+               "or remove it with --force)",
                settings->flags.run_id, (long long)status->round, status->phase, status->participants,
                status->participants == 1 ? "" : "s");
       code = EXIT_REFUSED;
@@ -62,7 +59,7 @@ int cmd_reset(int argc, char **argv) {
   const int rest = parse(argc, argv, &settings);
   if (rest < 0) return rest == -2 ? EXIT_YES : EXIT_USAGE;
   if (!settings.flags.run_id || !*settings.flags.run_id) {
-    complain(me, "--rdzv-id is missing: which job is it?");
+    complain(me, MISSING_RUN_ID);
     return EXIT_USAGE;
   }
   bool exists = true;
@@ -77,6 +74,6 @@ int cmd_reset(int argc, char **argv) {
     return result == RDZV_E_TIMEOUT ? EXIT_CONNECT : exit_code_of(result);
   }
   if (exists && removed > 0) return EXIT_YES; /* what was only asked for leaves a key, too */
-  complain(me, "nobody has joined rendezvous '%s': nothing to remove", settings.flags.run_id);
+  complain(me, "nothing to remove: no node ever joined rendezvous '%s'", settings.flags.run_id);
   return EXIT_NO;
 }

@@ -84,10 +84,10 @@ static int print_status_table(const char *command, const rdzv_status *status, co
     if (status->deadline_left_ms >= 0)
       printf("; the last call ends in %.1f s", (double)status->deadline_left_ms / 1000);
     printf("\n");
-    if (count > 0) printf("  %-5s %-11s %-14s %s\n", "RANK", "ROLE", "HEARTBEAT", "NODE");
+    if (count > 0) printf("  %-5s %-11s %-14s %s\n", "RANK", "KIND", "HEARTBEAT", "NODE");
     for (size_t i = 0; i < count; i++) print_node(&status->nodes[i]);
   } else {
-    printf("rendezvous '%s': nobody has joined yet\n", shown(run_id).text);
+    printf("rendezvous '%s': no node has joined yet\n", shown(run_id).text);
   }
   if (fflush(stdout) == 0 && !ferror(stdout)) return EXIT_YES;
   complain(command, "cannot write to stdout: %s", strerror(errno));
@@ -169,7 +169,7 @@ int run_command(const char *command, const rdzv_result *result, char **argv) {
   posix_spawnattr_destroy(&attributes);
   free(environment);
   if (errnum) {
-    complain(command, "cannot run '%s': %s", argv[0], strerror(errnum));
+    complain(command, "cannot start '%s': %s", argv[0], strerror(errnum));
     return errnum == ENOENT ? 127 : 126;
   }
   return wait_for(command, pid);

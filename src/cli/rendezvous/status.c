@@ -19,11 +19,7 @@ static int parse(int argc, char **argv, struct settings *to) {
   const struct command command = {me, "", "Prints who is in a rendezvous, without joining it.", flags,
                                   "Exits 1 if nobody has ever joined.\n"};
   const int rest = flags_parse(&command, argc, argv);
-  if (rest >= 0 && rest < argc) {
-    complain(me, "'%s': it takes no arguments; see 'rdzv status --help'", argv[rest]);
-    return -1;
-  }
-  return rest;
+  return no_arguments(&command, rest, argc, argv) ? rest : -1;
 }
 
 static int print_once(struct rendezvous *rendezvous, const struct settings *settings, int64_t wait_ms) {

@@ -46,15 +46,15 @@ static int find(const char *command, const char *name, const char *cure, char pa
     return NOT_FOUND;
   }
   if (by_path && S_ISDIR(status.st_mode)) {
-    complain(command, "cannot start '%s': it is a directory", name);
+    complain(command, "cannot start '%s': is a directory", name);
     return NOT_EXECUTABLE;
   }
   if (path[0]) {
-    complain(command, "cannot start '%s': it is not executable (chmod +x '%s'?)%s", name, path, cure);
+    complain(command, "cannot start '%s': not executable (chmod +x '%s'?)%s", name, path, cure);
     return NOT_EXECUTABLE;
   }
   if (is_file(name))
-    complain(command, "cannot start '%s': not found in PATH, but there is './%s' here", name, name);
+    complain(command, "cannot start '%s': not found in PATH (did you mean './%s'?)", name, name);
   else
     complain(command, "cannot start '%s': not found in PATH%s", name, cure);
   return NOT_FOUND;
@@ -98,13 +98,13 @@ static int check_interpreter(const char *command, const char *name, const char *
   char *rest = line + 2;
   const char *interpreter = next_word(&rest), *word = word_of_env(interpreter, rest);
   if (carriage)
-    complain(command, "cannot start '%s': its first line ends with a carriage return (line ends of Windows)", name);
+    complain(command,
+             "cannot start '%s': its first line ends with a carriage return (convert its Windows line endings)", name);
   else if (*interpreter && access(interpreter, X_OK) < 0)
-    complain(command, "cannot start '%s': its interpreter '%s', which the first line names, is not there: %s", name,
-             interpreter, strerror(errno));
+    complain(command, "cannot start '%s': cannot use the interpreter '%s' of its first line: %s", name, interpreter,
+             strerror(errno));
   else if (word && !strchr(word, '/') && !find_in_path(word, found))
-    complain(command, "cannot start '%s': its interpreter '%s', which the first line names, is not in PATH", name,
-             word);
+    complain(command, "cannot start '%s': the interpreter '%s' of its first line is not in PATH", name, word);
   else
     return 0;
   return NOT_EXECUTABLE;

@@ -63,12 +63,11 @@ const char *program_python_used(void) { return uses_python ? python() : NULL; }
 static int check(const char *command, const struct program_flags *flags, bool by_python, const char *name) {
   const bool differs = strstr(name, "${local_rank}") != NULL;
   const char *cure =
-      flags->no_python || is_program_file(name) || access(name, F_OK) < 0 ? "" : "; --run-path has Python run it";
+      flags->no_python || is_program_file(name) || access(name, F_OK) < 0 ? "" : " (--run-path runs it by Python)";
   if (!by_python) return differs || check_executable(command, name, cure) == 0 ? EXIT_YES : EXIT_IO;
   if (check_executable(command, python(), " (PYTHON_EXEC names Python's interpreter)") != 0) return EXIT_IO;
   if (flags->module || differs || (access(name, R_OK) == 0 && !is_folder_without_main(name))) return EXIT_YES;
-  complain(command, "cannot start '%s': %s", name,
-           is_folder(name) ? "a folder without a __main__.py" : strerror(errno));
+  complain(command, "cannot start '%s': %s", name, is_folder(name) ? "a folder without __main__.py" : strerror(errno));
   return EXIT_IO;
 }
 
@@ -76,7 +75,7 @@ int program_words(const char *command, const struct program_flags *flags, char *
   size_t count = 0, at = 0;
   while (words[count]) count++;
   if (count == 0) {
-    complain(command, "there is no program to run; see '%s --help'", command);
+    complain(command, "no program given (see '%s --help')", command);
     return EXIT_USAGE;
   }
   if (flags->module && flags->no_python) {

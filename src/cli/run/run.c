@@ -142,7 +142,7 @@ static bool fill_static(const struct settings *settings, rdzv_params *params, ch
 static int fill_params(const struct settings *settings, rdzv_params *params, char **conf, char **endpoint) {
   const char *nnodes = settings->nnodes ? settings->nnodes : "1";
   if (!parse_nnodes(nnodes, &params->min_nodes, &params->max_nodes)) {
-    complain(me, "--nnodes: invalid value '%s': %s%s", nnodes, NNODES_TAKES, settings->variables);
+    complain(me, "invalid value '%s' for --nnodes: %s%s", nnodes, NNODES_EXPECTED, settings->variables);
     return EXIT_USAGE;
   }
   params->backend = settings->standalone ? "c10d" : backend_of(settings, params);
@@ -229,7 +229,8 @@ static int parse_signals(const struct settings *settings, sigset_t *out) {
     const size_t len = strcspn(at, ",");
     const int number = signal_number(at, len);
     if (number < 0 || number == SIGKILL || number == SIGSTOP) {
-      complain(me, "--signals-to-handle: '%.*s' is no signal that can be handled%s", (int)len, at, settings->variables);
+      complain(me, "invalid value '%.*s' for --signals-to-handle: not a signal that can be handled%s", (int)len, at,
+               settings->variables);
       return EXIT_USAGE;
     }
     sigaddset(out, number);
@@ -306,7 +307,7 @@ static const char *hint_of(const struct settings *settings, int result) {
 
 static int failed(const struct settings *settings, const struct run_log *log, int result, const rdzv_error *error) {
   const bool spare = result == RDZV_E_GRACEFUL_EXIT && !log->ran;
-  complain(me, "%s%s%s", spare ? "this node was a spare, and none of its workers ever ran: " : "", error->message,
+  complain(me, "%s%s%s", spare ? "this node was a spare and ran no workers: " : "", error->message,
            hint_of(settings, result));
   if (result == RDZV_E_GRACEFUL_EXIT) return EXIT_YES;
   error_file_error(me, error);

@@ -36,11 +36,11 @@ static int parse(int argc, char **argv, struct settings *to) {
   const int rest = flags_parse(&command, argc, argv);
   if (rest < 0) return rest;
   if (to->port < 0 || to->port > 65535) {
-    complain(me, "--port: invalid value '%lld': it takes 0 to 65535", (long long)to->port);
+    complain(me, "invalid value '%lld' for --port: expected 0 to 65535", (long long)to->port);
     return -1;
   }
   if (rest + 1 == argc && strcmp(argv[rest], "start") == 0) return rest;
-  complain(me, "it takes one word: start; see 'rdzv etcd --help'");
+  complain(me, "expected 'start', and no other argument (see 'rdzv etcd --help')");
   return -1;
 }
 
@@ -55,9 +55,9 @@ static int serve(rdzv_etcd_process *process, const struct settings *settings) {
   if (settings->port_file) unlink(settings->port_file);
   if (result == RDZV_E_CANCELED) return EXIT_YES;
   if (WIFSIGNALED(status))
-    complain(me, "etcd was ended by signal %d", WTERMSIG(status));
+    complain(me, "etcd was killed by signal %d", WTERMSIG(status));
   else
-    complain(me, "etcd ended by itself, with status %d", WEXITSTATUS(status));
+    complain(me, "etcd exited with status %d", WEXITSTATUS(status));
   return EXIT_IO;
 }
 

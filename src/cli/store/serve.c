@@ -50,11 +50,7 @@ static int parse(int argc, char **argv, struct settings *to) {
       "A listening socket handed over by systemd (LISTEN_FDS) is taken instead of --bind and --port.\n"
       "SIGTERM and SIGINT end it in order; it then exits 0.\n"};
   const int rest = flags_parse(&command, argc, argv);
-  if (rest >= 0 && rest < argc) {
-    complain(me, "'%s': it takes no arguments; see 'rdzv serve --help'", argv[rest]);
-    return -1;
-  }
-  return rest;
+  return no_arguments(&command, rest, argc, argv) ? rest : -1;
 }
 
 /* sd_listen_fds(3): the sockets are for us only if the process id says so, and begin at 3. */
@@ -63,7 +59,7 @@ static int inherited_socket(int *fd) {
   const char *pid = getenv("LISTEN_PID"), *count = getenv("LISTEN_FDS");
   if (!pid || !count || strtol(pid, NULL, 10) != getpid()) return 0;
   if (strcmp(count, "1") != 0) {
-    complain(me, "LISTEN_FDS is '%s': it serves one socket", count);
+    complain(me, "cannot serve the sockets of LISTEN_FDS='%s': expected one socket", count);
     return -1;
   }
   fcntl(FIRST, F_SETFD, FD_CLOEXEC);
@@ -92,7 +88,25 @@ static int serve(rdzv_server *server, const struct settings *settings) {
   return exit_code_of(result);
 }
 
-static bool is_limit(int64_t value) { return value == NOT_GIVEN || value > 0; }
+static bool check_limits(const struct settings *settings) {
+  const struct {
+    const char *flag;
+    int64_t value;
+  } limits[] = {{"max-connections", settings->max_connections},
+                {"max-key-bytes", settings->max_key_bytes},
+                {"max-value-bytes", settings->max_value_bytes},
+                {"max-keys", settings->max_keys},
+                {"max-waits", settings->max_waits},
+                {"max-memory", settings->max_memory},
+                {"request-timeout", settings->request_timeout}};
+  for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
+    if (limits[i].value == NOT_GIVEN || limits[i].value > 0) continue;
+    complain(me, "invalid value for --%s: a limit must be greater than 0", limits[i].flag);
+    return false;
+  }
+  return true;
+}
+
 static int64_t given(int64_t limit) { return limit == NOT_GIVEN ? 0 : limit; }
 
 static rdzv_server_options options_of(const struct settings *settings) {
@@ -125,15 +139,10 @@ int cmd_serve(int argc, char **argv) {
   const int rest = parse(argc, argv, &settings);
   if (rest < 0) return rest == -2 ? EXIT_YES : EXIT_USAGE;
   if (settings.port < 0 || settings.port > 65535) {
-    complain(me, "--port: invalid value '%lld': it takes a number from 0 to 65535", (long long)settings.port);
+    complain(me, "invalid value '%lld' for --port: expected 0 to 65535", (long long)settings.port);
     return EXIT_USAGE;
   }
-  if (!is_limit(settings.max_connections) || !is_limit(settings.max_keys) || !is_limit(settings.max_key_bytes) ||
-      !is_limit(settings.max_value_bytes) || !is_limit(settings.max_waits) || !is_limit(settings.max_memory) ||
-      !is_limit(settings.request_timeout)) {
-    complain(me, "a limit must be above 0");
-    return EXIT_USAGE;
-  }
+  if (!check_limits(&settings)) return EXIT_USAGE;
   rdzv_server_options options = options_of(&settings);
   if (inherited_socket(&options.listen_fd) < 0) return EXIT_USAGE;
   signal(SIGHUP, SIG_IGN);  /* the clients stay when the terminal goes */

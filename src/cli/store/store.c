@@ -217,6 +217,8 @@ static const struct operation {
     {"mget", "k+", op_mget, "mget K..."},    {"mset", "kv+", op_mset, "mset K V [K V]..."},
 };
 
+enum { OPERATIONS = sizeof operations / sizeof operations[0] };
+
 static bool is_number(const char *text) {
   char *end;
   errno = 0;
@@ -229,12 +231,13 @@ static bool check_arguments(const struct operation *operation, int argc, char **
   const int once = (int)strcspn(operation->arguments, "+");
   const bool repeats = operation->arguments[once] == '+';
   if (argc < once || (repeats ? argc % once != 0 : argc != once)) {
-    complain(me, "usage: rdzv store [FLAG...] %s (flags stand before the operation)", operation->usage);
+    complain(me, "wrong number of arguments: usage: rdzv store [FLAG...] %s (flags go before the operation)",
+             operation->usage);
     return false;
   }
   for (int i = 0; i < argc; i++) {
     if (operation->arguments[i % once] != 'n' || is_number(argv[i])) continue;
-    complain(me, "%s: '%s' is not a whole number of 64 bits", operation->name, argv[i]);
+    complain(me, "cannot %s '%s': not a 64-bit whole number", operation->name, argv[i]);
     return false;
   }
   return true;
@@ -277,8 +280,15 @@ static int parse(int argc, char **argv, struct settings *to) {
   return flags_parse(&command, argc, argv);
 }
 
+static int fail_unknown(const char *name) {
+  const char *names[OPERATIONS];
+  for (int i = 0; i < OPERATIONS; i++) names[i] = operations[i].name;
+  complain(me, "unknown operation '%s'%s", name, did_you_mean(me, "", name, names, OPERATIONS).text);
+  return EXIT_USAGE;
+}
+
 static const struct operation *find_operation(const char *name) {
-  for (size_t i = 0; i < sizeof operations / sizeof operations[0]; i++)
+  for (int i = 0; i < OPERATIONS; i++)
     if (strcmp(operations[i].name, name) == 0) return &operations[i];
   return NULL;
 }
@@ -340,11 +350,11 @@ static bool check_settings(struct settings *settings) {
   const bool secured = settings->ca_cert || settings->cert || settings->key;
   const char *why = settings->etcd ? etcd_url_parse(settings->etcd, &settings->etcd_url) : NULL;
   if (!!settings->file + !!settings->endpoint + !!settings->etcd > 1)
-    complain(me, "--file, --endpoint and --etcd exclude each other");
+    complain(me, "--file, --endpoint and --etcd exclude each other (give one of them)");
   else if (why)
-    complain(me, "--etcd: %s; it takes [http[s]://][USER:PASSWORD@]HOST[:PORT],...", why);
+    complain(me, "invalid value for --etcd: %s (expected [http[s]://][USER:PASSWORD@]HOST[:PORT],...)", why);
   else if (secured && !settings->etcd_url.https)
-    complain(me, "--cacert, --cert and --key are for --etcd https://...");
+    complain(me, "--cacert, --cert and --key need --etcd https://...");
   else
     return true;
   return false;
@@ -359,9 +369,9 @@ int cmd_store(int argc, char **argv) {
   const int first = rest + 1 < argc && strcmp(argv[rest + 1], "--") == 0 ? rest + 2 : rest + 1; /* "get -- -k" */
   struct job job = {.settings = &settings, .argc = argc - first, .argv = argv + first};
   if (rest >= argc)
-    complain(me, "the operation is missing; see 'rdzv store --help'");
+    complain(me, "no operation given (see 'rdzv store --help')");
   else if (!operation)
-    complain(me, "there is no operation '%s'; see 'rdzv store --help'", argv[rest]);
+    code = fail_unknown(argv[rest]);
   else if (check_settings(&settings) && check_arguments(operation, job.argc, job.argv))
     code = run(operation, &job);
   rdzv_value_free(&job.input);

@@ -76,7 +76,7 @@ class Ends(run_nodes.Run):
         with open(path, "w", encoding="ascii") as file:
             file.write("#!/bin/sh\n")
         node = self.gone(self.launch("a", ["--standalone", "--no-python"], [path]), IO)
-        self.assertIn(f"cannot start '{path}': it is not executable (chmod +x '{path}'?)\n", node.err())
+        self.assertIn(f"cannot start '{path}': not executable (chmod +x '{path}'?)\n", node.err())
 
     def test_when_one_of_many_cannot_start_those_before_it_are_killed(self):
         program = self.script("note started $LOCAL_RANK; forever", "worker-${local_rank}")

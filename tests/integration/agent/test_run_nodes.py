@@ -328,8 +328,8 @@ class Endings(Case):
         flags = ["--rdzv-backend", "c10d", "--rdzv-endpoint", self.server.endpoint, "--rdzv-id", self.RUN_ID, "--rdzv-conf", self.CONF]
         self.assertEqual(self.rdzv("close", *flags, "--reason", "no more").returncode, 0)
         node = self.gone(self.node("a", "1", self.script("note ran")), CLOSED)
-        self.assertIn("the rendezvous is closed: no more (a new job needs another --rdzv-id; 'rdzv reset' makes this one "
-                      "free)", node.err())
+        self.assertIn("the rendezvous is closed: no more (choose another --rdzv-id, or free this one with "
+                      "'rdzv reset')", node.err())
         self.assertEqual(self.notes(), [])
 
     def test_closed_while_running_lets_the_workers_finish(self):
@@ -442,7 +442,7 @@ class Unnamed(Case):
         self.touch("end")
         self.gone(first)
         self.gone(spare)
-        self.assertIn("rdzv run: this node was a spare, and none of its workers ever ran: ", spare.err())
+        self.assertIn("rdzv run: this node was a spare and ran no workers: ", spare.err())
         self.assertEqual(self.notes(), ["none"])
 
 

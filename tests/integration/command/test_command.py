@@ -40,24 +40,24 @@ class Usage(rdzvtest.Case):
     def test_wrong_command_lines_are_named(self):
         for arguments, text in (
             ([], "usage:"),
-            (["nonsense"], "there is no command 'nonsense'"),
-            (["serve", "--nope"], "--nope: there is no such flag"),
-            (["serve", "extra"], "it takes no arguments"),
-            (["serve", "--port"], "its value is missing"),
+            (["nonsense"], "unknown command 'nonsense' (see 'rdzv --help')"),
+            (["serve", "--nope"], "unknown flag '--nope'"),
+            (["serve", "extra"], "unexpected argument 'extra'"),
+            (["serve", "--port"], "needs a value"),
             (["serve", "--port", "70000"], "invalid value '70000'"),
-            (["serve", "--port", "x"], "invalid value 'x': it takes a whole number"),
+            (["serve", "--port", "x"], "invalid value 'x' for --port: expected a whole number"),
             (["serve", "--max-memory", "1T"], "invalid value '1T'"),
-            (["serve", "--max-connections", "0"], "a limit must be above 0"),
-            (["serve", "--max-keys", "-5"], "a limit must be above 0"),
+            (["serve", "--max-connections", "0"], ": a limit must be greater than 0"),
+            (["serve", "--max-keys", "-5"], ": a limit must be greater than 0"),
             (["serve", "--bind", "127.0.0.1:5", "--port", "0"], "the port is an option of its own"),
             (["serve", "--log-level", "loud"], "invalid value 'loud'"),
-            (["store"], "the operation is missing"),
-            (["store", "frob"], "there is no operation 'frob'"),
+            (["store"], "no operation given"),
+            (["store", "frob"], "unknown operation 'frob' (see 'rdzv store --help')"),
             (["store", "set", "k"], "usage: rdzv store [FLAG...] set K V"),
             (["store", "mset", "a", "1", "b"], "usage: rdzv store [FLAG...] mset K V [K V]..."),
-            (["store", "add", "k", "x"], "add: 'x' is not a whole number"),
+            (["store", "add", "k", "x"], "cannot add 'x': not a 64-bit whole number"),
             (["store", "--timeout", "-1", "get", "k"], "invalid value '-1'"),
-            (["store", "--json=1", "get", "k"], "this flag takes no value"),
+            (["store", "--json=1", "get", "k"], "flag '--json' takes no value"),
             (["store", "--endpoint", "a:b:c:1", "--file", "x", "get", "k"], "exclude each other"),
             (["store", "--endpoint", "host:0", "get", "k"], "the port is 0"),
             (["store", "--endpoint", "[::1", "get", "k"], "the bracket is not closed"),
@@ -65,8 +65,22 @@ class Usage(rdzvtest.Case):
             with self.subTest(arguments=arguments):
                 self.check(arguments, USAGE, text)
 
+    def test_a_slip_is_answered_with_the_name_that_was_meant(self):
+        for arguments, text in (
+            (["sevre"], "rdzv: unknown command 'sevre' (did you mean 'serve'?)"),
+            (["serve", "--prot", "1"], "rdzv serve: unknown flag '--prot' (did you mean '--port'?)"),
+            (["run", "--rdzv-endpiont=h:1", "x"], "rdzv run: unknown flag '--rdzv-endpiont' (did you mean '--rdzv-endpoint'?)"),
+            (["run", "--rdzv_endpiont", "h:1", "x"], "(did you mean '--rdzv-endpoint'?)"),
+            (["store", "apend", "k", "v"], "rdzv store: unknown operation 'apend' (did you mean 'append'?)"),
+            (["store", "--dialect", "rdvz", "keys"], "invalid value 'rdvz' for --dialect: expected auto|v1|v2|rdzv (did you mean 'rdzv'?)"),
+            (["list", "--log-level", "wraning"], "(did you mean 'warning'?)"),
+            (["join", "--rdzv-id", "j", "--rdzv-backend", "c01d"], "did you mean 'c10d'?"),
+        ):
+            with self.subTest(arguments=arguments):
+                self.check(arguments, USAGE, text)
+
     def test_underscores_are_as_good_as_dashes(self):
-        self.check(["serve", "--max_memory", "x"], USAGE, "--max-memory: invalid value 'x'")
+        self.check(["serve", "--max_memory", "x"], USAGE, "invalid value 'x' for --max-memory")
 
 
 class Serve(rdzvtest.Case):

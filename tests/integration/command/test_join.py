@@ -272,7 +272,7 @@ class Command(Rendezvous):
         self.assertIn("cannot start '/no/such/command': No such file or directory", text)
         code, text = self.code_of("/etc/passwd")
         self.assertEqual(code, 126)
-        self.assertIn("cannot start '/etc/passwd': it is not executable (chmod +x '/etc/passwd'?)", text)
+        self.assertIn("cannot start '/etc/passwd': not executable (chmod +x '/etc/passwd'?)", text)
 
     def test_what_cannot_be_run_never_joins(self):
         """One of two nodes; the other must not be left alone in a complete round."""
@@ -323,15 +323,15 @@ class Failures(Rendezvous):
     def test_wrong_command_lines_are_named(self):
         job = ["--rdzv-id", "job"]
         for arguments, text in (
-            ([], "--rdzv-id is missing: which job is it?"),
-            (["--rdzv-id", ""], "--rdzv-id is missing"),
-            ([*job, "--nope"], "--nope: there is no such flag"),
-            ([*job, "--nnodes", "0"], "--nnodes: invalid value '0': it takes MIN or MIN:MAX"),
-            ([*job, "--nnodes", "3:2"], "--nnodes: invalid value '3:2'"),
-            ([*job, "--nnodes", "1:2:3"], "--nnodes: invalid value '1:2:3'"),
-            ([*job, "--nnodes", "two"], "--nnodes: invalid value 'two'"),
-            ([*job, "--nnodes"], "its value is missing"),
-            ([*job, "--log-level", "loud"], "--log-level: invalid value 'loud'"),
+            ([], "flag '--rdzv-id' is missing"),
+            (["--rdzv-id", ""], "flag '--rdzv-id' is missing"),
+            ([*job, "--nope"], "unknown flag '--nope'"),
+            ([*job, "--nnodes", "0"], "invalid value '0' for --nnodes: expected MIN or MIN:MAX"),
+            ([*job, "--nnodes", "3:2"], "invalid value '3:2' for --nnodes"),
+            ([*job, "--nnodes", "1:2:3"], "invalid value '1:2:3' for --nnodes"),
+            ([*job, "--nnodes", "two"], "invalid value 'two' for --nnodes"),
+            ([*job, "--nnodes"], "needs a value"),
+            ([*job, "--log-level", "loud"], "invalid value 'loud' for --log-level"),
             ([*job, "--rdzv-backend", "zk"], "unknown backend 'zk'; there are c10d, "),
             ([*job, "--rdzv-conf", "join_timout=3"], "unknown option 'join_timout'; did you mean 'join_timeout'?"),
             ([*job, "--rdzv-conf", "frobnicate=3"], "unknown option 'frobnicate'"),
@@ -356,8 +356,8 @@ class Failures(Rendezvous):
             with self.subTest(arguments=arguments):
                 self.check(arguments, USAGE, text)
         for command in ("status", "close"):
-            self.check([], USAGE, f"rdzv {command}: --rdzv-id is missing", command=command)
-            self.check([*job, "extra"], USAGE, "'extra': it takes no arguments", command=command)
+            self.check([], USAGE, f"rdzv {command}: flag '--rdzv-id' is missing", command=command)
+            self.check([*job, "extra"], USAGE, "unexpected argument 'extra'", command=command)
 
     def test_the_time_to_join_is_over_and_the_error_tells_who_was_there(self):
         self.serve_store()
@@ -390,7 +390,7 @@ class Failures(Rendezvous):
         self.assertLess(time.monotonic() - began, 20)
 
     def test_an_event_log_that_cannot_be_opened(self):
-        self.check(["--rdzv-id", "job", "--event-log", self.path("no/such/folder")], IO, "--event-log: cannot open")
+        self.check(["--rdzv-id", "job", "--event-log", self.path("no/such/folder")], IO, "cannot open the event log")
 
     def test_what_is_in_the_store_is_no_state(self):
         self.serve_store()
@@ -436,7 +436,7 @@ class Status(Rendezvous):
 
     def test_nobody_has_joined(self):
         done = self.rdzv("status", *self.flags())
-        self.assertEqual((done.returncode, done.stdout), (NO, "rendezvous 'job': nobody has joined yet\n"))
+        self.assertEqual((done.returncode, done.stdout), (NO, "rendezvous 'job': no node has joined yet\n"))
         done = self.rdzv("status", *self.flags(), "--json")
         self.assertEqual((done.returncode, json.loads(done.stdout)["exists"]), (NO, False))
 
@@ -448,7 +448,7 @@ class Status(Rendezvous):
         head, counts, titles, *rows = done.stdout.splitlines()
         self.assertEqual(head, "rendezvous 'job': round 0, complete")
         self.assertEqual(counts, "2 participants, 0 waiting, 0 spares")
-        self.assertEqual(titles.split(), ["RANK", "ROLE", "HEARTBEAT", "NODE"])
+        self.assertEqual(titles.split(), ["RANK", "KIND", "HEARTBEAT", "NODE"])
         for rank, (row, node) in enumerate(zip(rows, nodes)):
             self.assertRegex(row, rf"^  {rank} +participant +\d+\.\d s ago +{node.name}_{node.pid}_0$")
 
@@ -627,7 +627,7 @@ class Stores(Rendezvous):
                              ("static", "127.0.0.1", port))
         done = self.rdzv("status", *flags, "--rdzv-conf", "rank=0")
         self.assertEqual(done.returncode, REFUSED)
-        self.assertIn("a static rendezvous has no state to look at", done.stderr)
+        self.assertIn("a static rendezvous has no shared state", done.stderr)
         for node in nodes:
             node.send_signal(signal.SIGTERM)
             self.gone(node, YES)

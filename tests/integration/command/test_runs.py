@@ -42,7 +42,7 @@ class Runs:
     def test_runs_are_listed_and_removed(self):
         done = self.rdzv("list", *self.where())
         self.assertEqual((done.returncode, done.stdout), (NO, ""))
-        self.assertEqual(done.stderr, "rdzv list: there are no runs in this store\n")
+        self.assertEqual(done.stderr, "rdzv list: no runs in this store\n")
         names = ["a", "b", "c.reason", "c.0/x"] if self.DOTS else ["a", "b", "c.reason"]
         for name in names:
             self.joined(name)
@@ -56,10 +56,10 @@ class Runs:
         self.assertEqual([row[0] for row in rows[1:]], sorted(found))
         self.assertIn("the disk is full", [row[-1] for row in rows])
         said = self.reset("a", code=REFUSED)
-        self.assertIn("rendezvous 'a' is not closed", said)
-        self.assertIn("--force removes it all the same", said)
+        self.assertIn("cannot remove rendezvous 'a': it is not closed", said)
+        self.assertIn("or remove it with --force", said)
         self.reset("b")
-        self.assertEqual(self.reset("b", code=NO), "rdzv reset: nobody has joined rendezvous 'b': nothing to remove\n")
+        self.assertEqual(self.reset("b", code=NO), "rdzv reset: nothing to remove: no node ever joined rendezvous 'b'\n")
         self.reset("a", "--force")
         self.assertEqual(set(self.ids()), {self.run_id(name) for name in names[2:]})
         self.joined("b")  # from the beginning
@@ -111,8 +111,8 @@ class C10d(Runs, rdzvtest.Case):
         self.assertEqual(self.rdzv(*run, "echo").returncode, YES)
 
     def test_command_lines(self):
-        for words, code, says in ((["reset"], USAGE, "--rdzv-id is missing"), (["list", "x"], USAGE, "it takes no argument"),
-                                  (["reset", "x"], USAGE, "it takes no argument"),
+        for words, code, says in ((["reset"], USAGE, "flag '--rdzv-id' is missing"), (["list", "x"], USAGE, "unexpected argument 'x'"),
+                                  (["reset", "x"], USAGE, "unexpected argument 'x'"),
                                   (["list", "--rdzv-backend", "static"], REFUSED, "backend 'static' has no runs"),
                                   (["list", "--rdzv-endpoint", "127.0.0.1:1", "--rdzv-conf", "read_timeout=0.2"],
                                    CONNECT, "127.0.0.1:1")):

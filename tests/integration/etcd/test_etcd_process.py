@@ -261,14 +261,14 @@ class Ends(Case):
         process, guard, server = self.start_etcd()
         os.kill(guard, signal.SIGTERM)
         self.assertEqual(process.wait(20), 7)
-        self.assertRegex(process.stderr.read(), "etcd (ended by itself|was ended by signal 15)")
+        self.assertRegex(process.stderr.read(), "etcd (exited with status|was killed by signal 15)")
         self.assert_nothing_left(guard, server)
 
     def test_etcd_is_killed(self):
         process, guard, server = self.start_etcd()
         os.kill(server, signal.SIGKILL)
         self.assertEqual(process.wait(20), 7)
-        self.assertRegex(process.stderr.read(), "etcd was ended by signal 9")
+        self.assertRegex(process.stderr.read(), "etcd was killed by signal 9")
         self.assertFalse(os.path.exists(self.path("port")))
         self.assert_nothing_left(guard)
 
@@ -278,7 +278,7 @@ class Ends(Case):
         process, guard, shell, server = self.start_etcd("--binary", script)
         os.kill(shell, signal.SIGUSR1)
         self.assertEqual(process.wait(20), 7)
-        self.assertIn("etcd ended by itself, with status 5", process.stderr.read())
+        self.assertIn("etcd exited with status 5", process.stderr.read())
         self.assert_nothing_left(guard, shell, server)
 
     def test_sigchld_is_ignored(self):

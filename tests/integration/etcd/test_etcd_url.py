@@ -143,10 +143,10 @@ class Refused(Case):
     def test_certificates_without_https(self):
         """Nothing goes out in the clear that was meant not to."""
         for name in "--cacert", "--cert", "--key":
-            self.assert_usage("127.0.0.1:1", "are for --etcd https://", name, "file")
+            self.assert_usage("127.0.0.1:1", "need --etcd https://", name, "file")
             finished = self.rdzv("store", name, "file", "get", "k")
             self.assertEqual(finished.returncode, 2)
-            self.assertIn("are for --etcd https://", finished.stderr)
+            self.assertIn("need --etcd https://", finished.stderr)
 
 
 class Guests(Case):

@@ -106,7 +106,7 @@ class Commands(Case):
         place = self.place((2, 3), last_call=1)
         finished = place.rdzv("status")
         self.assertEqual(finished.returncode, 1)
-        self.assertIn("nobody has joined yet", finished.stdout)
+        self.assertIn("no node has joined yet", finished.stdout)
         nodes = [place.ours(), place.ours()]
         self.agree(nodes)
         facts = {"exists": True, "complete": True, "closed": False, "round": 1, "participants": 2, "waiting": 0}

@@ -71,7 +71,7 @@ class Nodes(Case):
 
     def test_a_run_id(self):
         done = self.rdzv("status", "--rdzv-endpoint", self.server.endpoint, "--rdzv-id", EVIL)
-        self.assertEqual(done.stdout, f"rendezvous '{SHOWN}': nobody has joined yet\n")
+        self.assertEqual(done.stdout, f"rendezvous '{SHOWN}': no node has joined yet\n")
 
 
 class Store(Case):
