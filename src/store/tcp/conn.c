@@ -115,15 +115,15 @@ void tcp_conn_consume(struct tcp_conn *conn) {
 
 /* ---- the greeting ------------------------------------------------------------------------------------------ */
 
-struct attempt {
+struct conn_try {
   deadline until;
   const struct flag *cancel;
   rdzv_error *error;
 };
 
-static int dial(struct tcp_conn *conn, const struct attempt *at) {
+static int dial(struct tcp_conn *conn, const struct conn_try *try) {
   tcp_conn_drop(conn);
-  const int result = net_connect(&conn->endpoint, at->until, at->cancel, &conn->fd, at->error);
+  const int result = net_connect(&conn->endpoint, try->until, try->cancel, &conn->fd, try->error);
   if (result < 0) return result;
   struct sockaddr_storage address = {0};
   socklen_t len = sizeof address;
@@ -133,38 +133,39 @@ static int dial(struct tcp_conn *conn, const struct attempt *at) {
 }
 
 /* Is it a server of another protocol? 0: not that we know. */
-static int look_for_foreign(struct tcp_conn *conn, const struct attempt *at) {
+static int look_for_foreign(struct tcp_conn *conn, const struct conn_try *try) {
   conn->foreign_asked = clock_now_ms();
-  const char *text = tcp_foreign_text(foreign_ask(&conn->endpoint, at->until, at->cancel));
-  return text ? error_set(at->error, RDZV_E_PROTOCOL, "%s", text) : 0;
+  const char *text = tcp_foreign_text(foreign_ask(&conn->endpoint, try->until, try->cancel));
+  return text ? error_set(try->error, RDZV_E_PROTOCOL, "%s", text) : 0;
 }
 
 /* A server that says nothing for a while may be one that waits for a request in its own protocol. */
-static int receive_greeting(struct tcp_conn *conn, const char *fields, const struct attempt *at) {
+static int receive_greeting(struct tcp_conn *conn, const char *fields, const struct conn_try *try) {
   const deadline silent = deadline_after(SILENT_MS);
-  const deadline first = silent < at->until ? silent : at->until;
-  waiting_for(flag_waiting(at->cancel), CANNOT_YET NOT_ANSWERING, conn->name, conn->peer);
-  int result = tcp_conn_receive(conn, fields, 0, first, at->cancel, at->error);
-  if (result != RDZV_E_TIMEOUT || first == at->until) return result;
-  result = conn->foreign_asked ? 0 : look_for_foreign(conn, at);
-  return result < 0 ? result : tcp_conn_receive(conn, fields, 0, at->until, at->cancel, at->error);
+  const deadline first = silent < try->until ? silent : try->until;
+  waiting_for(flag_waiting(try->cancel), CANNOT_YET NOT_ANSWERING, conn->name, conn->peer);
+  int result = tcp_conn_receive(conn, fields, 0, first, try->cancel, try->error);
+  if (result != RDZV_E_TIMEOUT || first == try->until) return result;
+  result = conn->foreign_asked ? 0 : look_for_foreign(conn, try);
+  return result < 0 ? result : tcp_conn_receive(conn, fields, 0, try->until, try->cancel, try->error);
 }
 
 /* Sends what was put into `out` and receives a number of 1, 4 or 8 bytes, to be consumed. */
-static int ask(struct tcp_conn *conn, const char *fields, uint64_t *number, const struct attempt *at) {
-  int result = conn->out.buf.len ? tcp_conn_send(conn, at->until, at->cancel, at->error) : 0;
-  if (result == 0) result = receive_greeting(conn, fields, at);
+static int ask(struct tcp_conn *conn, const char *fields, uint64_t *number, const struct conn_try *try) {
+  int result = conn->out.buf.len ? tcp_conn_send(conn, try->until, try->cancel, try->error) : 0;
+  if (result == 0) result = receive_greeting(conn, fields, try);
   if (result < 0) return result;
   *number = conn->scan.field[0].number;
   return 0;
 }
 
 /* What came is not a greeting. What a server of another protocol says by itself may tell enough of it. */
-static int no_greeting(struct tcp_conn *conn, const struct attempt *at) {
+static int no_greeting(struct tcp_conn *conn, const struct conn_try *try) {
   const enum foreign found = foreign_recognize((rdzv_bytes){conn->in.data, conn->in.len});
   const bool known = found != FOREIGN_UNKNOWN && found != FOREIGN_HTTP; /* which may still be etcd */
   if (known) conn->foreign_asked = clock_now_ms();
-  return error_set(at->error, RDZV_E_PROTOCOL, "%s", known ? tcp_foreign_text(found) : "no TCPStore answers like this");
+  return error_set(try->error, RDZV_E_PROTOCOL, "%s",
+                   known ? tcp_foreign_text(found) : "no TCPStore answers like this");
 }
 
 static void put_validate(struct tcp_conn *conn) {
@@ -178,17 +179,17 @@ static void put_ping(struct tcp_conn *conn, uint32_t nonce) {
 }
 
 /* The answer to the second PING: PyTorch's servers and ours of old echo it, ours of today brings a session. */
-static int receive_offer(struct tcp_conn *conn, const struct attempt *at) {
+static int receive_offer(struct tcp_conn *conn, const struct conn_try *try) {
   uint64_t unused;
   const bool ours = conn->dialect == WIRE_RDZV;
-  int result = ask(conn, ours ? "bw" : "w", &unused, at);
+  int result = ask(conn, ours ? "bw" : "w", &unused, try);
   if (result < 0) return result;
   const uint64_t answer = conn->scan.field[ours ? 1 : 0].number;
   tcp_conn_consume(conn);
   if (answer == WIRE_SESSION_NONCE) return 0;
   if (!ours || answer != WIRE_SESSION_ANSWER)
-    return error_set(at->error, RDZV_E_PROTOCOL, "%s answers the greeting as no TCPStore does", conn->peer);
-  result = ask(conn, "nn", &unused, at);
+    return error_set(try->error, RDZV_E_PROTOCOL, "%s answers the greeting as no TCPStore does", conn->peer);
+  result = ask(conn, "nn", &unused, try);
   if (result < 0) return result;
   memcpy(conn->offer, conn->in.data, sizeof conn->offer);
   conn->has_offer = true;
@@ -197,76 +198,76 @@ static int receive_offer(struct tcp_conn *conn, const struct attempt *at) {
 }
 
 /* The answer to the third PING: whoever does not serve another run echoes it. */
-static int receive_run(struct tcp_conn *conn, const struct attempt *at) {
+static int receive_run(struct tcp_conn *conn, const struct conn_try *try) {
   uint64_t status = 0, unused;
   if (!conn->run_id) return 0;
-  int result = conn->dialect == WIRE_RDZV ? ask(conn, "b", &status, at) : 0;
+  int result = conn->dialect == WIRE_RDZV ? ask(conn, "b", &status, try) : 0;
   if (result < 0) return result;
   if (conn->dialect == WIRE_RDZV) tcp_conn_consume(conn);
-  result = ask(conn, status ? "v" : "w", &unused, at);
+  result = ask(conn, status ? "v" : "w", &unused, try);
   if (result < 0) return result;
   const rdzv_bytes text = status ? wire_field_bytes(&conn->scan, 0, conn->in.data) : rdzv_str("");
   if (status == -RDZV_E_STALE)
-    result = error_set(at->error, RDZV_E_STALE, "%.*s, not '%s'", (int)(text.len < 160 ? text.len : 160),
+    result = error_set(try->error, RDZV_E_STALE, "%.*s, not '%s'", (int)(text.len < 160 ? text.len : 160),
                        (const char *)text.data, conn->run_id);
   else if (status)
-    result = error_set(at->error, RDZV_E_CONNECTION, "refused by the server: %.*s",
+    result = error_set(try->error, RDZV_E_CONNECTION, "refused by the server: %.*s",
                        (int)(text.len < 160 ? text.len : 160), (const char *)text.data);
   tcp_conn_consume(conn);
   return result;
 }
 
-static int greet_v2(struct tcp_conn *conn, const struct attempt *at) {
+static int greet_v2(struct tcp_conn *conn, const struct conn_try *try) {
   put_validate(conn);
   put_ping(conn, WIRE_HELLO_NONCE);
   put_ping(conn, WIRE_SESSION_NONCE);
   if (conn->run_id) put_ping(conn, wire_run_nonce(conn->run_id));
   uint64_t answer;
-  int result = ask(conn, "w", &answer, at);
+  int result = ask(conn, "w", &answer, try);
   if (result < 0) return result;
-  if (answer != WIRE_HELLO_NONCE && answer != WIRE_HELLO_ANSWER) return no_greeting(conn, at);
+  if (answer != WIRE_HELLO_NONCE && answer != WIRE_HELLO_ANSWER) return no_greeting(conn, try);
   tcp_conn_consume(conn);
   conn->dialect = answer == WIRE_HELLO_ANSWER ? WIRE_RDZV : WIRE_V2;
-  result = conn->dialect == WIRE_RDZV ? ask(conn, "n", &conn->instance, at) : 0;
+  result = conn->dialect == WIRE_RDZV ? ask(conn, "n", &conn->instance, try) : 0;
   if (result < 0) return result;
   if (conn->dialect == WIRE_RDZV) tcp_conn_consume(conn);
-  result = receive_offer(conn, at);
-  return result < 0 ? result : receive_run(conn, at);
+  result = receive_offer(conn, try);
+  return result < 0 ? result : receive_run(conn, try);
 }
 
 /* A server that closed on our greeting is PyTorch's of 1.x if it answers this. If it is ours, the network or a full
  * server has closed, and the greeting is to be tried again. */
-static int greet_v1(struct tcp_conn *conn, const struct attempt *at) {
-  int result = dial(conn, at);
+static int greet_v1(struct tcp_conn *conn, const struct conn_try *try) {
+  int result = dial(conn, try);
   if (result < 0) return result;
   wire_put_op(&conn->out, WIRE_V1, WIRE_CHECK);
   wire_put64(&conn->out, 1);
   wire_put_bytes(&conn->out, (rdzv_bytes){0});
   uint64_t answer;
-  result = ask(conn, "b", &answer, at);
+  result = ask(conn, "b", &answer, try);
   if (result == RDZV_E_CONNECTION)
-    error_prefix(at->error, result,
+    error_prefix(try->error, result,
                  "%s closes every connection: it is full, or stopping, or PyTorch 2.2 to 2.4 (then choose dialect v2)",
                  conn->peer);
   if (result < 0) return result;
   if (answer == WIRE_NOT_V1_BYTE)
     return error_set(
-        at->error, RDZV_E_CONNECTION,
+        try->error, RDZV_E_CONNECTION,
         "the rdzv server at %s was reached, but the connection is lost in the greeting (is a proxy between?)",
         conn->peer);
-  if (answer > 1 || conn->in.len > conn->scan.pos) return no_greeting(conn, at);
+  if (answer > 1 || conn->in.len > conn->scan.pos) return no_greeting(conn, try);
   tcp_conn_consume(conn);
   conn->dialect = WIRE_V1;
   return 0;
 }
 
 /* It was a store a moment ago, so it is not asked for a while whether it is one. */
-static int lost_greeting(struct tcp_conn *conn, const struct attempt *at) {
+static int lost_greeting(struct tcp_conn *conn, const struct conn_try *try) {
   if (!conn->foreign_asked) conn->foreign_asked = clock_now_ms();
-  return error_prefix(at->error, RDZV_E_CONNECTION, "the connection to %s is lost in the greeting", conn->peer);
+  return error_prefix(try->error, RDZV_E_CONNECTION, "the connection to %s is lost in the greeting", conn->peer);
 }
 
-static int greet(struct tcp_conn *conn, const struct attempt *at) {
+static int greet(struct tcp_conn *conn, const struct conn_try *try) {
   conn->instance = 0;
   conn->has_offer = false;
   if (conn->wanted == RDZV_DIALECT_V1) {
@@ -276,20 +277,20 @@ static int greet(struct tcp_conn *conn, const struct attempt *at) {
   if (conn->wanted == RDZV_DIALECT_V2) {
     conn->dialect = WIRE_V2;
     put_validate(conn);
-    return tcp_conn_send(conn, at->until, at->cancel, at->error);
+    return tcp_conn_send(conn, try->until, try->cancel, try->error);
   }
-  int result = greet_v2(conn, at);
+  int result = greet_v2(conn, try);
   if (conn->wanted == RDZV_DIALECT_RDZV) {
     if (result == 0 && conn->dialect != WIRE_RDZV)
-      result = error_set(at->error, RDZV_E_UNSUPPORTED, "the server at %s is not an rdzv server", conn->peer);
+      result = error_set(try->error, RDZV_E_UNSUPPORTED, "the server at %s is not an rdzv server", conn->peer);
     return result;
   }
   if (result == RDZV_E_CONNECTION && conn->dialect == WIRE_UNKNOWN) { /* once may be an accident */
-    result = dial(conn, at);
-    if (result == 0) result = greet_v2(conn, at);
+    result = dial(conn, try);
+    if (result == 0) result = greet_v2(conn, try);
   }
   if (result != RDZV_E_CONNECTION) return result;
-  return conn->dialect == WIRE_V2 || conn->dialect == WIRE_RDZV ? lost_greeting(conn, at) : greet_v1(conn, at);
+  return conn->dialect == WIRE_V2 || conn->dialect == WIRE_RDZV ? lost_greeting(conn, try) : greet_v1(conn, try);
 }
 
 /* ---- connecting -------------------------------------------------------------------------------------------- */
@@ -299,21 +300,21 @@ static bool is_worth_another_try(int code) {
 }
 
 /* A server that closes on the greeting, answers it in another way, or not at all: what is it? */
-static int explain(struct tcp_conn *conn, int result, const struct attempt *at) {
+static int explain(struct tcp_conn *conn, int result, const struct conn_try *try) {
   const bool recently = conn->foreign_asked && clock_now_ms() - conn->foreign_asked < FOREIGN_MS;
   const bool silent = result == RDZV_E_TIMEOUT;
-  if (silent) error_set(at->error, result, NOT_ANSWERING, conn->peer);
+  if (silent) error_set(try->error, result, NOT_ANSWERING, conn->peer);
   if (!silent && (recently || (result != RDZV_E_CONNECTION && result != RDZV_E_PROTOCOL))) return result;
-  const int foreign = look_for_foreign(conn, at);
+  const int foreign = look_for_foreign(conn, try);
   return foreign < 0 ? foreign : result;
 }
 
 static int try_once(struct tcp_conn *conn, deadline until, const struct flag *cancel, rdzv_error *error) {
   const deadline pass = deadline_after(conn->foreign_asked ? PASS_MS : FIRST_PASS_MS);
-  const struct attempt at = {pass < until ? pass : until, cancel, error}, whole = {until, cancel, error};
-  int result = dial(conn, &at);
+  const struct conn_try one = {pass < until ? pass : until, cancel, error}, whole = {until, cancel, error};
+  int result = dial(conn, &one);
   if (result < 0) return result;
-  result = greet(conn, &at);
+  result = greet(conn, &one);
   if (result == 0) {
     conn->foreign_asked = 0;
     return 0;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The store of a TCPStore server: its operations, each an attempt of tcp_try.h that tcp_run makes, and its handles. */
-#include "base/buf.h"
+/* Handles of tcp stores: opening, cloning, freeing, describing. ops/ has their operations. */
 #include "base/error.h"
 #include "base/text/options.h"
 #include "base/wait/thread.h"
-#include "store/tcp/try.h"
+#include "store/tcp/call.h"
+#include "store/tcp/message.h"
+#include "store/tcp/ops/ops.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,186 +15,18 @@
 
 static struct tcp_store *self(rdzv_store *store) { return (struct tcp_store *)store; }
 
-/* ---- the operations ------------------------------------------------------------------------------------------ */
-
-/* Results go to places of our own first, so that a failed call leaves the caller's alone. */
-static int give(int result, rdzv_value *found, rdzv_value *out) {
-  if (result == 0)
-    *out = *found;
-  else
-    rdzv_value_free(found);
-  return result;
-}
-
-static int tcp_set(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, struct store_call *call) {
-  struct tcp_args args = {.op = WIRE_SET, .keys = &key, .values = &value, .count = 1};
-  return tcp_run(store, "set", &key, 1, TCP_ONCE, tcp_try_write, &args, call);
-}
-
-static int tcp_multi_get(rdzv_store *store, const rdzv_bytes *keys, size_t count, rdzv_value *out,
-                         struct store_call *call) {
-  struct tcp_args args = {.keys = keys, .count = count, .out = out};
-  return tcp_run(store, "get", keys, count, TCP_REPEATABLE | TCP_BLOCKS, tcp_try_get, &args, call);
-}
-
-static int tcp_get(rdzv_store *store, rdzv_bytes key, rdzv_value *out, struct store_call *call) {
-  rdzv_value value = {0};
-  return give(tcp_multi_get(store, &key, 1, &value, call), &value, out);
-}
-
-static int tcp_compare_set(rdzv_store *store, rdzv_bytes key, rdzv_bytes expected, rdzv_bytes desired, rdzv_value *out,
-                           struct store_call *call) {
-  rdzv_value value = {0};
-  struct tcp_args args = {.keys = &key, .values = &expected, .count = 1, .other = desired, .out = &value};
-  return give(tcp_run(store, "compare and set", &key, 1, TCP_ONCE, tcp_try_compare_set, &args, call), &value, out);
-}
-
-/* As last seen, without taking the handle's turn. */
-static enum wire_dialect dialect_of(struct tcp_store *tcp) {
+enum wire_dialect tcp_dialect(struct tcp_store *tcp) {
   pthread_mutex_lock(&tcp->lock);
   const enum wire_dialect dialect = tcp->facts.dialect;
   pthread_mutex_unlock(&tcp->lock);
   return dialect;
 }
 
-/* A PyTorch server closes the connection if the value is no number, and that it is none now is the likely cause. It is
- * no proof: the add may have been done, and the value been replaced since. */
-static int explain_add(rdzv_store *store, rdzv_bytes key, struct store_call *call) {
-  bool no_number = false;
-  rdzv_value value = {0};
-  rdzv_error unused;
-  struct tcp_args args = {.keys = &key, .count = 1, .out = &value, .flag_out = &no_number};
-  struct store_call inner = *call;
-  inner.error = &unused;
-  tcp_run(store, "look at", &key, 1, TCP_REPEATABLE, tcp_try_is_no_number, &args, &inner);
-  rdzv_value_free(&value);
-  if (no_number)
-    error_set(
-        call->error, RDZV_E_OUTCOME_UNKNOWN,
-        "add to '%s' at '%s': it may or may not have taken effect: the server closed the connection, as PyTorch's "
-        "does if the value is not a number, and it is not",
-        bytes_quote(key).text, self(store)->conn.name);
-  return RDZV_E_OUTCOME_UNKNOWN;
-}
-
-static int tcp_add(rdzv_store *store, rdzv_bytes key, int64_t delta, int64_t *sum, struct store_call *call) {
-  uint64_t number;
-  struct tcp_args args = {.op = WIRE_ADD, .keys = &key, .count = 1, .number = (uint64_t)delta, .number_out = &number};
-  const int result = tcp_run(store, "add to", &key, 1, TCP_ONCE, tcp_try_number, &args, call);
-  if (result == RDZV_E_OUTCOME_UNKNOWN && dialect_of(self(store)) != WIRE_RDZV) return explain_add(store, key, call);
-  if (result == 0) *sum = (int64_t)number;
-  return result;
-}
-
-static int tcp_check(rdzv_store *store, const rdzv_bytes *keys, size_t count, bool *all, struct store_call *call) {
-  struct tcp_args args = {.keys = keys, .count = count, .flag_out = all};
-  return tcp_run(store, "check", keys, count, TCP_REPEATABLE, tcp_try_check, &args, call);
-}
-
-static int tcp_wait(rdzv_store *store, const rdzv_bytes *keys, size_t count, struct store_call *call) {
-  struct tcp_args args = {.keys = keys, .count = count};
-  return tcp_run(store, "wait for", keys, count, TCP_REPEATABLE | TCP_BLOCKS, tcp_try_wait, &args, call);
-}
-
-static int tcp_delete_key(rdzv_store *store, rdzv_bytes key, bool *deleted, struct store_call *call) {
-  uint64_t number;
-  struct tcp_args args = {.op = WIRE_DELETE_KEY, .keys = &key, .count = 1, .number_out = &number};
-  const int result = tcp_run(store, "delete", &key, 1, TCP_ONCE, tcp_try_number, &args, call);
-  if (result == 0) *deleted = number != 0;
-  return result;
-}
-
-static int tcp_num_keys(rdzv_store *store, int64_t *count, struct store_call *call) {
-  uint64_t number;
-  struct tcp_args args = {.op = WIRE_NUM_KEYS, .number_out = &number};
-  const int result = tcp_run(store, "count the keys", NULL, 0, TCP_REPEATABLE, tcp_try_number, &args, call);
-  if (result == 0) *count = (int64_t)number;
-  return result;
-}
-
-static int tcp_append(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, struct store_call *call) {
-  struct tcp_args args = {.op = WIRE_APPEND, .keys = &key, .values = &value, .count = 1};
-  return tcp_run(store, "append to", &key, 1, TCP_ONCE, tcp_try_append, &args, call);
-}
-
-static int tcp_multi_set(rdzv_store *store, const rdzv_bytes *keys, const rdzv_bytes *values, size_t count,
-                         struct store_call *call) {
-  struct tcp_args args = {.op = WIRE_MULTI_SET, .keys = keys, .values = values, .count = count};
-  return tcp_run(store, "set", keys, count, TCP_ONCE, tcp_try_multi_set, &args, call);
-}
-
-static int tcp_list_keys(rdzv_store *store, rdzv_value **out, size_t *count, struct store_call *call) {
-  struct tcp_key_list list;
-  const int result = tcp_run(store, "list the keys", NULL, 0, TCP_REPEATABLE, tcp_try_list_keys, &list, call);
-  if (result < 0) return result;
-  *out = list.keys;
-  *count = list.count;
-  return 0;
-}
-
-static int run_queue_op(rdzv_store *store, const char *what, const rdzv_bytes *key, unsigned kind, tcp_attempt *attempt,
-                        struct tcp_args *args, struct store_call *call) {
-  struct tcp_queue_op op = {attempt, args};
-  return tcp_run(store, what, key, 1, kind, tcp_try_queue_op, &op, call);
-}
-
-static int tcp_queue_push(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, struct store_call *call) {
-  struct tcp_args args = {.op = WIRE_QUEUE_PUSH, .keys = &key, .values = &value, .count = 1};
-  return run_queue_op(store, "push to", &key, TCP_ONCE, tcp_try_write, &args, call);
-}
-
-static int tcp_queue_pop(rdzv_store *store, rdzv_bytes key, bool block, rdzv_value *out, struct store_call *call) {
-  rdzv_value value = {0};
-  struct tcp_args args = {.keys = &key, .count = 1, .block = block, .out = &value};
-  const unsigned kind = block ? TCP_ONCE | TCP_BLOCKS : TCP_ONCE;
-  return give(run_queue_op(store, "pop from", &key, kind, tcp_try_queue_pop, &args, call), &value, out);
-}
-
-static int tcp_queue_len(rdzv_store *store, rdzv_bytes key, int64_t *len, struct store_call *call) {
-  uint64_t number;
-  struct tcp_args args = {.op = WIRE_QUEUE_LEN, .keys = &key, .count = 1, .number_out = &number};
-  const int result = run_queue_op(store, "count", &key, TCP_REPEATABLE, tcp_try_number, &args, call);
-  if (result == 0) *len = (int64_t)number;
-  return result;
-}
-
-static int tcp_get_version(rdzv_store *store, rdzv_bytes key, rdzv_value *out, uint64_t *version,
-                           struct store_call *call) {
-  rdzv_value value = {0};
-  struct tcp_args args = {.keys = &key, .count = 1, .out = &value, .number_out = version};
-  return give(tcp_run(store, "get", &key, 1, TCP_REPEATABLE, tcp_try_get_version, &args, call), &value, out);
-}
-
-static int tcp_compare_set_version(rdzv_store *store, rdzv_bytes key, uint64_t expected, rdzv_bytes desired,
-                                   bool *swapped, rdzv_value *out, uint64_t *version, struct store_call *call) {
-  rdzv_value value = {0};
-  struct tcp_args args = {.keys = &key,
-                          .values = &desired,
-                          .count = 1,
-                          .number = expected,
-                          .out = &value,
-                          .number_out = version,
-                          .flag_out = swapped};
-  return give(tcp_run(store, "compare and set", &key, 1, TCP_ONCE, tcp_try_compare_set_version, &args, call), &value,
-              out);
-}
-
-static int tcp_wait_changed(rdzv_store *store, rdzv_bytes key, uint64_t known, rdzv_value *out, uint64_t *version,
-                            struct store_call *call) {
-  rdzv_value value = {0};
-  struct tcp_args args = {.keys = &key, .count = 1, .number = known, .out = &value, .number_out = version};
-  return give(
-      tcp_run(store, "wait for a change of", &key, 1, TCP_REPEATABLE | TCP_BLOCKS, tcp_try_wait_changed, &args, call),
-      &value, out);
-}
-
-/* ---- handles ------------------------------------------------------------------------------------------------- */
-
 static void tcp_close(rdzv_store *store) {
   struct tcp_store *tcp = self(store);
   tcp_conn_free(&tcp->conn);
   pthread_mutex_destroy(&tcp->lock);
-  pthread_cond_destroy(&tcp->turn_is_over);
+  pthread_cond_destroy(&tcp->not_busy);
   store_deinit(store);
   free(tcp);
 }
@@ -201,7 +34,7 @@ static void tcp_close(rdzv_store *store) {
 /* Whether another thread was in the middle of a call, its lock tells: then the buffers are left as they are. */
 static void tcp_abandon(rdzv_store *store) {
   struct tcp_store *tcp = self(store);
-  const bool quiet = pthread_mutex_trylock(&tcp->lock) == 0 && !tcp->turn_is_taken;
+  const bool quiet = pthread_mutex_trylock(&tcp->lock) == 0 && !tcp->busy;
   if (quiet)
     tcp_conn_free(&tcp->conn);
   else if (tcp->conn.fd >= 0)
@@ -212,7 +45,7 @@ static void tcp_abandon(rdzv_store *store) {
 
 static unsigned tcp_features(rdzv_store *store) {
   const unsigned all = RDZV_FEATURE_APPEND | RDZV_FEATURE_QUEUES | RDZV_FEATURE_LIST_KEYS | RDZV_FEATURE_VERSIONS;
-  const enum wire_dialect dialect = dialect_of(self(store));
+  const enum wire_dialect dialect = tcp_dialect(self(store));
   return dialect == WIRE_RDZV ? all : dialect == WIRE_V2 ? RDZV_FEATURE_APPEND : 0;
 }
 
@@ -229,20 +62,20 @@ static const char *tcp_describe(rdzv_store *store) {
 }
 
 /* The key under which PyTorch's clients count themselves has no slash before it. */
-static int try_announce(struct tcp_store *tcp, void *arg, struct store_call *call) {
-  (void)arg;
-  uint64_t workers;
+static int try_announce(struct tcp_store *tcp, struct tcp_args *args) {
   tcp_put_op(tcp, WIRE_ADD);
   tcp_put_value(tcp, rdzv_str("init/"));
   tcp_put_number(tcp, 1);
-  const int result = tcp_send(tcp, call);
-  return result < 0 ? result : tcp_answer_number(tcp, "n", &workers, call);
+  return tcp_ask_number(tcp, "n", &args->number_out);
 }
 
-static int try_nothing(struct tcp_store *tcp, void *arg, struct store_call *call) {
-  (void)tcp, (void)arg, (void)call;
+static int try_nothing(struct tcp_store *tcp, struct tcp_args *args) {
+  (void)tcp, (void)args;
   return 0;
 }
+
+static const struct tcp_op announce_op = {"open the store", TCP_ONCE, try_announce};
+static const struct tcp_op open_op = {"open the store", TCP_REPEATABLE, try_nothing};
 
 static int open_handle(const struct endpoint *endpoint, enum wire_dialect known, const rdzv_tcp_options *options,
                        const struct flag *cancel, struct waiting *waiting, rdzv_store **out, rdzv_error *error);
@@ -253,7 +86,7 @@ static int tcp_clone(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_er
   options.timeout_ms = store_request_time(store, options.timeout_ms);
   options.cancel_fd = cancel_fd;
   const struct flag *cancel = cancel_fd == store->cancel_fd ? &store->cancel : NULL;
-  return open_handle(&self(store)->conn.endpoint, dialect_of(self(store)), &options, cancel, NULL, out, error);
+  return open_handle(&self(store)->conn.endpoint, tcp_dialect(self(store)), &options, cancel, NULL, out, error);
 }
 
 static const struct store_ops tcp_ops = {
@@ -283,12 +116,6 @@ static const struct store_ops tcp_ops = {
     .wait_changed = tcp_wait_changed,
 };
 
-/* The turn is waited for by the monotonic clock. */
-static void init_turn(struct tcp_store *tcp) {
-  thread_cond_init(&tcp->turn_is_over);
-  pthread_mutex_init(&tcp->lock, NULL);
-}
-
 /* Without the kernel's randomness, and that is at most in the first moments after boot, the clock is the next best. */
 static void draw_never(struct tcp_store *tcp) {
   const int64_t now = clock_now_ms();
@@ -311,16 +138,15 @@ static int open_handle(const struct endpoint *endpoint, enum wire_dialect known,
   tcp_conn_init(&tcp->conn, endpoint, options->dialect, &options->log);
   tcp->options.run_id = tcp->conn.run_id = options->run_id ? strdup(options->run_id) : NULL;
   tcp->conn.dialect = known;
-  init_turn(tcp);
+  thread_cond_init(&tcp->not_busy);
+  pthread_mutex_init(&tcp->lock, NULL);
   draw_never(tcp);
   const struct flag telling = flag_with(cancel ? cancel : &tcp->base.cancel, waiting);
   struct store_call call = {tcp->options.timeout_ms, deadline_after(tcp->options.timeout_ms), &telling, error};
   if (options->run_id && !tcp->conn.run_id)
     result = error_no_memory(error);
-  else if (options->announce_worker)
-    result = tcp_run(&tcp->base, "open the store", NULL, 0, TCP_ONCE, try_announce, NULL, &call);
   else
-    result = tcp_run(&tcp->base, "open the store", NULL, 0, TCP_REPEATABLE, try_nothing, NULL, &call);
+    result = tcp_run(&tcp->base, options->announce_worker ? &announce_op : &open_op, &(struct tcp_args){0}, &call);
   if (result < 0)
     tcp_close(&tcp->base);
   else

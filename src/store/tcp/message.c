@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "store/tcp/message.h"
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "store/tcp/call.h"
+
+enum { CANCEL_MS = 1000 }; /* for the answer to CANCEL_WAIT */
+
+/* ---- writing a request ------------------------------------------------------------------------------------- */
+
+void tcp_put_op(struct tcp_store *tcp, enum wire_op op) { wire_put_op(&tcp->conn.out, tcp->conn.dialect, op); }
+
+/* PyTorch's clients put a slash before each key, so that theirs and ours are the same. */
+void tcp_put_key(struct tcp_store *tcp, rdzv_bytes key) {
+  wire_put64(&tcp->conn.out, key.len + 1);
+  wire_put8(&tcp->conn.out, '/');
+  wire_put(&tcp->conn.out, key.data, key.len);
+}
+
+void tcp_put_value(struct tcp_store *tcp, rdzv_bytes value) { wire_put_bytes(&tcp->conn.out, value); }
+void tcp_put_number(struct tcp_store *tcp, uint64_t number) { wire_put64(&tcp->conn.out, number); }
+
+void tcp_put_keys(struct tcp_store *tcp, const rdzv_bytes *keys, size_t count) {
+  wire_put64(&tcp->conn.out, count);
+  for (size_t i = 0; i < count; i++) tcp_put_key(tcp, keys[i]);
+}
+
+/* A server that is there but silent counts as a lost connection. */
+static int silence_is_loss(struct tcp_store *tcp, int result) {
+  if (result != RDZV_E_TIMEOUT) return result;
+  return error_set(tcp->call.error, RDZV_E_CONNECTION, "no answer in %lld ms", (long long)(tcp->until - tcp->began));
+}
+
+/* ---- reading an answer in its dialect
+ * ----------------------------------------------------------------------------------------------- */
+
+int tcp_more(struct tcp_store *tcp, const char *fields, uint64_t items) {
+  const int result = tcp_conn_receive(&tcp->conn, fields, items, tcp->until, tcp->call.cancel, tcp->call.error);
+  return silence_is_loss(tcp, result);
+}
+
+/* The codes that our server refuses with. */
+static bool is_refusal(int code) {
+  return code == RDZV_E_LIMIT || code == RDZV_E_NOT_A_NUMBER || code == RDZV_E_NO_MEMORY || code == RDZV_E_PROTOCOL ||
+         code == RDZV_E_STOPPED || code == RDZV_E_TIMEOUT;
+}
+
+/* A status of our server that is an error: its code and sentence become ours. Whatever was refused was not done. That
+ * the server lost patience with this connection is no more than a lost connection. */
+static int receive_refusal(struct tcp_store *tcp, int code) {
+  const int result = tcp_more(tcp, "v", 0);
+  if (result < 0) return result;
+  const rdzv_bytes text = wire_field_bytes(&tcp->conn.scan, 0, tcp->conn.in.data);
+  if (!is_refusal(code)) code = RDZV_E_PROTOCOL;
+  if (code == RDZV_E_TIMEOUT) code = RDZV_E_CONNECTION;
+  if (code == RDZV_E_NOT_A_NUMBER)
+    error_set(tcp->call.error, code, "%s", rdzv_error_text(code));
+  else
+    error_set(tcp->call.error, code, "refused by the server: %.*s", (int)(text.len < 200 ? text.len : 200),
+              (const char *)text.data);
+  tcp_conn_consume(&tcp->conn);
+  tcp->refused = true;
+  return code;
+}
+
+/* The answer to a SESSION that was sent before the request: which write was the last one done. All that was sent on
+ * other connections is done or never will be. The number of an error is the length of its text, the connection is of no
+ * more use, and what was sent behind is not done. */
+static int receive_session(struct tcp_store *tcp, deadline until) {
+  struct tcp_session *session = &tcp->conn.session;
+  const int result = tcp_conn_receive(&tcp->conn, "bn", 0, until, tcp->call.cancel, tcp->call.error);
+  if (result < 0) return result;
+  const int code = -(int)tcp_number(tcp, 0);
+  const uint64_t done = tcp_number(tcp, 1);
+  tcp_conn_consume(&tcp->conn);
+  session->owed = false;
+  tcp->forgotten = code == RDZV_E_OUTCOME_UNKNOWN;
+  tcp->refused = code < 0;
+  if (tcp->forgotten || code == RDZV_E_TIMEOUT)
+    return error_set(tcp->call.error, RDZV_E_CONNECTION, "the server has forgotten the session of this client");
+  if (code < 0)
+    return error_set(tcp->call.error, is_refusal(code) ? code : RDZV_E_PROTOCOL, "the server refuses the session: %s",
+                     rdzv_error_text(code));
+  if (!tcp->write) session->unsettled = false;
+  if (tcp->write && done >= tcp->write && !tcp->in_flight) { /* it would be answered as another one was */
+    tcp->refused = true;
+    return error_set(tcp->call.error, RDZV_E_PROTOCOL, "the server has done a write with the number of this one");
+  }
+  if (done < tcp->write) tcp->in_flight = false;
+  return 0;
+}
+
+/* One byte: done, canceled, or in our dialect an error. */
+static int receive_byte(struct tcp_store *tcp, deadline until) {
+  const int result = tcp_conn_receive(&tcp->conn, "b", 0, until, tcp->call.cancel, tcp->call.error);
+  if (result < 0) return result;
+  const int status = (int)tcp_number(tcp, 0);
+  tcp_conn_consume(&tcp->conn);
+  if (status <= WIRE_CANCELED_BYTE) return status;
+  if (tcp_is_ours(tcp)) return receive_refusal(tcp, -status);
+  return error_set(tcp->call.error, RDZV_E_PROTOCOL, "an answer that no TCPStore gives: %d", status);
+}
+
+/* The same of a request that may have a SESSION before it. */
+static int receive_status(struct tcp_store *tcp, deadline until) {
+  const int result = tcp->conn.session.owed ? receive_session(tcp, until) : 0;
+  return result < 0 ? result : receive_byte(tcp, until);
+}
+
+/* A server of ours that refuses a request before it has come whole says why and closes: the reason is there to be read
+ * although sending fails. */
+static int reason_of_loss(struct tcp_store *tcp) {
+  rdzv_error lost = *tcp->call.error;
+  const int result = receive_status(tcp, clock_now_ms());
+  if (result != RDZV_E_TIMEOUT && is_refusal(result)) return result;
+  *tcp->call.error = lost;
+  return RDZV_E_CONNECTION;
+}
+
+/* Reads the answer to a CANCEL_WAIT that crossed with the wait's own, before anything else is sent. */
+static int settle(struct tcp_store *tcp) {
+  if (!tcp->conn.cancel_owed) return 0;
+  const int status = silence_is_loss(tcp, receive_byte(tcp, tcp->until));
+  if (status < 0) return status;
+  tcp->conn.cancel_owed = false;
+  if (status == WIRE_CANCELED_BYTE) return 0;
+  return error_set(tcp->call.error, RDZV_E_PROTOCOL, "a canceled wait was answered twice");
+}
+
+int tcp_send(struct tcp_store *tcp) {
+  int result = settle(tcp);
+  if (result < 0) return result;
+  result = tcp_conn_send(&tcp->conn, tcp->until, tcp->call.cancel, tcp->call.error);
+  if (result == RDZV_E_CONNECTION && tcp_is_ours(tcp)) return reason_of_loss(tcp);
+  return silence_is_loss(tcp, result);
+}
+
+int tcp_ask(struct tcp_store *tcp, const char *fields, uint64_t items) {
+  const int result = tcp_send(tcp);
+  return result < 0 ? result : tcp_answer(tcp, fields, items);
+}
+
+int tcp_answer(struct tcp_store *tcp, const char *fields, uint64_t items) {
+  if (tcp_is_ours(tcp)) {
+    const int status = silence_is_loss(tcp, receive_status(tcp, tcp->until));
+    if (status < 0) return status;
+    if (status > 0) return error_set(tcp->call.error, RDZV_E_PROTOCOL, "an answer out of turn");
+  }
+  return tcp_more(tcp, fields, items);
+}
+
+int tcp_ask_number(struct tcp_store *tcp, const char *fields, uint64_t *number) {
+  const int result = tcp_ask(tcp, fields, 0);
+  if (result < 0) return result;
+  *number = tcp_number(tcp, 0);
+  tcp_conn_consume(&tcp->conn);
+  return 0;
+}
+
+int tcp_ask_done(struct tcp_store *tcp) {
+  if (!tcp_is_ours(tcp)) tcp_put_op(tcp, WIRE_NUM_KEYS);
+  const int result = tcp_ask(tcp, tcp_is_ours(tcp) ? "" : "n", 0);
+  if (result == 0) tcp_conn_consume(&tcp->conn);
+  return result;
+}
+
+int tcp_take_value(struct tcp_store *tcp, int i, rdzv_value *out) {
+  const rdzv_bytes bytes = wire_field_bytes(&tcp->conn.scan, i, tcp->conn.in.data);
+  rdzv_value copy;
+  if (!value_copy(&copy, bytes.data, bytes.len)) return error_no_memory(tcp->call.error);
+  rdzv_value_free(out);
+  *out = copy;
+  tcp_conn_consume(&tcp->conn);
+  return 0;
+}
+
+int tcp_take_values(struct tcp_store *tcp, rdzv_value *out, size_t count) {
+  rdzv_bytes list = wire_field_bytes(&tcp->conn.scan, 0, tcp->conn.in.data);
+  for (size_t i = 0; i < count; i++) {
+    const rdzv_bytes item = wire_list_next(&list);
+    rdzv_value_free(&out[i]);
+    if (!value_copy(&out[i], item.data, item.len)) return error_no_memory(tcp->call.error);
+  }
+  tcp_conn_consume(&tcp->conn);
+  return 0;
+}
+
+/* ---- requests that block ----------------------------------------------------------------------------------- */
+
+/* Takes a wait back, or goes on with that where it was interrupted: there is one CANCEL_WAIT for a wait, and its answer
+ * is the last one. The wait's own may cross with it: then it comes first, and that to the cancel is owed. */
+static int cancel_wait(struct tcp_store *tcp) {
+  if (!tcp->conn.cancel_owed) {
+    tcp_put_op(tcp, WIRE_CANCEL_WAIT);
+    const int sent = tcp_send(tcp);
+    if (sent < 0) return sent;
+    tcp->conn.cancel_owed = true;
+  }
+  const int result = receive_status(tcp, deadline_after(CANCEL_MS));
+  if (result == WIRE_CANCELED_BYTE) {
+    tcp->conn.cancel_owed = false;
+  } else if (result == RDZV_E_TIMEOUT) { /* it does not even answer that */
+    tcp_conn_drop(&tcp->conn);
+    if ((tcp->kind & TCP_ONCE) || deadline_left(tcp->call.until) > 0) return silence_is_loss(tcp, result);
+  } else {
+    return result;
+  }
+  return error_set(tcp->call.error, RDZV_E_TIMEOUT, "timed out after %lld ms", (long long)tcp->call.timeout_ms);
+}
+
+/* Takes back a wait that the call's own flag ended, not the handle's: a usable connection is worth the moment that this
+ * costs. The answer of the wait counts where it crossed with the CANCEL_WAIT. */
+static int take_back(struct tcp_store *tcp, const char *fields, uint64_t items) {
+  rdzv_error canceled = *tcp->call.error;
+  const struct flag *own = tcp->call.cancel;
+  tcp->call.cancel = &tcp->base.cancel;
+  int result = cancel_wait(tcp);
+  if (result == 0) result = tcp_more(tcp, fields, items);
+  tcp->call.cancel = own;
+  if (result != RDZV_E_TIMEOUT) return result;
+  tcp->taken_back = true;
+  *tcp->call.error = canceled;
+  return RDZV_E_CANCELED;
+}
+
+int tcp_ask_blocking(struct tcp_store *tcp, const char *fields, uint64_t items, deadline until) {
+  int result = tcp_send(tcp);
+  if (result < 0) return result;
+  result = receive_status(tcp, until);
+  if (result == WIRE_CANCELED_BYTE) return error_set(tcp->call.error, RDZV_E_PROTOCOL, "an answer out of turn");
+  if (result == RDZV_E_TIMEOUT) result = cancel_wait(tcp);
+  if (result == RDZV_E_CANCELED && !flag_raised(&tcp->base.cancel)) return take_back(tcp, fields, items);
+  return result < 0 ? result : tcp_more(tcp, fields, items);
+}
