@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "etcd/v2.h"
 #include "handler/dynamic/dynamic.h"
-#include "handler/etcd_options.h"
+#include "handler/etcd/options.h"
 #include "handler/handler.h"
 #include "store/etcd/etcd.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "base/error.h"
 #include "base/net/host.h"
-#include "handler/etcd_options.h"
+#include "handler/etcd/options.h"
 #include "handler/gen1/gen1.h"
 
 #include <inttypes.h>

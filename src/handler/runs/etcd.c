@@ -3,7 +3,7 @@
 #include "store/etcd/etcd.h"
 #include "base/error.h"
 #include "etcd/v2.h"
-#include "handler/etcd_options.h"
+#include "handler/etcd/options.h"
 #include "handler/gen1/gen1.h"
 #include "handler/handler.h"
 #include "handler/runs/runs.h"

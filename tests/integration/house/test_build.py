@@ -28,6 +28,12 @@ def files_below(folder):
     return {os.path.relpath(os.path.join(path, name), folder) for path, _, names in os.walk(folder) for name in names}
 
 
+def exported(build):
+    names = subprocess.run(["nm", "-D", "--defined-only", os.path.join(build, "librdzv.so")], check=True, capture_output=True,
+                           text=True).stdout
+    return set(re.findall(r" T (rdzv_\w+)", names))
+
+
 class Build(rdzvtest.Case):
     def setUp(self):
         super().setUp()
@@ -122,6 +128,20 @@ class Build(rdzvtest.Case):
         said, calls = self.make_where_packages_are_missing("deps", *nobody)
         self.assertRegex(said, r"only root can install them: apt-get install .*\blibuv1-dev\b")
         self.assertEqual(calls, "")
+
+    def test_a_build_without_etcd_and_agent_says_so_and_has_the_same_interface(self):
+        build = self.path("b")
+        for command in (["-S", self.checkout, "-B", build, "-G", "Ninja", "-DRDZV_ETCD=OFF", "-DRDZV_AGENT=OFF", "-DRDZV_TESTS=OFF",
+                         "-DRDZV_BENCH=OFF", "-DCMAKE_BUILD_TYPE=Debug"], ["--build", build]):
+            done = subprocess.run(["cmake", *command], capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        for part, command in (("agent", ["run", "true"]), ("etcd", ["etcd", "start"]), ("etcd", ["store", "--etcd", "::1", "get", "k"]),
+                              ("etcd", ["join", "--rdzv-backend", "etcd", "--rdzv-id", "x"]),
+                              ("etcd", ["list", "--rdzv-backend", "etcd-v2"])):
+            done = subprocess.run([os.path.join(build, "rdzv"), *command], capture_output=True, text=True, check=False)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertRegex(done.stderr, f"built without (the )?{part} ")
+        self.assertEqual(exported(build), exported(rdzvtest.BUILD))
 
     def test_a_project_takes_it_as_a_folder_of_its_own(self):
         with open(self.path("CMakeLists.txt"), "w", encoding="utf-8") as file:

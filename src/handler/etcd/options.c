@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "handler/etcd_options.h"
+#include "handler/etcd/options.h"
 
 rdzv_etcd_options etcd_options_of(const rdzv_params *params, const struct conf *conf) {
   return (rdzv_etcd_options){.size = sizeof(rdzv_etcd_options),

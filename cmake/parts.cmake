@@ -1,0 +1,16 @@
+# Parts that an embedder can leave out. Their public functions stay, so that every build of the library has the same
+# interface; they fail with RDZV_E_UNSUPPORTED and a sentence.
+if(RDZV_ETCD)
+  list(REMOVE_ITEM handler_sources src/handler/etcd/without_etcd.c)
+else()
+  set(etcd_sources)
+  list(FILTER store_sources EXCLUDE REGEX ^src/store/etcd/)
+  list(FILTER backend_sources EXCLUDE REGEX ^src/backend/etcd)
+  list(FILTER state_sources EXCLUDE REGEX ^src/state/gen1/)
+  list(FILTER handler_sources EXCLUDE REGEX "^src/handler/(gen1/|dynamic/etcd|runs/etcd|etcd/options)")
+endif()
+if(RDZV_AGENT)
+  list(REMOVE_ITEM agent_sources src/agent/without_agent.c)
+else()
+  set(agent_sources src/agent/without_agent.c)
+endif()
