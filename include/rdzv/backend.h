@@ -40,14 +40,14 @@ typedef struct rdzv_backend_ops {
   /* Waits until the version is another than that of *token, and gives it. RDZV_E_TIMEOUT; RDZV_E_CANCELED: woken. */
   int (*await_change)(rdzv_backend *backend, int64_t timeout_ms, uint64_t *token, rdzv_value *out, rdzv_error *error);
 
-  /* May be NULL. Where many want to write at once, waits until it is this node's turn, for the time given at most.
-   * Turns spare lost swaps and promise nothing. RDZV_E_TIMEOUT: the store has answered, and it is not its turn yet; it
-   * may call again, or go ahead all the same. RDZV_E_CANCELED: woken. After success end_turn comes behind the write. */
-  int (*take_turn)(rdzv_backend *backend, int64_t timeout_ms, rdzv_error *error);
-  void (*end_turn)(rdzv_backend *backend);
+  /* Both may be NULL. Waits at most timeout_ms for the permit to write, of which there is one for all nodes, and gives
+   * it back after the write. Permits only save lost swaps: a node may write without one. RDZV_E_TIMEOUT: the store has
+   * answered, and another node has the permit; the handler calls again, or writes without. RDZV_E_CANCELED: woken. */
+  int (*take_permit)(rdzv_backend *backend, int64_t timeout_ms, rdzv_error *error);
+  void (*give_permit)(rdzv_backend *backend);
 
-  /* Makes the await_change or take_turn that is under way, or the next one if none is, return RDZV_E_CANCELED. From any
-   * thread. */
+  /* Makes the await_change or take_permit that is under way, or the next one if none is, return RDZV_E_CANCELED. From
+   * any thread. */
   void (*wake)(rdzv_backend *backend);
 
   /* Makes the call under way, and later ones, return RDZV_E_CANCELED. From any thread. */

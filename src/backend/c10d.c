@@ -18,8 +18,8 @@ enum {
   LOOK_BYTES_PER_MS = 40,
   FIRST_POLL_MS = 1,
   LAST_POLL_MS = 1000,
-  TURN_MS = 500,  /* a turn that takes longer is lost */
-  POLL_SHARE = 4, /* a look that took long is followed by a pause of so many times that */
+  PERMIT_MS = 500, /* a permit that is held longer is lost */
+  POLL_SHARE = 4,  /* a look that took long is followed by a pause of so many times that */
 };
 
 struct c10d {
@@ -30,17 +30,17 @@ struct c10d {
   rdzv_server *server;
   rdzv_log log;
   struct flag wake;
-  char *key, *bell, *turn, *move;
+  char *key, *bell, *permit, *move;
   char text[3 * ENDPOINT_TEXT_SIZE + 64]; /* of describe */
   bool versions;
   size_t len; /* of what is in the cell, as far as we know */
 
   /* With versions, tokens are versions. */
-  uint64_t blank;        /* that of the sentinel */
-  uint64_t rung;         /* that of the bell */
-  uint64_t moved;        /* that of <key>.move, when our turn began */
-  uint64_t waits_for;    /* that of <key>.move, when we began to wait for our turn */
-  deadline turn_is_lost; /* if it is still that then; 0: we do not wait */
+  uint64_t blank;          /* that of the sentinel */
+  uint64_t rung;           /* that of the bell */
+  uint64_t moved;          /* that of <key>.move, when we took the permit */
+  uint64_t waits_for;      /* that of <key>.move, when we began to wait for the permit */
+  deadline permit_is_lost; /* if it is still that then; 0: we do not wait */
 
   /* Without: a number for the text that was seen last. */
   uint64_t token;
@@ -265,20 +265,20 @@ static int await_by_text(struct c10d *cell, int64_t timeout_ms, uint64_t *token,
   return error_set(error, RDZV_E_TIMEOUT, "nothing changed in %lld ms", (long long)timeout_ms);
 }
 
-/* ---- turns ---------------------------------------------------------------------------------------------------- */
+/* ---- permits ---------------------------------------------------------------------------------------------------- */
 
-/* Takes the turn that lies there, or is put there in time. */
-static int pop_turn(struct c10d *cell, int64_t timeout_ms, rdzv_error *error) {
+/* Takes the permit that is in the queue, or is put there in time. */
+static int pop_permit(struct c10d *cell, int64_t timeout_ms, rdzv_error *error) {
   struct store_call call = {timeout_ms, deadline_after(timeout_ms), &cell->wake, error};
   rdzv_value value;
-  const int result = cell->store->ops->queue_pop(cell->store, rdzv_str(cell->turn), true, &value, &call);
+  const int result = cell->store->ops->queue_pop(cell->store, rdzv_str(cell->permit), true, &value, &call);
   if (result < 0) return result;
   cell->moved = strtoull(value.data, NULL, 10);
   rdzv_value_free(&value);
   return 0;
 }
 
-/* When turns moved on last. */
+/* When the permit was given back last. */
 static int last_move(struct c10d *cell, uint64_t *version, rdzv_error *error) {
   rdzv_value value;
   const int result = rdzv_store_get_version(cell->store, rdzv_str(cell->move), &value, version, error);
@@ -286,7 +286,8 @@ static int last_move(struct c10d *cell, uint64_t *version, rdzv_error *error) {
   return result;
 }
 
-/* Moves turns on, if nobody has since that version. *ours tells; *version is what then holds. */
+/* Notes that the permit goes on, unless another node has since that version. *ours tells; *version is what then holds.
+ */
 static int move_on(struct c10d *cell, uint64_t *version, bool *ours, rdzv_error *error) {
   rdzv_value value;
   const int result = rdzv_store_compare_set_version(cell->store, rdzv_str(cell->move), *version, rdzv_str("1"), ours,
@@ -295,64 +296,64 @@ static int move_on(struct c10d *cell, uint64_t *version, bool *ours, rdzv_error 
   return result;
 }
 
-static deadline next_loss(void) { return deadline_after(TURN_MS + jitter(TURN_MS)); }
+static deadline next_loss(void) { return deadline_after(PERMIT_MS + jitter(PERMIT_MS)); }
 
-/* Takes the place of a turn that got lost, if nobody else does. RDZV_E_TIMEOUT: turns go on. */
-static int replace_turn(struct c10d *cell, rdzv_error *error) {
+/* Replaces a permit that got lost, unless another node does. RDZV_E_TIMEOUT: it was not lost. */
+static int replace_permit(struct c10d *cell, rdzv_error *error) {
   bool ours = false;
   const int result = move_on(cell, &cell->waits_for, &ours, error);
   if (result < 0) return result;
-  cell->turn_is_lost = next_loss();
+  cell->permit_is_lost = next_loss();
   if (!ours) return RDZV_E_TIMEOUT;
   cell->moved = cell->waits_for;
-  log_line(&cell->log, RDZV_LOG_DEBUG, "the turn to write got lost, and is replaced");
+  log_line(&cell->log, RDZV_LOG_DEBUG, "the permit to write got lost and is replaced");
   return 0;
 }
 
 /* The store's own flag is up for good. */
 static bool is_canceled(const struct c10d *cell) { return flag_raised(&cell->store->cancel); }
 
-/* Waits go on over several calls: whether a turn got lost is found out in the sum of their times. */
+/* A wait goes on over several calls: the sum of their times tells whether the permit got lost. */
 static int begin_waiting(struct c10d *cell, rdzv_error *error) {
-  if (cell->turn_is_lost != 0) return 0;
+  if (cell->permit_is_lost != 0) return 0;
   const int result = last_move(cell, &cell->waits_for, error);
-  if (result == 0) cell->turn_is_lost = next_loss();
+  if (result == 0) cell->permit_is_lost = next_loss();
   return result;
 }
 
-static int await_turn(struct c10d *cell, deadline until, rdzv_error *error) {
-  int result = pop_turn(cell, 0, error); /* it may lie there */
+static int await_permit(struct c10d *cell, deadline until, rdzv_error *error) {
+  int result = pop_permit(cell, 0, error); /* it may lie there */
   if (result == RDZV_E_TIMEOUT) {
     const int begun = begin_waiting(cell, error);
     if (begun < 0) return begun;
   }
   while (result == RDZV_E_TIMEOUT && deadline_left(until) > 0) {
-    const int64_t lost = deadline_left(cell->turn_is_lost), left = deadline_left(until);
-    result = pop_turn(cell, lost < left ? lost : left, error);
-    if (result == RDZV_E_TIMEOUT && deadline_left(cell->turn_is_lost) == 0) result = replace_turn(cell, error);
+    const int64_t lost = deadline_left(cell->permit_is_lost), left = deadline_left(until);
+    result = pop_permit(cell, lost < left ? lost : left, error);
+    if (result == RDZV_E_TIMEOUT && deadline_left(cell->permit_is_lost) == 0) result = replace_permit(cell, error);
   }
   return result;
 }
 
-static int c10d_take_turn(rdzv_backend *backend, int64_t timeout_ms, rdzv_error *error) {
+static int c10d_take_permit(rdzv_backend *backend, int64_t timeout_ms, rdzv_error *error) {
   struct c10d *cell = self(backend);
-  if (is_canceled(cell)) return error_set(error, RDZV_E_CANCELED, "waiting for our turn to write: canceled");
-  const int result = await_turn(cell, deadline_after(timeout_ms), error);
-  if (result != RDZV_E_TIMEOUT) cell->turn_is_lost = 0;
+  if (is_canceled(cell)) return error_set(error, RDZV_E_CANCELED, "waiting for the permit to write: canceled");
+  const int result = await_permit(cell, deadline_after(timeout_ms), error);
+  if (result != RDZV_E_TIMEOUT) cell->permit_is_lost = 0;
   if (result == RDZV_E_CANCELED) flag_lower(&cell->wake);
   return result;
 }
 
-/* Whoever was taken for lost, and replaced, has no turn to give back. */
-static void c10d_end_turn(rdzv_backend *backend) {
+/* A node whose permit was replaced has none to give back. */
+static void c10d_give_permit(rdzv_backend *backend) {
   struct c10d *cell = self(backend);
   rdzv_error error;
   bool ours = false;
   char text[24];
   int result = move_on(cell, &cell->moved, &ours, &error);
   snprintf(text, sizeof text, "%" PRIu64, cell->moved);
-  if (result == 0 && ours) result = rdzv_store_queue_push(cell->store, rdzv_str(cell->turn), rdzv_str(text), &error);
-  if (result < 0) log_line(&cell->log, RDZV_LOG_INFO, "the turn to write is lost: %s", error.message);
+  if (result == 0 && ours) result = rdzv_store_queue_push(cell->store, rdzv_str(cell->permit), rdzv_str(text), &error);
+  if (result < 0) log_line(&cell->log, RDZV_LOG_INFO, "the permit to write is lost: %s", error.message);
 }
 
 /* ---- the cell ------------------------------------------------------------------------------------------------- */
@@ -395,7 +396,7 @@ static void c10d_close(rdzv_backend *backend) {
   if (!fork_crossed(cell->born)) rdzv_value_free(&cell->seen); /* a thread may be changing it */
   free(cell->key);
   free(cell->bell);
-  free(cell->turn);
+  free(cell->permit);
   free(cell->move);
   free(cell);
 }
@@ -412,7 +413,7 @@ static const rdzv_backend_ops c10d_ops = {
     .close = c10d_close,
 };
 
-/* Puts the sentinel there, as PyTorch does, so that nobody's read blocks; whoever does so gives the first turn. */
+/* Puts the sentinel there, as PyTorch does, so that no read blocks; the node that does so puts the permit there. */
 static int try_sentinel(struct c10d *cell, rdzv_error *error) {
   rdzv_value text;
   bool first = false;
@@ -424,7 +425,7 @@ static int try_sentinel(struct c10d *cell, rdzv_error *error) {
   if (result < 0) return result;
   if (cell->versions && (first || is_sentinel(rdzv_value_bytes(&text)))) cell->blank = version;
   rdzv_value_free(&text);
-  if (first) c10d_end_turn(&cell->base);
+  if (first) c10d_give_permit(&cell->base);
   return 0;
 }
 
@@ -449,8 +450,8 @@ int c10d_open(rdzv_store *store, rdzv_server *server, const char *run_id, const 
   cell->versions = (rdzv_store_features(store) & needed) == needed;
   cell->ops = c10d_ops;
   if (cell->versions) {
-    cell->ops.take_turn = c10d_take_turn;
-    cell->ops.end_turn = c10d_end_turn;
+    cell->ops.take_permit = c10d_take_permit;
+    cell->ops.give_permit = c10d_give_permit;
   }
   cell->base.ops = &cell->ops;
   cell->born = fork_mark_here();
@@ -464,7 +465,7 @@ int c10d_open(rdzv_store *store, rdzv_server *server, const char *run_id, const 
   int result = *run_id ? 0 : error_set(error, RDZV_E_INVALID, "the run id is empty");
   if (result == 0 &&
       (asprintf(&cell->key, "torch.rendezvous.%s", run_id) < 0 || asprintf(&cell->bell, "%s.bell", cell->key) < 0 ||
-       asprintf(&cell->turn, "%s.turn", cell->key) < 0 || asprintf(&cell->move, "%s.move", cell->key) < 0))
+       asprintf(&cell->permit, "%s.permit", cell->key) < 0 || asprintf(&cell->move, "%s.move", cell->key) < 0))
     result = error_no_memory(error);
   if (result == 0) result = flag_open(&cell->wake, error);
   if (result == 0) result = put_sentinel(cell, error);

@@ -9,10 +9,10 @@
  *   <key>.bell  counts changes that others want to hear of soon. A state that is large is not pushed to everybody with
  *               each heartbeat of each node: everybody waits for the bell instead, and looks now and then all the same,
  *               for PyTorch nodes do not ring.
- *   <key>.turn  a queue with one value in it: who took it is the one to write, and puts it back.
- *   <key>.move  is set with each turn that ends. Where that has not happened for a while, the turn got lost with the
- *               node that had it; one of those who wait, whoever sets this first, takes its place. The value in the
- *               queue is the version of this one, so that who was slow and has been replaced does not put back two.
+ *   <key>.permit  a queue with one value in it, the permit to write. A node takes it, writes, and puts it back.
+ *   <key>.move  is set whenever the permit is given back. If that has not happened for a while, the permit got lost
+ * with the node that had it, and the first of the waiting nodes to set this key replaces it. The value in the queue is
+ * the version of this key, so that a slow node that was replaced does not put back a second one.
  */
 #ifndef RDZV_BACKEND_C10D_H
 #define RDZV_BACKEND_C10D_H

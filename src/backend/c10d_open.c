@@ -101,7 +101,8 @@ static int look_for_listener(const struct endpoint *endpoint, deadline until, co
 #define HELD "%s; nobody listens there either: %s; does another program hold the port? end it, or choose another port"
 
 /* The port is taken. If a server listens there, this node is its client. If nobody does, the port is held by something
- * that may go, or that is about to listen: so both are tried in turn. 0: a server listens there, or *server is ours. */
+ * that may go, or that is about to listen: so both are tried alternately. 0: a server listens there, or *server is
+ * ours. */
 static int serve_or_find(const struct endpoint *endpoint, const struct host_match *match,
                          const struct c10d_options *options, const struct flag *cancel, rdzv_store **store,
                          rdzv_server **server, rdzv_error *error) {

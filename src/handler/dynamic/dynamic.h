@@ -61,7 +61,7 @@ struct dynamic {
   enum torch_layout preferred, layout;
   bool layout_known;
   bool store_failed; /* the last request */
-  bool has_turn;     /* to be given back */
+  bool has_permit;   /* to be given back */
 
   pthread_mutex_t lock; /* guards what follows, and every step of the engine */
   pthread_cond_t asked;

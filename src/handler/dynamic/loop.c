@@ -244,17 +244,18 @@ static bool pause_until(struct dynamic *handler, int64_t until_ms) {
   return !asked;
 }
 
-static void give_turn_back(struct dynamic *handler) {
-  if (handler->has_turn) handler->backend->ops->end_turn(handler->backend);
-  handler->has_turn = false;
+static void give_permit(struct dynamic *handler) {
+  if (handler->has_permit) handler->backend->ops->give_permit(handler->backend);
+  handler->has_permit = false;
 }
 
-/* One wait for our turn, no longer than what the silence of a store is told from: it has answered by then. */
-static int await_turn(struct dynamic *handler, int64_t timeout_ms) {
+/* One wait for the permit, no longer than what the silence of a store is told from: it has answered by then. */
+static int await_permit(struct dynamic *handler, int64_t timeout_ms) {
   const int64_t most = silence_look_interval(&handler->engine.config.settings);
   rdzv_error error;
   if (!begin_backend_wait(handler, 0)) return RDZV_E_CANCELED;
-  const int result = handler->backend->ops->take_turn(handler->backend, timeout_ms < most ? timeout_ms : most, &error);
+  const int result =
+      handler->backend->ops->take_permit(handler->backend, timeout_ms < most ? timeout_ms : most, &error);
   end_backend_wait(handler);
   if (result == 0 || result == RDZV_E_TIMEOUT) {
     pthread_mutex_lock(&handler->lock);
@@ -264,21 +265,21 @@ static int await_turn(struct dynamic *handler, int64_t timeout_ms) {
   return result;
 }
 
-/* Waits for our turn, where the backend has turns. False: something is asked. */
-static bool take_turn(struct dynamic *handler, const struct engine_update *update, struct engine_event *event) {
+/* Waits for the permit. False: something is asked. */
+static bool take_permit(struct dynamic *handler, const struct engine_update *update, struct engine_event *event) {
   int result;
   do {
-    result = await_turn(handler, deadline_left(update->turn_ms));
-  } while (result == RDZV_E_TIMEOUT && deadline_left(update->turn_ms) > 0);
+    result = await_permit(handler, deadline_left(update->permit_ms));
+  } while (result == RDZV_E_TIMEOUT && deadline_left(update->permit_ms) > 0);
   if (result == RDZV_E_CANCELED) return false;
-  handler->has_turn = result == 0;
-  *event = (struct engine_event){.kind = ENGINE_TURN};
+  handler->has_permit = result == 0;
+  *event = (struct engine_event){.kind = ENGINE_PERMIT};
   return result == 0 || result == RDZV_E_TIMEOUT || pause_until(handler, update->until_ms);
 }
 
 static bool back_off(struct dynamic *handler, const struct engine_update *update, struct engine_event *event) {
-  const bool turns = handler->backend->ops->take_turn && update->turn_ms > 0;
-  if (turns && !handler->has_turn) return take_turn(handler, update, event);
+  const bool permits = handler->backend->ops->take_permit && update->permit_ms > 0;
+  if (permits && !handler->has_permit) return take_permit(handler, update, event);
   *event = (struct engine_event){.kind = ENGINE_TIMER};
   return pause_until(handler, update->until_ms);
 }
@@ -295,19 +296,19 @@ static void swap(struct dynamic *handler, const struct engine_update *update, st
                  struct rendezvous_state *state, rdzv_error *error) {
   const int64_t round = update->state->round;
   cell_swap(handler, update, event, state, error);
-  event->has_turn = handler->has_turn;
+  event->has_permit = handler->has_permit;
   if (event->kind == ENGINE_SWAP_WON) tell_written(handler, update->action, round);
-  if (event->kind != ENGINE_SWAP_LOST) give_turn_back(handler);
+  if (event->kind != ENGINE_SWAP_LOST) give_permit(handler);
 }
 
 /* What the engine wants; false: there is no event, for something is asked. */
 static bool carry_out(struct dynamic *handler, const struct engine_update *update, struct engine_event *event,
                       struct rendezvous_state *state, rdzv_error *error) {
-  if (update->request == ENGINE_IDLE || update->request == ENGINE_WAIT) give_turn_back(handler);
+  if (update->request == ENGINE_IDLE || update->request == ENGINE_WAIT) give_permit(handler);
   switch (update->request) {
     case ENGINE_READ:
       cell_read(handler, event, state, error);
-      if (event->kind == ENGINE_STORE_ERROR) give_turn_back(handler);
+      if (event->kind == ENGINE_STORE_ERROR) give_permit(handler);
       return true;
     case ENGINE_SWAP: swap(handler, update, event, state, error); return true;
     case ENGINE_WAIT: return await(handler, update, event, state, error);
@@ -337,8 +338,8 @@ static void take_asks(struct dynamic *handler, struct engine_update *update) {
   }
 }
 
-/* One turn of the loop. False: it is over. */
-static bool turn(struct dynamic *handler, struct engine_update *update) {
+/* One iteration of the loop. False: it is over. */
+static bool iterate(struct dynamic *handler, struct engine_update *update) {
   struct rendezvous_state state = STATE_EMPTY;
   struct engine_event event = {.kind = ENGINE_TIMER};
   rdzv_error error;
@@ -363,8 +364,8 @@ static bool turn(struct dynamic *handler, struct engine_update *update) {
 void *dynamic_run(void *arg) {
   struct dynamic *handler = arg;
   struct engine_update update = {.request = ENGINE_IDLE};
-  while (turn(handler, &update)) {
+  while (iterate(handler, &update)) {
   }
-  give_turn_back(handler);
+  give_permit(handler);
   return NULL;
 }

@@ -14,7 +14,7 @@
 #define KEY_PREFIX "torch.rendezvous."
 
 /* What is beside the state, behind its key. */
-static const char *const parts[] = {".bell", ".turn", ".move", ".reason", ".program"};
+static const char *const parts[] = {".bell", ".permit", ".move", ".reason", ".program"};
 enum { PARTS = sizeof parts / sizeof parts[0] };
 
 /* ---- lists of ids --------------------------------------------------------------------------------------------- */

@@ -267,7 +267,7 @@ static bool must_back_off(struct engine *engine, struct moment now, struct engin
   if (engine->back_off_ms <= now.mono_ms || is_overdue(engine, now)) return false;
   engine->known = engine->known && engine->back_off_ms - now.mono_ms <= 1; /* by then somebody else will have written */
   update->request = ENGINE_BACK_OFF;
-  update->turn_ms = engine->turn_ms;
+  update->permit_ms = engine->permit_ms;
   update->until_ms = engine->back_off_ms;
   return true;
 }

@@ -85,14 +85,14 @@ static void take_over(struct engine *engine, struct rendezvous_state *state) {
   *state = STATE_EMPTY;
 }
 
-static void lose(struct engine *engine, struct moment now, bool has_turn) {
+static void lose(struct engine *engine, struct moment now, bool has_permit) {
   const struct rendezvous_settings *settings = &engine->config.settings;
   const bool has_heartbeat = state_find(&engine->state, &engine->config.node) != NULL;
   int64_t wait = pace_after_loss(&engine->pace, settings, &engine->state, has_heartbeat);
   if (engine->closing || engine->wish == WISH_LEAVE) wait %= 1 + settings->close_timeout / 16;
-  if (has_turn) wait = 0; /* nobody else of those who take turns is at it */
+  if (has_permit) wait = 0; /* no other node that takes permits writes now */
   engine->back_off_ms = now.mono_ms + wait;
-  engine->turn_ms = now.mono_ms + pace_turn(settings, has_heartbeat);
+  engine->permit_ms = now.mono_ms + pace_permit(settings, has_heartbeat);
   engine_trace(engine, "somebody else wrote first, %u in a row -> back off for %lld ms", engine->pace.losses,
                (long long)wait);
 }
@@ -104,7 +104,7 @@ static void store_failed(struct engine *engine, struct moment now, const rdzv_er
   if (engine->store_error.code == 0) engine->store_error.code = RDZV_E_CONNECTION;
   const int64_t wait = pace_after_error(&engine->pace);
   engine->back_off_ms = now.mono_ms + wait;
-  engine->turn_ms = 0;
+  engine->permit_ms = 0;
   engine_trace(engine, "the store failed: %s -> back off for %lld ms", engine->store_error.message, (long long)wait);
 }
 
@@ -117,17 +117,17 @@ static int absorb(struct engine *engine, const struct engine_event *event, struc
     case ENGINE_ASK_JOIN:
       ask(engine, WISH_EXIT, now_ms + settings->join_timeout);
       engine->back_off_ms = now_ms + pace_before_join(&engine->pace, settings);
-      engine->turn_ms = now_ms + pace_turn(settings, false);
+      engine->permit_ms = now_ms + pace_permit(settings, false);
       break;
     case ENGINE_ASK_LEAVE:
       ask(engine, WISH_LEAVE, now_ms + settings->close_timeout);
-      if (engine->turn_ms > 0) engine->back_off_ms = now_ms;
+      if (engine->permit_ms > 0) engine->back_off_ms = now_ms;
       break;
     case ENGINE_ASK_CLOSE:
       engine->closing = true;
       engine->store_error.code = 0;
       engine->close_deadline = now_ms + settings->close_timeout;
-      if (engine->turn_ms > 0) engine->back_off_ms = now_ms;
+      if (engine->permit_ms > 0) engine->back_off_ms = now_ms;
       break;
     case ENGINE_ASK_STOP: stop(engine); break;
     case ENGINE_STATE_READ:
@@ -136,7 +136,7 @@ static int absorb(struct engine *engine, const struct engine_event *event, struc
       answered(engine, event->now);
       take_over(engine, event->state);
       result = learn(engine, event, update, error);
-      if (event->kind == ENGINE_SWAP_LOST) lose(engine, event->now, event->has_turn);
+      if (event->kind == ENGINE_SWAP_LOST) lose(engine, event->now, event->has_permit);
       break;
     case ENGINE_SWAP_WON:
       answered(engine, event->now);
@@ -145,7 +145,7 @@ static int absorb(struct engine *engine, const struct engine_event *event, struc
       result = learn(engine, event, update, error);
       break;
     case ENGINE_STORE_ERROR: store_failed(engine, event->now, event->error); break;
-    case ENGINE_TURN: engine->back_off_ms = now_ms; break;
+    case ENGINE_PERMIT: engine->back_off_ms = now_ms; break;
     case ENGINE_TIMER: break;
   }
   return result;

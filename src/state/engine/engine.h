@@ -37,7 +37,7 @@ enum engine_event_kind {
   ENGINE_SWAP_WON,    /* the state is written */
   ENGINE_SWAP_LOST,   /* somebody else wrote before; with what is there now */
   ENGINE_TIMER,       /* the time of a WAIT or BACK_OFF has come */
-  ENGINE_TURN,        /* it is our turn to write, so that there is no need to back off any longer */
+  ENGINE_PERMIT,      /* we have the permit to write, and need not back off any longer */
   ENGINE_STORE_ERROR, /* the request failed, or its outcome is unknown */
 };
 
@@ -46,7 +46,7 @@ struct engine_event {
   struct moment now;
   struct rendezvous_state *state; /* READ, LOST: taken over, STATE_EMPTY is left there; NULL: there is no state yet */
   uint64_t token;          /* READ, LOST, WON: the caller's name for this version of the state; 0: there is none */
-  bool has_turn;           /* LOST: it still is our turn */
+  bool has_permit;         /* LOST: we still have the permit */
   const rdzv_error *error; /* STORE_ERROR */
 };
 
@@ -56,8 +56,8 @@ enum engine_request {
   ENGINE_READ,     /* read the state */
   ENGINE_SWAP,     /* write `state` if the version is still `token` (0: if there is none yet) */
   ENGINE_WAIT,     /* from from_ms until until_ms, for a version that is not `token`; then a timer event */
-  ENGINE_BACK_OFF, /* do nothing until until_ms; then a timer event. Or, where nodes can take turns, wait for ours, but
-                      no longer than turn_ms; then a turn event */
+  ENGINE_BACK_OFF, /* do nothing until until_ms; then a timer event. Or, where the backend has permits, wait for one,
+                      but no longer than permit_ms; then a permit event */
 };
 
 /* What came about in a step, in any number. */
@@ -85,7 +85,7 @@ struct engine_update {
   const struct rendezvous_state *state; /* the engine's, until the next step */
   uint64_t token;
   int64_t from_ms, until_ms;
-  int64_t turn_ms;               /* BACK_OFF; 0: a turn does not help */
+  int64_t permit_ms;             /* BACK_OFF; 0: a permit does not help */
   enum rendezvous_action action; /* SWAP: what it is for */
   bool urgent;                   /* SWAP: others want to hear of it soon */
   unsigned happened;
@@ -138,7 +138,7 @@ struct engine {
   bool fresh;             /* the dead of this state have not been looked for yet */
   bool dropped;           /* the dead were taken out of this state */
   int64_t back_off_ms;    /* until then */
-  int64_t turn_ms;        /* or, waiting for our turn, until then; 0: it is no race that we back off from */
+  int64_t permit_ms;      /* or, waiting for the permit, until then; 0: it is no race that we back off from */
   rdzv_error store_error; /* code 0: the last request was answered */
   struct liveness liveness;
   struct last_call last_call;

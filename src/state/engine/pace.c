@@ -8,7 +8,7 @@ enum {
   FEW = 8,
   CROWD = 256,
   SPREAD_MS = 300,
-  TURN_MS = 60000,
+  PERMIT_MS = 60000,
   LONGEST_TRIP_MS = 200, /* a request that takes longer met an outage, which says nothing of the next one */
 };
 
@@ -52,8 +52,8 @@ int64_t pace_after_loss(struct pace *pace, const struct rendezvous_settings *set
   return pace_jitter(pace, has_heartbeat ? least(window, settings->keep_alive_interval / 2) : window);
 }
 
-int64_t pace_turn(const struct rendezvous_settings *settings, bool has_heartbeat) {
-  return has_heartbeat ? rendezvous_dead_time(settings) / 3 : TURN_MS;
+int64_t pace_permit(const struct rendezvous_settings *settings, bool has_heartbeat) {
+  return has_heartbeat ? rendezvous_dead_time(settings) / 3 : PERMIT_MS;
 }
 
 int64_t pace_after_error(struct pace *pace) {

@@ -34,9 +34,9 @@ int64_t pace_before_join(struct pace *pace, const struct rendezvous_settings *se
 int64_t pace_after_loss(struct pace *pace, const struct rendezvous_settings *settings,
                         const struct rendezvous_state *state, bool has_heartbeat);
 
-/* How long to wait for our turn to write, where nodes can take turns, before we try all the same. Who has no heartbeat
+/* How long to wait for the permit to write, where the backend has one, before we write without. Who has no heartbeat
  * to renew can wait: whoever does not makes those lose who do. */
-int64_t pace_turn(const struct rendezvous_settings *settings, bool has_heartbeat);
+int64_t pace_permit(const struct rendezvous_settings *settings, bool has_heartbeat);
 
 /* How long to wait after the store failed. */
 int64_t pace_after_error(struct pace *pace);

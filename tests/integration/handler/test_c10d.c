@@ -280,8 +280,8 @@ static void test_a_cancel_is_for_good(void **state) {
   call.timeout_ms = 1000;
   cell_call_run(&call);
   assert_code(call.result, RDZV_E_CANCELED);
-  if (cells->cell->ops->take_turn) {
-    call.turn = true;
+  if (cells->cell->ops->take_permit) {
+    call.permit = true;
     cell_call_run(&call);
     assert_code(call.result, RDZV_E_CANCELED);
   }

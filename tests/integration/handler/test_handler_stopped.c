@@ -117,8 +117,8 @@ static void test_a_rejoin_gives_a_store_that_is_gone_up(void **state) {
   check_that_a_rejoin_gives_up(*state, SIGKILL, 2);
 }
 
-/* Where many nodes may come, they wait for their turn first. */
-static void test_a_rejoin_that_waits_for_its_turn_gives_up(void **state) {
+/* Where many nodes may come, they wait for the permit first. */
+static void test_a_rejoin_that_waits_for_its_permit_gives_up(void **state) {
   check_that_a_rejoin_gives_up(*state, SIGSTOP, 64);
 }
 
@@ -185,7 +185,7 @@ int main(void) {
       WITH_A_SERVER(test_a_member_hears_that_the_store_is_silent),
       WITH_A_SERVER(test_a_rejoin_gives_a_silent_store_up),
       WITH_A_SERVER(test_a_rejoin_gives_a_store_that_is_gone_up),
-      WITH_A_SERVER(test_a_rejoin_that_waits_for_its_turn_gives_up),
+      WITH_A_SERVER(test_a_rejoin_that_waits_for_its_permit_gives_up),
       WITH_A_SERVER(test_no_call_waits_beyond_its_time),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -21,7 +21,7 @@ struct cells {
   char path[64];
   rdzv_store *store, *other_store, *raw;
   rdzv_backend *cell, *other;
-  atomic_int lost; /* turns that were replaced, as the log says */
+  atomic_int lost; /* permits that were replaced, as the log says */
 };
 
 /* Hash stores and our own server in our own dialect. */
@@ -129,7 +129,7 @@ static inline void cells_close(struct cells *cells) {
 
 struct cell_call {
   rdzv_backend *cell;
-  bool turn; /* take_turn instead of await_change */
+  bool permit; /* take_permit instead of await_change */
   int64_t timeout_ms;
   uint64_t token;
   rdzv_value value;
@@ -143,8 +143,9 @@ static inline void *cell_call_run(void *arg) {
   struct cell_call *call = arg;
   const int64_t began = live_now_ms();
   const rdzv_backend_ops *ops = call->cell->ops;
-  call->result = call->turn ? ops->take_turn(call->cell, call->timeout_ms, &call->error)
-                            : ops->await_change(call->cell, call->timeout_ms, &call->token, &call->value, &call->error);
+  call->result = call->permit
+                     ? ops->take_permit(call->cell, call->timeout_ms, &call->error)
+                     : ops->await_change(call->cell, call->timeout_ms, &call->token, &call->value, &call->error);
   call->took_ms = live_now_ms() - began;
   return NULL;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Turns to write: one at a time, in the order in which they are waited for, and a turn that gets lost is replaced. */
+/* Permits to write: one at a time, in the order in which they are waited for, and a permit that gets lost is replaced.
+ */
 #include "cells.h"
 
 static int setup(void **state) {
@@ -14,74 +15,75 @@ static int teardown(void **state) {
 
 static int take(rdzv_backend *cell, int64_t timeout_ms) {
   rdzv_error error = {0};
-  const int result = cell->ops->take_turn(cell, timeout_ms, &error);
+  const int result = cell->ops->take_permit(cell, timeout_ms, &error);
   if (result < 0) assert_code(error.code, result);
   return result;
 }
 
-/* Only stores with versions and queues have turns; text cells of an older server do not. */
-static void test_turns_need_versions(void **state) {
+/* Only stores with versions and queues have permits; text cells of an older server do not. */
+static void test_permits_need_versions(void **state) {
   (void)state;
   for (enum store_kind kind = 0; kind < KINDS; kind++) {
     struct cells *cells = cells_open(kind);
-    assert_int_equal(cells->cell->ops->take_turn != NULL, has_versions(kind));
-    assert_int_equal(cells->cell->ops->end_turn != NULL, has_versions(kind));
+    assert_int_equal(cells->cell->ops->take_permit != NULL, has_versions(kind));
+    assert_int_equal(cells->cell->ops->give_permit != NULL, has_versions(kind));
     cells_close(cells);
   }
 }
 
-/* A turn lies there from the beginning, and again after each that ends; two cells that were opened did not make two. */
-static void test_a_free_turn_is_had_at_once(void **state) {
+/* The permit is there from the beginning, and again after each that ends; two cells that were opened did not make two.
+ */
+static void test_a_free_permit_is_had_at_once(void **state) {
   struct cells *cells = *state;
   for (int i = 0; i < 5; i++) {
     rdzv_backend *cell = i % 2 ? cells->other : cells->cell;
     assert_code(take(cell, 0), 0);
     int64_t len = -1;
-    assert_code(rdzv_store_queue_len(cells->raw, BYTES(RUN_KEY ".turn"), &len, NULL), 0);
+    assert_code(rdzv_store_queue_len(cells->raw, BYTES(RUN_KEY ".permit"), &len, NULL), 0);
     assert_int_equal(len, 0);
-    cell->ops->end_turn(cell);
-    assert_code(rdzv_store_queue_len(cells->raw, BYTES(RUN_KEY ".turn"), &len, NULL), 0);
+    cell->ops->give_permit(cell);
+    assert_code(rdzv_store_queue_len(cells->raw, BYTES(RUN_KEY ".permit"), &len, NULL), 0);
     assert_int_equal(len, 1);
   }
   assert_int_equal(atomic_load(&cells->lost), 0);
 }
 
 /* While another has it there is none, and whoever does not wait long is told so. */
-static void test_a_turn_that_is_taken_times_out(void **state) {
+static void test_a_permit_that_is_taken_times_out(void **state) {
   struct cells *cells = *state;
   const int64_t began = live_now_ms();
   assert_code(take(cells->cell, SOON_MS), 0);
   assert_code(take(cells->other, 0), RDZV_E_TIMEOUT);
   assert_code(take(cells->other, 50), RDZV_E_TIMEOUT);
   assert_true(live_now_ms() - began >= 49);
-  cells->cell->ops->end_turn(cells->cell);
+  cells->cell->ops->give_permit(cells->cell);
   assert_code(take(cells->other, SOON_MS), 0);
-  cells->other->ops->end_turn(cells->other);
+  cells->other->ops->give_permit(cells->other);
 }
 
 /* Whoever waits gets it when it ends. */
-static void test_the_end_of_a_turn_begins_the_next(void **state) {
+static void test_the_end_of_a_permit_begins_the_next(void **state) {
   struct cells *cells = *state;
   for (int i = 0; i < 5; i++) {
     assert_code(take(cells->cell, SOON_MS), 0);
-    struct cell_call call = {.cell = cells->other, .turn = true, .timeout_ms = SOON_MS};
+    struct cell_call call = {.cell = cells->other, .permit = true, .timeout_ms = SOON_MS};
     cell_call_start(&call);
-    cells->cell->ops->end_turn(cells->cell);
+    cells->cell->ops->give_permit(cells->cell);
     cell_call_end(&call);
     assert_code(call.result, 0);
-    cells->other->ops->end_turn(cells->other);
+    cells->other->ops->give_permit(cells->other);
   }
 }
 
 /* Who took it and died does not keep it from the others: one of them, and one only, has it after a while. */
-static void test_a_lost_turn_is_replaced_once(void **state) {
+static void test_a_lost_permit_is_replaced_once(void **state) {
   struct cells *cells = *state;
   assert_code(take(cells->cell, SOON_MS), 0);
   close_cell(&cells->cell);
   rdzv_store *third_store = another(cells->store);
   rdzv_backend *third = cell_in(cells, third_store);
-  struct cell_call calls[] = {{.cell = cells->other, .turn = true, .timeout_ms = SOON_MS},
-                              {.cell = third, .turn = true, .timeout_ms = SOON_MS}};
+  struct cell_call calls[] = {{.cell = cells->other, .permit = true, .timeout_ms = SOON_MS},
+                              {.cell = third, .permit = true, .timeout_ms = SOON_MS}};
   atomic_store(&cells->lost, 0);
   for (int i = 0; i < 2; i++) cell_call_start(&calls[i]);
   for (int i = 0; i < 2; i++) {
@@ -93,11 +95,11 @@ static void test_a_lost_turn_is_replaced_once(void **state) {
   rdzv_store_free(third_store);
 }
 
-/* A wake ends the wait for a turn; the turn is there afterwards as before. */
-static void test_a_wake_ends_the_wait_for_a_turn(void **state) {
+/* A wake ends the wait for a permit; the permit is there afterwards as before. */
+static void test_a_wake_ends_the_wait_for_a_permit(void **state) {
   struct cells *cells = *state;
   assert_code(take(cells->cell, SOON_MS), 0);
-  struct cell_call call = {.cell = cells->other, .turn = true, .timeout_ms = 200};
+  struct cell_call call = {.cell = cells->other, .permit = true, .timeout_ms = 200};
   cells->other->ops->wake(cells->other);
   cell_call_run(&call);
   assert_code(call.result, RDZV_E_CANCELED);
@@ -105,17 +107,17 @@ static void test_a_wake_ends_the_wait_for_a_turn(void **state) {
   cells->other->ops->wake(cells->other);
   cell_call_end(&call);
   if (call.result != RDZV_E_TIMEOUT) assert_code(call.result, RDZV_E_CANCELED); /* or over before the wake */
-  cells->cell->ops->end_turn(cells->cell);
+  cells->cell->ops->give_permit(cells->cell);
   call.timeout_ms = SOON_MS;
   cell_call_run(&call);
   if (call.result == RDZV_E_CANCELED) cell_call_run(&call); /* the wake that came too late */
   assert_code(call.result, 0);
-  cells->other->ops->end_turn(cells->other);
+  cells->other->ops->give_permit(cells->other);
 }
 
 /* ---- many ----------------------------------------------------------------------------------------------------- */
 
-enum { WRITERS = 4, TURNS = 25 };
+enum { WRITERS = 4, PERMITS = 25 };
 
 struct writer {
   struct cells *cells;
@@ -128,28 +130,28 @@ struct writer {
   pthread_t thread;
 };
 
-static void *write_by_turns(void *arg) {
+static void *write_by_permits(void *arg) {
   struct writer *writer = arg;
   pthread_barrier_wait(writer->begin);
-  for (int i = 0; i < TURNS; i++) {
-    const int result = writer->cell->ops->take_turn(writer->cell, SOON_MS, NULL);
+  for (int i = 0; i < PERMITS; i++) {
+    const int result = writer->cell->ops->take_permit(writer->cell, SOON_MS, NULL);
     if (result < 0) writer->failed = result;
     if (atomic_fetch_add(writer->inside, 1) > 0) atomic_fetch_add(writer->overlaps, 1);
     const int at = atomic_fetch_add(writer->done, 1);
     atomic_store(&writer->order[at], writer->id);
     atomic_fetch_sub(writer->inside, 1);
-    writer->cell->ops->end_turn(writer->cell);
+    writer->cell->ops->give_permit(writer->cell);
   }
   return NULL;
 }
 
-/* Many take turns: never two at once but where one was taken for lost, and nobody is left out while others go on. */
-static void test_turns_are_one_at_a_time_and_fair(void **state) {
+/* Many take permits: never two at once but where one was taken for lost, and nobody is left out while others go on. */
+static void test_permits_are_one_at_a_time_and_fair(void **state) {
   struct cells *cells = *state;
   struct writer writers[WRITERS];
   pthread_barrier_t begin;
   pthread_barrier_init(&begin, NULL, WRITERS + 1);
-  atomic_int inside = 0, overlaps = 0, done = 0, order[WRITERS * TURNS];
+  atomic_int inside = 0, overlaps = 0, done = 0, order[WRITERS * PERMITS];
   for (int i = 0; i < WRITERS; i++) {
     writers[i] =
         (struct writer){cells, &inside, &overlaps, &done, order, &begin, .id = i, .store = another(cells->store)};
@@ -157,22 +159,22 @@ static void test_turns_are_one_at_a_time_and_fair(void **state) {
   }
   assert_code(take(cells->cell, SOON_MS), 0); /* so that all of them wait at first */
   for (int i = 0; i < WRITERS; i++)
-    assert_int_equal(pthread_create(&writers[i].thread, NULL, write_by_turns, &writers[i]), 0);
+    assert_int_equal(pthread_create(&writers[i].thread, NULL, write_by_permits, &writers[i]), 0);
   pthread_barrier_wait(&begin);
-  cells->cell->ops->end_turn(cells->cell);
+  cells->cell->ops->give_permit(cells->cell);
   for (int i = 0; i < WRITERS; i++) {
     pthread_join(writers[i].thread, NULL);
     close_cell(&writers[i].cell);
     rdzv_store_free(writers[i].store);
   }
   pthread_barrier_destroy(&begin);
-  assert_int_equal(atomic_load(&done), WRITERS * TURNS);
+  assert_int_equal(atomic_load(&done), WRITERS * PERMITS);
   for (int i = 0; i < WRITERS; i++) assert_code(writers[i].failed, 0);
   assert_true(atomic_load(&overlaps) <= atomic_load(&cells->lost));
   int changes = 0;
-  for (int i = 1; i < WRITERS * TURNS; i++) changes += atomic_load(&order[i]) != atomic_load(&order[i - 1]);
+  for (int i = 1; i < WRITERS * PERMITS; i++) changes += atomic_load(&order[i]) != atomic_load(&order[i - 1]);
   /* The server wakes who has waited longest; threads of one process are served as they come. */
-  if (cells->kind == KIND_TCP) assert_true(changes >= TURNS);
+  if (cells->kind == KIND_TCP) assert_true(changes >= PERMITS);
 }
 
 int main(void) {
@@ -182,10 +184,10 @@ int main(void) {
 #test " (tcp)", test, setup, teardown, (void *)&kinds[1]     \
   }
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_turns_need_versions),  BOTH(test_a_free_turn_is_had_at_once),
-      BOTH(test_a_turn_that_is_taken_times_out),   BOTH(test_the_end_of_a_turn_begins_the_next),
-      BOTH(test_a_lost_turn_is_replaced_once),     BOTH(test_a_wake_ends_the_wait_for_a_turn),
-      BOTH(test_turns_are_one_at_a_time_and_fair),
+      cmocka_unit_test(test_permits_need_versions),  BOTH(test_a_free_permit_is_had_at_once),
+      BOTH(test_a_permit_that_is_taken_times_out),   BOTH(test_the_end_of_a_permit_begins_the_next),
+      BOTH(test_a_lost_permit_is_replaced_once),     BOTH(test_a_wake_ends_the_wait_for_a_permit),
+      BOTH(test_permits_are_one_at_a_time_and_fair),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Turns: who lost a race, or is about to join with many others, may wait for its turn instead of a random time; and
+/* Permits: who lost a race, or is about to join with many others, may wait for the permit instead of a random time; and
  * what a swap says of itself, so that whoever carries it out knows whom to tell. We are node 'm'. */
 #include "rules_world.h"
 #include "state/engine/engine.h"
@@ -28,12 +28,12 @@ static void ask(struct world *world, enum engine_event_kind what) { step(world, 
 
 /* Answers with the state of that text; complete where it says so. */
 static void answer(struct world *world, enum engine_event_kind kind, const char *text, bool complete, uint64_t token,
-                   bool has_turn) {
+                   bool has_permit) {
   struct rendezvous_state state = state_of(text);
   for (size_t i = 0; i < state.count; i++) state.members[i].last_heartbeat = world->now.wall_us;
   state.complete = complete;
   if (complete) assert_code(rendezvous_assign_ranks(&state, RANK_ORDER_TORCH, NULL), 0);
-  step(world, (struct engine_event){.kind = kind, .state = &state, .token = token, .has_turn = has_turn});
+  step(world, (struct engine_event){.kind = kind, .state = &state, .token = token, .has_permit = has_permit});
   state_free(&state);
 }
 
@@ -41,14 +41,14 @@ static void answer(struct world *world, enum engine_event_kind kind, const char 
 static void begin_to_join(struct world *world, int64_t min, int64_t max, const char *text) {
   begin(world, min, max);
   ask(world, ENGINE_ASK_JOIN);
-  if (world->update.request == ENGINE_BACK_OFF) ask(world, ENGINE_TURN);
+  if (world->update.request == ENGINE_BACK_OFF) ask(world, ENGINE_PERMIT);
   assert_int_equal(world->update.request, ENGINE_READ);
   answer(world, ENGINE_STATE_READ, text, false, 1, false);
   assert_int_equal(world->update.request, ENGINE_SWAP);
 }
 
-/* Few nodes begin at once; many wait for a random time, or for their turn. */
-static void test_many_begin_by_turns(void **state) {
+/* Few nodes begin at once; many wait for a random time, or for the permit. */
+static void test_many_begin_by_permits(void **state) {
   (void)state;
   struct world world;
   begin(&world, 1, 8);
@@ -63,8 +63,8 @@ static void test_many_begin_by_turns(void **state) {
     if (world.update.request == ENGINE_BACK_OFF) {
       backed_off++;
       assert_in_range(world.update.until_ms, NOW_MS + 1, NOW_MS + 5000);
-      assert_in_range(world.update.turn_ms, NOW_MS + 1, NOW_MS + 60000);
-      ask(&world, ENGINE_TURN);
+      assert_in_range(world.update.permit_ms, NOW_MS + 1, NOW_MS + 60000);
+      ask(&world, ENGINE_PERMIT);
     }
     assert_int_equal(world.update.request, ENGINE_READ);
     engine_free(&world.engine);
@@ -72,10 +72,10 @@ static void test_many_begin_by_turns(void **state) {
   assert_true(backed_off > 10);
 }
 
-/* After a lost swap: back off, with a time for a turn; the turn, or the timer, reads anew. */
-static void test_a_lost_swap_waits_for_a_turn(void **state) {
+/* After a lost swap: back off, with a time for a permit; the permit, or the timer, reads anew. */
+static void test_a_lost_swap_waits_for_a_permit(void **state) {
   (void)state;
-  for (int by_turn = 0; by_turn < 2; by_turn++) {
+  for (int by_permit = 0; by_permit < 2; by_permit++) {
     struct world world;
     begin_to_join(&world, 900, 1000, "p:a");
     int tries = 0;
@@ -83,10 +83,10 @@ static void test_a_lost_swap_waits_for_a_turn(void **state) {
       answer(&world, ENGINE_SWAP_LOST, "p:ab", false, (uint64_t)++tries + 1, false);
     } while (world.update.request == ENGINE_SWAP && tries < 50);
     assert_int_equal(world.update.request, ENGINE_BACK_OFF);
-    assert_true(world.update.turn_ms > world.now.mono_ms);
+    assert_true(world.update.permit_ms > world.now.mono_ms);
     assert_true(world.update.until_ms > world.now.mono_ms);
-    if (by_turn) {
-      ask(&world, ENGINE_TURN);
+    if (by_permit) {
+      ask(&world, ENGINE_PERMIT);
     } else {
       world.now.mono_ms = world.update.until_ms;
       ask(&world, ENGINE_TIMER);
@@ -96,8 +96,8 @@ static void test_a_lost_swap_waits_for_a_turn(void **state) {
   }
 }
 
-/* A timer that comes before its time is no turn. */
-static void test_a_back_off_is_not_ended_early_but_by_a_turn(void **state) {
+/* A timer that comes before its time is no permit. */
+static void test_a_back_off_is_not_ended_early_but_by_a_permit(void **state) {
   (void)state;
   struct world world;
   begin_to_join(&world, 900, 1000, "p:a");
@@ -113,8 +113,8 @@ static void test_a_back_off_is_not_ended_early_but_by_a_turn(void **state) {
   engine_free(&world.engine);
 }
 
-/* Who has the turn and lost to somebody who takes none tries again at once, with what is there now. */
-static void test_who_has_the_turn_does_not_back_off(void **state) {
+/* Who has the permit and lost to somebody who takes none tries again at once, with what is there now. */
+static void test_who_has_the_permit_does_not_back_off(void **state) {
   (void)state;
   struct world world;
   begin_to_join(&world, 900, 1000, "p:a");
@@ -127,15 +127,15 @@ static void test_who_has_the_turn_does_not_back_off(void **state) {
   engine_free(&world.engine);
 }
 
-/* A store that fails is no race: no turn helps there. */
-static void test_a_store_that_fails_is_not_waited_for_by_turns(void **state) {
+/* A store that fails is no race: no permit helps there. */
+static void test_a_store_that_fails_is_not_waited_for_by_permits(void **state) {
   (void)state;
   struct world world;
   const rdzv_error error = {RDZV_E_CONNECTION, "no route"};
   begin_to_join(&world, 2, 3, "p:a");
   step(&world, (struct engine_event){.kind = ENGINE_STORE_ERROR, .error = &error});
   assert_int_equal(world.update.request, ENGINE_BACK_OFF);
-  assert_int_equal(world.update.turn_ms, 0);
+  assert_int_equal(world.update.permit_ms, 0);
   assert_true(world.update.until_ms > NOW_MS);
   engine_free(&world.engine);
 }
@@ -256,11 +256,11 @@ static void test_a_request_under_way_goes_on_when_something_is_asked(void **stat
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_many_begin_by_turns),
-      cmocka_unit_test(test_a_lost_swap_waits_for_a_turn),
-      cmocka_unit_test(test_a_back_off_is_not_ended_early_but_by_a_turn),
-      cmocka_unit_test(test_who_has_the_turn_does_not_back_off),
-      cmocka_unit_test(test_a_store_that_fails_is_not_waited_for_by_turns),
+      cmocka_unit_test(test_many_begin_by_permits),
+      cmocka_unit_test(test_a_lost_swap_waits_for_a_permit),
+      cmocka_unit_test(test_a_back_off_is_not_ended_early_but_by_a_permit),
+      cmocka_unit_test(test_who_has_the_permit_does_not_back_off),
+      cmocka_unit_test(test_a_store_that_fails_is_not_waited_for_by_permits),
       cmocka_unit_test(test_an_error_of_before_does_not_fail_what_comes_after),
       cmocka_unit_test(test_two_failures_at_once_are_both_told),
       cmocka_unit_test(test_joining_is_urgent_when_it_completes_the_round),
