@@ -32,14 +32,14 @@ bool result_set_master(struct result *result, const char *addr, int port) {
 }
 
 static bool add_member(struct result *result, const struct state_node *from) {
-  char *node = strdup(node_text(&from->node).text), *addr = strdup(from->node.addr);
+  char *node = strdup(node_text(&from->desc).text), *addr = strdup(from->desc.addr);
   if (!node || !addr) {
     free(node);
     free(addr);
     return false;
   }
   result->members[result->base.participant_count++] =
-      (rdzv_participant){node, addr, from->node.pid, from->node.local_id, from->rank};
+      (rdzv_participant){node, addr, from->desc.pid, from->desc.local_id, from->rank};
   return true;
 }
 
@@ -54,7 +54,7 @@ bool result_add_members(struct result *result, const struct rendezvous_state *st
   if (!result->members) return false;
   result->all_ours = true;
   for (size_t i = 0; i < state->count; i++) {
-    const struct state_node *member = &state->members[i];
+    const struct state_node *member = &state->nodes[i];
     if (!(member->kinds & STATE_PARTICIPANT)) continue;
     if (!add_member(result, member)) return false;
     result->all_ours &= member->ours;

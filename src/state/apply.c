@@ -18,14 +18,14 @@ void rendezvous_participant_removed(struct rendezvous_state *state, const struct
 }
 
 size_t rendezvous_sanitize(struct rendezvous_state *state, const struct rendezvous_settings *settings,
-                           bool (*is_dead)(void *argument, const struct state_node *member), void *argument) {
+                           bool (*is_dead)(void *argument, const struct state_node *node), void *argument) {
   size_t removed = 0;
   bool participant = false;
   for (size_t i = state->count; i > 0; i--) {
-    struct state_node *member = &state->members[i - 1];
-    if (!is_dead(argument, member)) continue;
-    participant |= (member->kinds & STATE_PARTICIPANT) != 0;
-    state_remove(state, member);
+    struct state_node *node = &state->nodes[i - 1];
+    if (!is_dead(argument, node)) continue;
+    participant |= (node->kinds & STATE_PARTICIPANT) != 0;
+    state_remove(state, node);
     removed++;
   }
   if (participant) rendezvous_participant_removed(state, settings);
@@ -34,13 +34,13 @@ size_t rendezvous_sanitize(struct rendezvous_state *state, const struct rendezvo
 
 /* Puts us in these collections and takes us out of those, with a fresh heartbeat. */
 static int move_self(struct rendezvous_context *context, unsigned to, unsigned from, rdzv_error *error) {
-  struct state_node *member;
-  const int result = state_insert(context->state, context->node, &member, error);
+  struct state_node *node;
+  const int result = state_insert(context->state, context->node, &node, error);
   if (result < 0) return result;
-  state_set_kinds(context->state, member, (member->kinds & ~from) | to);
-  if (to & STATE_PARTICIPANT) member->rank = 0; /* until the round is complete */
-  member->last_heartbeat = context->now.wall_us;
-  member->ours = context->settings->marks;
+  state_set_kinds(context->state, node, (node->kinds & ~from) | to);
+  if (to & STATE_PARTICIPANT) node->rank = 0; /* until the round is complete */
+  node->last_heartbeat = context->now.wall_us;
+  node->ours = context->settings->marks;
   return 0;
 }
 
@@ -65,12 +65,12 @@ static int add_to_participants(struct rendezvous_context *context, rdzv_error *e
 
 /* Takes us out of one collection and out of the heartbeats. */
 static int remove_self(struct rendezvous_context *context, unsigned kind) {
-  struct state_node *member = state_find(context->state, context->node);
-  if (!member) return 0;
-  const unsigned left = member->kinds & ~kind;
-  state_set_kinds(context->state, member, left);
-  member->last_heartbeat = DATETIME_NONE;
-  if (left == 0) state_remove(context->state, member);
+  struct state_node *node = state_find(context->state, context->node);
+  if (!node) return 0;
+  const unsigned left = node->kinds & ~kind;
+  state_set_kinds(context->state, node, left);
+  node->last_heartbeat = DATETIME_NONE;
+  if (left == 0) state_remove(context->state, node);
   return 0;
 }
 

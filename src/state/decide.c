@@ -25,19 +25,19 @@ static const struct state_node *self(const struct rendezvous_context *context) {
   return state_find(context->state, context->node);
 }
 
-static bool is(const struct state_node *member, unsigned kind) { return member && (member->kinds & kind) != 0; }
+static bool is(const struct state_node *node, unsigned kind) { return node && (node->kinds & kind) != 0; }
 
 void rendezvous_judge_by_wall(struct rendezvous_context *context) {
-  const struct state_node *member = self(context);
+  const struct state_node *node = self(context);
   const int64_t now = context->now.wall_us, deadline = context->state->deadline;
-  context->keep_alive_due = member && member->last_heartbeat <= now - context->settings->keep_alive_interval * 1000;
+  context->keep_alive_due = node && node->last_heartbeat <= now - context->settings->keep_alive_interval * 1000;
   context->last_call_over = deadline != DATETIME_NONE && deadline < now;
 }
 
 /* Who has no heartbeat in the state is not to be kept alive: it was evicted, or never was there. */
 static bool should_keep_alive(const struct rendezvous_context *context) {
-  const struct state_node *member = self(context);
-  return member && member->last_heartbeat != DATETIME_NONE && context->keep_alive_due;
+  const struct state_node *node = self(context);
+  return node && node->last_heartbeat != DATETIME_NONE && context->keep_alive_due;
 }
 
 static bool is_past(const struct rendezvous_context *context, int64_t deadline_ms) {
@@ -64,11 +64,11 @@ enum rendezvous_action decide_keep_alive(const struct rendezvous_context *contex
 }
 
 enum rendezvous_action decide_leave(const struct rendezvous_context *context) {
-  const struct state_node *member = self(context);
-  if (!is(member, STATE_PARTICIPANT | STATE_WAITING | STATE_SPARE)) return ACTION_FINISH;
+  const struct state_node *node = self(context);
+  if (!is(node, STATE_PARTICIPANT | STATE_WAITING | STATE_SPARE)) return ACTION_FINISH;
   if (is_past(context, context->deadline_ms)) return ACTION_ERROR_TIMEOUT;
-  if (is(member, STATE_PARTICIPANT)) return ACTION_REMOVE_FROM_PARTICIPANTS;
-  return is(member, STATE_WAITING) ? ACTION_REMOVE_FROM_WAIT_LIST : ACTION_REMOVE_FROM_REDUNDANCY_LIST;
+  if (is(node, STATE_PARTICIPANT)) return ACTION_REMOVE_FROM_PARTICIPANTS;
+  return is(node, STATE_WAITING) ? ACTION_REMOVE_FROM_WAIT_LIST : ACTION_REMOVE_FROM_REDUNDANCY_LIST;
 }
 
 /* The join deadline does not hold for a spare: it waits for a free place as long as it likes. */
@@ -79,9 +79,9 @@ static enum rendezvous_action join_as_spare(const struct rendezvous_context *con
 
 static enum rendezvous_action join_too_late(const struct rendezvous_context *context) {
   if (is_past(context, context->deadline_ms + RENDEZVOUS_ROLLBACK_MS)) return ACTION_ERROR_TIMEOUT;
-  const struct state_node *member = self(context);
-  if (is(member, STATE_PARTICIPANT)) return ACTION_REMOVE_FROM_PARTICIPANTS;
-  return is(member, STATE_WAITING) ? ACTION_REMOVE_FROM_WAIT_LIST : ACTION_ERROR_TIMEOUT;
+  const struct state_node *node = self(context);
+  if (is(node, STATE_PARTICIPANT)) return ACTION_REMOVE_FROM_PARTICIPANTS;
+  return is(node, STATE_WAITING) ? ACTION_REMOVE_FROM_WAIT_LIST : ACTION_ERROR_TIMEOUT;
 }
 
 /* The round is complete without us. A full one has spares, which nobody takes for a reason to begin another round. */
@@ -101,11 +101,11 @@ static enum rendezvous_action join_gathering(const struct rendezvous_context *co
 
 enum rendezvous_action decide_join(const struct rendezvous_context *context) {
   const struct rendezvous_state *state = context->state;
-  const struct state_node *member = self(context);
-  if (state->closed) return is(member, STATE_SPARE) ? ACTION_ERROR_GRACEFUL_EXIT : ACTION_ERROR_CLOSED;
-  if (is(member, STATE_SPARE)) return join_as_spare(context);
-  if (state->complete && is(member, STATE_PARTICIPANT)) return ACTION_FINISH;
+  const struct state_node *node = self(context);
+  if (state->closed) return is(node, STATE_SPARE) ? ACTION_ERROR_GRACEFUL_EXIT : ACTION_ERROR_CLOSED;
+  if (is(node, STATE_SPARE)) return join_as_spare(context);
+  if (state->complete && is(node, STATE_PARTICIPANT)) return ACTION_FINISH;
   if (is_past(context, context->deadline_ms)) return join_too_late(context);
   if (state->complete) return join_next_round(context);
-  return is(member, STATE_PARTICIPANT) ? join_gathering(context) : ACTION_ADD_TO_PARTICIPANTS;
+  return is(node, STATE_PARTICIPANT) ? join_gathering(context) : ACTION_ADD_TO_PARTICIPANTS;
 }

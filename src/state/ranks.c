@@ -33,8 +33,8 @@ int natural_compare(const char *a, const char *b) {
 /* Addresses that differ only in leading zeros are told apart in PyTorch's order, so that the order is total. */
 static int by_nature(const void *left, const void *right) {
   const struct state_node *a = *(struct state_node *const *)left, *b = *(struct state_node *const *)right;
-  const int order = natural_compare(a->node.addr, b->node.addr);
-  return order != 0 ? order : node_compare(&a->node, &b->node);
+  const int order = natural_compare(a->desc.addr, b->desc.addr);
+  return order != 0 ? order : node_compare(&a->desc, &b->desc);
 }
 
 static void rank_in_order(struct state_node **participants, size_t count) {
@@ -78,9 +78,9 @@ static int64_t find_kept(const struct kept_rank *kept, size_t count, const struc
   return found ? found->rank : -1;
 }
 
-static bool keep_rank(struct pyvalue *pair, const struct state_node *member) {
-  const struct node_text text = node_text(&member->node);
-  pair[1] = (struct pyvalue){.kind = PYVALUE_INT, .number = member->rank};
+static bool keep_rank(struct pyvalue *pair, const struct state_node *node) {
+  const struct node_text text = node_text(&node->desc);
+  pair[1] = (struct pyvalue){.kind = PYVALUE_INT, .number = node->rank};
   return pyvalue_make_bytes(&pair[0], PYVALUE_STR, rdzv_str(text.text));
 }
 
@@ -103,7 +103,7 @@ static int save_kept(struct rendezvous_state *state, struct state_node *const *p
 static void rank_stably(struct state_node **participants, size_t count, const struct kept_rank *kept, size_t kept_count,
                         bool *taken) {
   for (size_t i = 0; i < count; i++) {
-    const int64_t rank = find_kept(kept, kept_count, &participants[i]->node);
+    const int64_t rank = find_kept(kept, kept_count, &participants[i]->desc);
     const bool free_rank = rank >= 0 && (uint64_t)rank < count && !taken[rank];
     if (free_rank) taken[rank] = true;
     participants[i]->rank = free_rank ? rank : -1;
@@ -135,7 +135,7 @@ int rendezvous_assign_ranks(struct rendezvous_state *state, enum rank_order orde
   if (!participants) return error_no_memory(error);
   size_t count = 0;
   for (size_t i = 0; i < state->count; i++)
-    if (state->members[i].kinds & STATE_PARTICIPANT) participants[count++] = &state->members[i];
+    if (state->nodes[i].kinds & STATE_PARTICIPANT) participants[count++] = &state->nodes[i];
   int result = 0;
   if (order == RANK_ORDER_NATURAL) qsort(participants, count, sizeof(struct state_node *), by_nature);
   if (order == RANK_ORDER_STABLE)

@@ -51,7 +51,7 @@ struct rendezvous_settings {
   int64_t keep_alive_max_attempt;
   enum rank_order rank_order;
   bool has_redundancy_list; /* layouts before 2.3 have none: who finds the round full then waits outside of any list */
-  bool marks; /* what nodes of ours tell each other by marks in the state: state/world.c, `ours` of a member */
+  bool marks; /* what nodes of ours tell each other by marks in the state: state/world.c, `ours` of a node */
 };
 
 /* PyTorch's defaults. */
@@ -132,10 +132,10 @@ int rendezvous_apply(struct rendezvous_context *context, enum rendezvous_action 
 /* Common to a participant that leaves and one that died. */
 void rendezvous_participant_removed(struct rendezvous_state *state, const struct rendezvous_settings *settings);
 
-/* Takes those out of every collection of whom is_dead says so; it is asked about each member, from the last to the
+/* Takes those out of every collection of whom is_dead says so; it is asked about each node, from the last to the
  * first. Gives their number. */
 size_t rendezvous_sanitize(struct rendezvous_state *state, const struct rendezvous_settings *settings,
-                           bool (*is_dead)(void *argument, const struct state_node *member), void *argument);
+                           bool (*is_dead)(void *argument, const struct state_node *node), void *argument);
 
 /* ---- state/ranks.c ---- */
 

@@ -25,7 +25,7 @@ static bool add(struct report *report, size_t *len, const char *format, ...) {
 enum { NAMED = 4, FOR_THE_REST = 32 };
 
 struct heard {
-  const struct state_node *member;
+  const struct state_node *node;
   int64_t age;
 };
 
@@ -43,9 +43,9 @@ static size_t longest_silent(const struct rendezvous_state *state, const struct 
                              const struct liveness *liveness, int64_t now_ms, struct heard named[NAMED]) {
   size_t count = 0;
   for (size_t i = 0; i < state->count; i++) {
-    const struct state_node *member = &state->members[i];
-    if (!(member->kinds & STATE_PARTICIPANT)) continue;
-    insert(named, &count, (struct heard){member, liveness_age(liveness, settings, &member->node, now_ms)});
+    const struct state_node *node = &state->nodes[i];
+    if (!(node->kinds & STATE_PARTICIPANT)) continue;
+    insert(named, &count, (struct heard){node, liveness_age(liveness, settings, &node->desc, now_ms)});
   }
   return count;
 }
@@ -62,7 +62,7 @@ struct report report_joined(const struct rendezvous_state *state, const struct r
     const char *sep = done == 0 ? ": " : ", ";
     const int64_t age = named[done].age < 0 ? 0 : named[done].age / 1000;
     const bool fits =
-        add(&report, &len, "%s'%s' (heard %" PRId64 " s ago)", sep, node_text(&named[done].member->node).text, age);
+        add(&report, &len, "%s'%s' (heard %" PRId64 " s ago)", sep, node_text(&named[done].node->desc).text, age);
     if (fits && len <= sizeof report.text - FOR_THE_REST) continue;
     report.text[len = before] = '\0';
     break;
@@ -75,10 +75,10 @@ struct report report_joined(const struct rendezvous_state *state, const struct r
 static void add_names(struct report *report, size_t *len, const struct rendezvous_state *state) {
   size_t done = 0;
   for (size_t i = 0; i < state->count && done < NAMED; i++) {
-    const struct state_node *member = &state->members[i];
-    if (!(member->kinds & STATE_PARTICIPANT)) continue;
+    const struct state_node *node = &state->nodes[i];
+    if (!(node->kinds & STATE_PARTICIPANT)) continue;
     const size_t before = *len;
-    const bool fits = add(report, len, "%s'%s'", done ? ", " : ": ", node_text(&member->node).text);
+    const bool fits = add(report, len, "%s'%s'", done ? ", " : ": ", node_text(&node->desc).text);
     if (!fits || *len > sizeof report->text - FOR_THE_REST) {
       report->text[ *len = before] = '\0';
       break;
@@ -112,10 +112,10 @@ struct report report_waiting(const struct rendezvous_state *state, const struct 
 }
 
 static const char *role(const struct rendezvous_context *context) {
-  const struct state_node *member = state_find(context->state, context->node);
-  if (!member || member->kinds == 0) return "outside";
-  if (member->kinds & STATE_PARTICIPANT) return "a participant";
-  return member->kinds & STATE_WAITING ? "in the wait list" : "among the spares";
+  const struct state_node *node = state_find(context->state, context->node);
+  if (!node || node->kinds == 0) return "outside";
+  if (node->kinds & STATE_PARTICIPANT) return "a participant";
+  return node->kinds & STATE_WAITING ? "in the wait list" : "among the spares";
 }
 
 struct report report_condition(const struct rendezvous_context *context) {

@@ -26,7 +26,7 @@ struct node_text node_text(const struct node_desc *node) {
   return text;
 }
 
-/* ---- members -------------------------------------------------------------------------------------------------- */
+/* ---- nodes -------------------------------------------------------------------------------------------------- */
 
 /* Where the node is or would be. */
 static size_t position(const struct rendezvous_state *state, const struct node_desc *node, bool *found) {
@@ -34,7 +34,7 @@ static size_t position(const struct rendezvous_state *state, const struct node_d
   *found = false;
   while (low < high && !*found) {
     const size_t middle = low + (high - low) / 2;
-    const int order = node_compare(&state->members[middle].node, node);
+    const int order = node_compare(&state->nodes[middle].desc, node);
     *found = order == 0;
     if (order < 0)
       low = middle + 1;
@@ -47,7 +47,7 @@ static size_t position(const struct rendezvous_state *state, const struct node_d
 struct state_node *state_find(const struct rendezvous_state *state, const struct node_desc *node) {
   bool found;
   const size_t at = position(state, node, &found);
-  return found ? &state->members[at] : NULL;
+  return found ? &state->nodes[at] : NULL;
 }
 
 static int check_new(const struct rendezvous_state *state, const struct node_desc *node, rdzv_error *error) {
@@ -57,55 +57,55 @@ static int check_new(const struct rendezvous_state *state, const struct node_des
                      STATE_MAX_ADDR);
   if (!utf8_is_valid(addr))
     return error_set(error, RDZV_E_INVALID, "the node's address '%s' is not UTF-8", bytes_quote(addr).text);
-  if (state->count >= STATE_MAX_MEMBERS)
-    return error_set(error, RDZV_E_LIMIT, "the rendezvous has %zu members, it can have no more", state->count);
+  if (state->count >= STATE_MAX_NODES)
+    return error_set(error, RDZV_E_LIMIT, "the rendezvous has %zu nodes, it can have no more", state->count);
   return 0;
 }
 
 static bool make_room(struct rendezvous_state *state) {
   if (state->count < state->cap) return true;
   const size_t cap = state->cap ? state->cap * 2 : 8;
-  struct state_node *members = realloc(state->members, cap * sizeof *members);
-  if (!members) return false;
-  state->members = members;
+  struct state_node *nodes = realloc(state->nodes, cap * sizeof *nodes);
+  if (!nodes) return false;
+  state->nodes = nodes;
   state->cap = cap;
   return true;
 }
 
-int state_insert(struct rendezvous_state *state, const struct node_desc *node, struct state_node **member,
+int state_insert(struct rendezvous_state *state, const struct node_desc *desc, struct state_node **node,
                  rdzv_error *error) {
   bool found;
-  const size_t at = position(state, node, &found);
+  const size_t at = position(state, desc, &found);
   if (!found) {
-    const int result = check_new(state, node, error);
+    const int result = check_new(state, desc, error);
     if (result < 0) return result;
-    char *addr = strdup(node->addr);
+    char *addr = strdup(desc->addr);
     if (!addr || !make_room(state)) {
       free(addr);
       return error_no_memory(error);
     }
-    struct state_node *place = &state->members[at];
+    struct state_node *place = &state->nodes[at];
     memmove(place + 1, place, (state->count - at) * sizeof *place);
     *place = (struct state_node){
-        .node = {addr, node->pid, node->local_id}, .last_heartbeat = DATETIME_NONE, .owns_addr = true};
+        .desc = {addr, desc->pid, desc->local_id}, .last_heartbeat = DATETIME_NONE, .owns_addr = true};
     state->count++;
   }
-  *member = &state->members[at];
+  *node = &state->nodes[at];
   return 0;
 }
 
-static void free_addr(const struct state_node *member) {
-  if (member->owns_addr) free((char *)member->node.addr);
+static void free_addr(const struct state_node *node) {
+  if (node->owns_addr) free((char *)node->desc.addr);
 }
 
-void state_remove(struct rendezvous_state *state, struct state_node *member) {
-  state_set_kinds(state, member, 0);
-  free_addr(member);
+void state_remove(struct rendezvous_state *state, struct state_node *node) {
+  state_set_kinds(state, node, 0);
+  free_addr(node);
   state->count--;
-  memmove(member, member + 1, (size_t)(state->members + state->count - member) * sizeof *member);
+  memmove(node, node + 1, (size_t)(state->nodes + state->count - node) * sizeof *node);
 }
 
-void state_set_kinds(struct rendezvous_state *state, struct state_node *member, unsigned kinds) {
+void state_set_kinds(struct rendezvous_state *state, struct state_node *node, unsigned kinds) {
   const struct {
     unsigned kind;
     size_t *num;
@@ -113,42 +113,42 @@ void state_set_kinds(struct rendezvous_state *state, struct state_node *member, 
               {STATE_WAITING, &state->num_waiting},
               {STATE_SPARE, &state->num_spares}};
   for (size_t i = 0; i < sizeof each / sizeof each[0]; i++) {
-    if (member->kinds & each[i].kind) --*each[i].num;
+    if (node->kinds & each[i].kind) --*each[i].num;
     if (kinds & each[i].kind) ++*each[i].num;
   }
-  if (!(kinds & STATE_PARTICIPANT)) member->rank = 0;
-  member->kinds = kinds;
+  if (!(kinds & STATE_PARTICIPANT)) node->rank = 0;
+  node->kinds = kinds;
 }
 
 /* ---- whole states --------------------------------------------------------------------------------------------- */
 
 void state_free(struct rendezvous_state *state) {
-  for (size_t i = 0; i < state->count; i++) free_addr(&state->members[i]);
-  free(state->members);
+  for (size_t i = 0; i < state->count; i++) free_addr(&state->nodes[i]);
+  free(state->nodes);
   free(state->addrs);
   pynames_free(&state->extra);
   *state = STATE_EMPTY;
 }
 
-/* All addresses in one piece: a copy of thousands of members is three allocations. */
-static bool copy_members(struct rendezvous_state *to, const struct rendezvous_state *from) {
+/* All addresses in one piece: a copy of thousands of nodes is three allocations. */
+static bool copy_nodes(struct rendezvous_state *to, const struct rendezvous_state *from) {
   size_t bytes = 0;
-  for (size_t i = 0; i < from->count; i++) bytes += strlen(from->members[i].node.addr) + 1;
+  for (size_t i = 0; i < from->count; i++) bytes += strlen(from->nodes[i].desc.addr) + 1;
   char *addrs = malloc(bytes);
-  struct state_node *members = malloc(from->count * sizeof *members);
-  if (!addrs || !members) {
+  struct state_node *nodes = malloc(from->count * sizeof *nodes);
+  if (!addrs || !nodes) {
     free(addrs);
-    free(members);
+    free(nodes);
     return false;
   }
-  memcpy(members, from->members, from->count * sizeof *members);
-  to->members = members;
+  memcpy(nodes, from->nodes, from->count * sizeof *nodes);
+  to->nodes = nodes;
   to->addrs = addrs;
   to->count = to->cap = from->count;
   for (size_t i = 0; i < to->count; i++) {
-    const size_t size = strlen(members[i].node.addr) + 1;
-    members[i].node.addr = memcpy(addrs, members[i].node.addr, size);
-    members[i].owns_addr = false;
+    const size_t size = strlen(nodes[i].desc.addr) + 1;
+    nodes[i].desc.addr = memcpy(addrs, nodes[i].desc.addr, size);
+    nodes[i].owns_addr = false;
     addrs += size;
   }
   return true;
@@ -156,17 +156,17 @@ static bool copy_members(struct rendezvous_state *to, const struct rendezvous_st
 
 bool state_copy(struct rendezvous_state *to, const struct rendezvous_state *from) {
   *to = *from;
-  to->members = NULL;
+  to->nodes = NULL;
   to->addrs = NULL;
   to->count = to->cap = 0;
-  if (pynames_copy(&to->extra, &from->extra) && (from->count == 0 || copy_members(to, from))) return true;
+  if (pynames_copy(&to->extra, &from->extra) && (from->count == 0 || copy_nodes(to, from))) return true;
   state_free(to);
   return false;
 }
 
-static bool members_equal(const struct state_node *a, const struct state_node *b) {
+static bool nodes_equal(const struct state_node *a, const struct state_node *b) {
   return a->kinds == b->kinds && a->rank == b->rank && a->last_heartbeat == b->last_heartbeat && a->ours == b->ours &&
-         node_compare(&a->node, &b->node) == 0;
+         node_compare(&a->desc, &b->desc) == 0;
 }
 
 bool state_equal(const struct rendezvous_state *a, const struct rendezvous_state *b) {
@@ -174,6 +174,6 @@ bool state_equal(const struct rendezvous_state *a, const struct rendezvous_state
       a->count != b->count || !pynames_equal(&a->extra, &b->extra))
     return false;
   for (size_t i = 0; i < a->count; i++)
-    if (!members_equal(&a->members[i], &b->members[i])) return false;
+    if (!nodes_equal(&a->nodes[i], &b->nodes[i])) return false;
   return true;
 }

@@ -2,7 +2,7 @@
 /*
  * The state of a rendezvous, PyTorch's _RendezvousState: the round, and who is in it as what. PyTorch keeps four
  * collections of nodes (participants, wait_list, redundancy_list, last_heartbeats); here they are one array of
- * members, in PyTorch's order of nodes, and each member says which collections it is in.
+ * nodes, in PyTorch's order, and each node says which collections it is in.
  */
 #ifndef RDZV_STATE_STATE_H
 #define RDZV_STATE_STATE_H
@@ -13,7 +13,7 @@
 #include <rdzv/error.h>
 
 enum {
-  STATE_MAX_MEMBERS = 1 << 16,
+  STATE_MAX_NODES = 1 << 16,
   STATE_MAX_ADDR = 1024, /* bytes */
 };
 
@@ -33,7 +33,7 @@ struct node_text {
 };
 struct node_text node_text(const struct node_desc *node);
 
-/* The collections a member is in. PyTorch puts a node in one at a time; a state from outside may have it in all. */
+/* The collections a node is in. PyTorch puts a node in one at a time; a state from outside may have it in all. */
 enum {
   STATE_PARTICIPANT = 1 << 0,
   STATE_WAITING = 1 << 1,
@@ -41,7 +41,7 @@ enum {
 };
 
 struct state_node {
-  struct node_desc node;
+  struct node_desc desc;
   int64_t rank;           /* of a participant; else 0 */
   int64_t last_heartbeat; /* or DATETIME_NONE: not in last_heartbeats */
   bool ours;              /* a node of this library: its heartbeats have `fold` set, which PyTorch's have not */
@@ -55,7 +55,7 @@ struct rendezvous_state {
   bool closed;
   int64_t deadline; /* or DATETIME_NONE */
 
-  struct state_node *members; /* changed by the functions below only, but for rank and last_heartbeat */
+  struct state_node *nodes; /* changed by the functions below only, but for rank and last_heartbeat */
   size_t count, cap;
   size_t num_participants, num_waiting, num_spares; /* kept by state_set_kinds and state_remove */
 
@@ -73,17 +73,17 @@ void state_free(struct rendezvous_state *state);
 bool state_copy(struct rendezvous_state *to, const struct rendezvous_state *from);
 bool state_equal(const struct rendezvous_state *a, const struct rendezvous_state *b);
 
-/* NULL: it is no member. A member is valid until the next insert or remove. */
+/* NULL: the state does not have the node. The pointer is valid until the next insert or remove. */
 struct state_node *state_find(const struct rendezvous_state *state, const struct node_desc *node);
 
-/* Finds the member or makes one, which then is in no collection and has no heartbeat; such a member is nobody to
- * others, for no codec writes it. The address is copied. RDZV_E_NO_MEMORY; RDZV_E_LIMIT: STATE_MAX_MEMBERS,
+/* Finds the node, or adds it: in no collection and without a heartbeat. Such a node is not written, so other nodes do
+ * not see it. The address is copied. RDZV_E_NO_MEMORY; RDZV_E_LIMIT: STATE_MAX_NODES,
  * STATE_MAX_ADDR; RDZV_E_INVALID: the address is not UTF-8. */
-int state_insert(struct rendezvous_state *state, const struct node_desc *node, struct state_node **member,
+int state_insert(struct rendezvous_state *state, const struct node_desc *desc, struct state_node **node,
                  rdzv_error *error);
-void state_remove(struct rendezvous_state *state, struct state_node *member);
+void state_remove(struct rendezvous_state *state, struct state_node *node);
 
-/* Puts a member in these collections and in no other. */
-void state_set_kinds(struct rendezvous_state *state, struct state_node *member, unsigned kinds);
+/* Puts a node in these collections and in no other. */
+void state_set_kinds(struct rendezvous_state *state, struct state_node *node, unsigned kinds);
 
 #endif

@@ -12,9 +12,9 @@
 static void check_state(const struct rendezvous_state *state) {
   size_t participants = 0, waiting = 0, redundant = 0;
   for (size_t i = 0; i < state->count; i++) {
-    const struct state_node *member = &state->members[i];
-    if (i > 0) CHECK(node_compare(&state->members[i - 1].node, &member->node) < 0);
-    CHECK(state_find(state, &member->node) == member);
+    const struct state_node *member = &state->nodes[i];
+    if (i > 0) CHECK(node_compare(&state->nodes[i - 1].desc, &member->desc) < 0);
+    CHECK(state_find(state, &member->desc) == member);
     CHECK(member->kinds != 0 || member->last_heartbeat != DATETIME_NONE);
     participants += (member->kinds & STATE_PARTICIPANT) != 0;
     waiting += (member->kinds & STATE_WAITING) != 0;

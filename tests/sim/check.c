@@ -31,8 +31,8 @@ static void check_eviction(struct sim *sim, const struct sim_node *writer, struc
 static void check_twice(struct sim *sim, const struct rendezvous_state *state, const struct sim_round *first) {
   if (first->losses == sim->losses) sim_fail(sim, "round %d is completed twice", (int)state->round);
   for (size_t i = 0; i < state->count; i++) {
-    const struct sim_node *node = &sim->nodes[sim_find(&state->members[i].node)];
-    if (!(state->members[i].kinds & STATE_PARTICIPANT) || node->is_torch) continue;
+    const struct sim_node *node = &sim->nodes[sim_find(&state->nodes[i].desc)];
+    if (!(state->nodes[i].kinds & STATE_PARTICIPANT) || node->is_torch) continue;
     if (node->knew >= state->round)
       sim_fail(sim, "round %d is completed twice, with %s, which knows of round %d", (int)state->round, node->label,
                (int)node->knew);
@@ -51,9 +51,9 @@ static void record_round(struct sim *sim, const struct rendezvous_state *state) 
   round->nodes = calloc(round->count + 1, sizeof *round->nodes);
   if (!round->nodes) abort();
   for (size_t i = 0; i < state->count; i++) {
-    const struct state_node *member = &state->members[i];
+    const struct state_node *member = &state->nodes[i];
     if (member->kinds & STATE_PARTICIPANT && member->rank >= 0 && (size_t)member->rank < round->count)
-      round->nodes[member->rank] = sim_find(&member->node);
+      round->nodes[member->rank] = sim_find(&member->desc);
   }
 }
 
@@ -89,9 +89,9 @@ static void check_last_call(struct sim *sim, const struct sim_node *writer, cons
 /* When each heartbeat in the cell changed last. */
 static void listen_to_hearts(struct sim *sim, const struct rendezvous_state *after) {
   for (size_t i = 0; i < after->count; i++) {
-    struct sim_node *node = &sim->nodes[sim_find(&after->members[i].node)];
-    if (node->heartbeat == after->members[i].last_heartbeat) continue;
-    node->heartbeat = after->members[i].last_heartbeat;
+    struct sim_node *node = &sim->nodes[sim_find(&after->nodes[i].desc)];
+    if (node->heartbeat == after->nodes[i].last_heartbeat) continue;
+    node->heartbeat = after->nodes[i].last_heartbeat;
     node->heard = sim->now;
   }
 }
@@ -100,7 +100,7 @@ void check_write(struct sim *sim, size_t at, const struct rendezvous_state *befo
                  const struct rendezvous_state *after) {
   const struct sim_node *writer = &sim->nodes[at];
   for (size_t i = 0; i < before->count; i++) {
-    const struct node_desc *node = &before->members[i].node;
+    const struct node_desc *node = &before->nodes[i].desc;
     if (!state_find(after, node) && node_compare(node, &writer->desc) != 0)
       check_eviction(sim, writer, &sim->nodes[sim_find(node)]);
   }
@@ -133,7 +133,7 @@ void check_joined(struct sim *sim, size_t at, const struct rendezvous_state *sta
 
 static bool has_dead(const struct sim *sim) {
   for (size_t i = 0; i < sim->cell.count; i++)
-    if (!sim->nodes[sim_find(&sim->cell.members[i].node)].alive) return true;
+    if (!sim->nodes[sim_find(&sim->cell.nodes[i].desc)].alive) return true;
   return false;
 }
 

@@ -36,15 +36,15 @@ static void tell_happened(struct sim *sim, const struct sim_node *node, const st
                  {ENGINE_EVICTED, "hears that it was evicted"}};
   for (size_t i = 0; i < sizeof notices / sizeof notices[0]; i++)
     if (update->happened & notices[i].bit) sim_tell(sim, node, "%s", notices[i].text);
-  if (update->happened & ENGINE_MEMBER_DIED) sim_tell(sim, node, "hears that %s died", update->dead.text);
-  if (update->happened & ENGINE_MEMBER_LEFT && !(update->happened & ENGINE_MEMBER_DIED))
+  if (update->happened & ENGINE_PARTICIPANT_DIED) sim_tell(sim, node, "hears that %s died", update->dead.text);
+  if (update->happened & ENGINE_PARTICIPANT_LEFT && !(update->happened & ENGINE_PARTICIPANT_DIED))
     sim_tell(sim, node, "hears that %s left", update->left.text);
   if (update->happened & ENGINE_FAILED) sim_tell(sim, node, "gives up: %s", update->error.message);
 }
 
 static void react(struct sim *sim, size_t at, const struct engine_update *update) {
   struct sim_node *node = &sim->nodes[at];
-  const unsigned changed = ENGINE_SOMEONE_WAITS | ENGINE_MEMBER_LEFT | ENGINE_MEMBER_DIED | ENGINE_EVICTED;
+  const unsigned changed = ENGINE_SOMEONE_WAITS | ENGINE_PARTICIPANT_LEFT | ENGINE_PARTICIPANT_DIED | ENGINE_EVICTED;
   tell_happened(sim, node, update);
   if (update->happened & ENGINE_JOINED) sim_joined(sim, at, update->state, update->rank, update->world_size);
   if (update->happened & ENGINE_FAILED && update->failed == ENGINE_ASK_JOIN) {

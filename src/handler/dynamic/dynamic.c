@@ -392,7 +392,7 @@ static int look(struct dynamic *handler, int64_t wait_ms, const struct flag *can
  * is to be asked to wait: not at all, where it was busy. */
 static int64_t overhear(struct dynamic *handler, int64_t wait_ms, const struct flag *cancel) {
   pthread_mutex_lock(&handler->lock);
-  const bool busy = handler->engine.member || handler->engine.wish != WISH_NOTHING;
+  const bool busy = handler->engine.in_round || handler->engine.wish != WISH_NOTHING;
   if (busy) {
     flag_lower(&handler->looked);
     handler->look_known = handler->view_token;

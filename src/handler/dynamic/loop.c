@@ -69,8 +69,8 @@ static void tell_changes(struct dynamic *handler, const struct engine_update *up
     unsigned happened, what;
     const char *text;
   } changes[] = {{ENGINE_SOMEONE_WAITS, RDZV_CHANGE_WAITING, "somebody waits for the next round"},
-                 {ENGINE_MEMBER_LEFT, RDZV_CHANGE_LEFT, "a member left the round"},
-                 {ENGINE_MEMBER_DIED, RDZV_CHANGE_DIED, "a member died"},
+                 {ENGINE_PARTICIPANT_LEFT, RDZV_CHANGE_LEFT, "a member left the round"},
+                 {ENGINE_PARTICIPANT_DIED, RDZV_CHANGE_DIED, "a member died"},
                  {ENGINE_IS_CLOSED, RDZV_CHANGE_CLOSED, "the rendezvous was closed"},
                  {ENGINE_EVICTED, RDZV_CHANGE_EVICTED, "the round goes on without this node"}};
   unsigned what = 0;
@@ -79,9 +79,9 @@ static void tell_changes(struct dynamic *handler, const struct engine_update *up
     const unsigned happened = update->happened & changes[i].happened;
     if (!happened) continue;
     what |= changes[i].what;
-    const char *name = happened == ENGINE_MEMBER_LEFT   ? update->left.text
-                       : happened == ENGINE_MEMBER_DIED ? update->dead.text
-                                                        : "";
+    const char *name = happened == ENGINE_PARTICIPANT_LEFT   ? update->left.text
+                       : happened == ENGINE_PARTICIPANT_DIED ? update->dead.text
+                                                             : "";
     if (*name) who = name; /* of the dead rather than of those who left */
     events_note(&handler->events, RDZV_NODE_STATE_RUNNING, handler->engine.round, -1, "%s%s%s", changes[i].text,
                 *name ? ": " : "", name);

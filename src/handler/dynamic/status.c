@@ -6,17 +6,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-static rdzv_node_kind kind_of(const struct state_node *member) {
-  if (member->kinds & STATE_PARTICIPANT) return RDZV_NODE_KIND_PARTICIPANT;
-  return member->kinds & STATE_WAITING ? RDZV_NODE_KIND_WAITING : RDZV_NODE_KIND_SPARE;
+static rdzv_node_kind kind_of(const struct state_node *node) {
+  if (node->kinds & STATE_PARTICIPANT) return RDZV_NODE_KIND_PARTICIPANT;
+  return node->kinds & STATE_WAITING ? RDZV_NODE_KIND_WAITING : RDZV_NODE_KIND_SPARE;
 }
 
-static int64_t age_of(struct dynamic *handler, const struct state_node *member) {
+static int64_t age_of(struct dynamic *handler, const struct state_node *node) {
   const struct engine *engine = &handler->engine;
-  if (member->last_heartbeat == DATETIME_NONE) return -1;
-  const int64_t by_clock = (clock_wall_us() - member->last_heartbeat) / 1000;
-  const int64_t seen = liveness_age(&engine->liveness, &engine->config.settings, &member->node, clock_now_ms());
-  if (liveness_saw_change(&engine->liveness, &member->node)) return seen;
+  if (node->last_heartbeat == DATETIME_NONE) return -1;
+  const int64_t by_clock = (clock_wall_us() - node->last_heartbeat) / 1000;
+  const int64_t seen = liveness_age(&engine->liveness, &engine->config.settings, &node->desc, clock_now_ms());
+  if (liveness_saw_change(&engine->liveness, &node->desc)) return seen;
   return by_clock > seen ? by_clock : seen < 0 ? 0 : seen;
 }
 
@@ -33,15 +33,15 @@ static bool add_nodes(struct dynamic *handler, struct status *status) {
   status->nodes = calloc(state->count + 1, sizeof *status->nodes);
   status->base.nodes = status->nodes;
   for (size_t i = 0; status->nodes && i < state->count; i++) {
-    const struct state_node *member = &state->members[i];
-    if (member->kinds == 0) continue;
+    const struct state_node *from = &state->nodes[i];
+    if (from->kinds == 0) continue;
     rdzv_node_status *node = &status->nodes[count];
-    node->node = strdup(node_text(&member->node).text);
+    node->node = strdup(node_text(&from->desc).text);
     if (!node->node) return false;
     count++;
-    node->kind = kind_of(member);
-    node->rank = state->complete && node->kind == RDZV_NODE_KIND_PARTICIPANT ? member->rank : -1;
-    node->heartbeat_age_ms = age_of(handler, member);
+    node->kind = kind_of(from);
+    node->rank = state->complete && node->kind == RDZV_NODE_KIND_PARTICIPANT ? from->rank : -1;
+    node->heartbeat_age_ms = age_of(handler, from);
     status->base.participants += node->kind == RDZV_NODE_KIND_PARTICIPANT;
     status->base.waiting += node->kind == RDZV_NODE_KIND_WAITING;
     status->base.spares += node->kind == RDZV_NODE_KIND_SPARE;

@@ -276,7 +276,7 @@ int engine_decide(struct engine *engine, struct moment now, struct engine_update
   if (engine->store_error.code != 0) fail_by_store(engine, now, update);
   for (bool again = true; again;) {
     again = false;
-    const bool idle = engine->wish == WISH_NOTHING && !engine->closing && !engine->member;
+    const bool idle = engine->wish == WISH_NOTHING && !engine->closing && !engine->in_round;
     if (idle || must_back_off(engine, now, update)) return 0; /* IDLE, unless it says otherwise */
     if (!engine->known || is_stale(engine, now)) {
       update->request = ENGINE_READ;

@@ -3,8 +3,8 @@
  * One node of a dynamic rendezvous as a machine: engine_step(event with its moment) says what to do next. It reads no
  * clock, waits for nothing and knows no store; whoever drives it does. The order of things:
  *
- *   ask join -> READ -> (state) -> SWAP -> (won) -> WAIT … (state: complete, with us) -> joined, and then, as a member:
- *   WAIT until the heartbeat is due -> READ -> SWAP -> WAIT …, with a notice when the membership changes
+ *   ask join -> READ -> (state) -> SWAP -> (won) -> WAIT … (state: complete, with us) -> joined, and then, as a
+ * participant: WAIT until the heartbeat is due -> READ -> SWAP -> WAIT …, with a notice when the participants change
  *
  *   swap lost      -> BACK_OFF, read and decide anew; a heartbeat that is overdue does not back off
  *   store error    -> BACK_OFF, read: whether a swap without an answer took effect, the state itself tells
@@ -29,7 +29,7 @@
 #include "state/report.h"
 
 enum engine_event_kind {
-  ENGINE_ASK_JOIN,    /* join the next round; a member leaves its round first */
+  ENGINE_ASK_JOIN,    /* join the next round; a participant leaves its round first */
   ENGINE_ASK_LEAVE,   /* leave, without closing; a join under way is given up */
   ENGINE_ASK_CLOSE,   /* close the rendezvous for all */
   ENGINE_ASK_STOP,    /* no more heartbeats, wishes or notices: what is in the state lapses */
@@ -62,13 +62,13 @@ enum engine_request {
 
 /* What came about in a step, in any number. */
 enum {
-  ENGINE_JOINED = 1 << 0,        /* rank, world_size, round, and in `state` the members */
+  ENGINE_JOINED = 1 << 0,        /* rank, world_size, round, and in `state` the participants */
   ENGINE_LEFT = 1 << 1,          /* what was asked for */
   ENGINE_CLOSE_DONE = 1 << 2,    /* what was asked for */
   ENGINE_FAILED = 1 << 3,        /* what was asked for has failed: failed, why, error */
-  ENGINE_SOMEONE_WAITS = 1 << 4, /* from here on for a member: more are in the wait list, and there is room */
-  ENGINE_MEMBER_LEFT = 1 << 5,
-  ENGINE_MEMBER_DIED = 1 << 6,
+  ENGINE_SOMEONE_WAITS = 1 << 4, /* from here on for a participant: more are in the wait list, and there is room */
+  ENGINE_PARTICIPANT_LEFT = 1 << 5,
+  ENGINE_PARTICIPANT_DIED = 1 << 6,
   ENGINE_IS_CLOSED = 1 << 7,
   ENGINE_EVICTED = 1 << 8, /* we are no participant of our round any more; nothing else comes after that */
 };
@@ -107,9 +107,9 @@ struct engine_config {
 
 enum engine_wish { WISH_NOTHING, WISH_EXIT /* the first half of a join */, WISH_JOIN, WISH_LEAVE };
 
-/* A participant of our round, and whether it has been missed. */
-struct fellow {
-  struct node_desc node; /* the address is our own copy */
+/* A participant of our round, and whether we have seen that it is gone. */
+struct peer {
+  struct node_desc desc; /* the address is our own copy */
   bool gone;
 };
 
@@ -134,7 +134,7 @@ struct engine {
   int64_t tried_us; /* the heartbeat that we tried to write last, and when: its answer may be lost */
   int64_t tried_ms;
   bool came_back;         /* that write takes us out of a round, and into the wait list or the next round */
-  int64_t evict_ms;       /* when to write that members are dead; 0: none are */
+  int64_t evict_ms;       /* when to write that nodes are dead; 0: none are */
   bool fresh;             /* the dead of this state have not been looked for yet */
   bool dropped;           /* the dead were taken out of this state */
   int64_t back_off_ms;    /* until then */
@@ -145,10 +145,10 @@ struct engine {
   struct pace pace;
   struct rounds rounds;
 
-  bool member; /* of a complete round */
+  bool in_round; /* we are a participant of a complete round */
   int64_t round;
-  struct fellow *fellows; /* in node order */
-  size_t fellow_count;
+  struct peer *peers; /* in node order */
+  size_t peer_count;
   size_t waiting; /* that we have told of */
   bool told_closed;
 };
@@ -171,7 +171,7 @@ void engine_trace(const struct engine *engine, const char *format, ...) RDZV_PRI
 /* Says what to do next, when no request is under way. */
 int engine_decide(struct engine *engine, struct moment now, struct engine_update *update, rdzv_error *error);
 
-/* We are a member of the state's round from here on. False: no memory. */
+/* We are a participant of the state's round from here on. False: no memory. */
 bool engine_watch_begin(struct engine *engine);
 void engine_watch_end(struct engine *engine);
 

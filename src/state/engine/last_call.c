@@ -6,9 +6,9 @@ enum { SLACK_US = 1000000 }; /* PyTorch asks the clock anew for the deadline, af
 static int64_t longest_left_us(const struct rendezvous_state *state, int64_t timeout_us) {
   int64_t longest = -1;
   for (size_t i = 0; i < state->count; i++) {
-    const struct state_node *member = &state->members[i];
-    if (!(member->kinds & STATE_PARTICIPANT) || member->last_heartbeat == DATETIME_NONE) continue;
-    const int64_t left = state->deadline - member->last_heartbeat;
+    const struct state_node *node = &state->nodes[i];
+    if (!(node->kinds & STATE_PARTICIPANT) || node->last_heartbeat == DATETIME_NONE) continue;
+    const int64_t left = state->deadline - node->last_heartbeat;
     if (left >= 0 && left <= timeout_us + SLACK_US && left > longest) longest = left;
   }
   return longest < 0 || longest > timeout_us ? timeout_us : longest;

@@ -9,7 +9,7 @@
 enum { JUMP_MS = 1000 }; /* a wall clock that moves by so much more or less than the monotonic one has jumped */
 
 void liveness_free(struct liveness *liveness) {
-  for (size_t i = 0; i < liveness->count; i++) free((char *)liveness->nodes[i].node.addr);
+  for (size_t i = 0; i < liveness->count; i++) free((char *)liveness->nodes[i].desc.addr);
   free(liveness->nodes);
   *liveness = (struct liveness){0};
 }
@@ -29,14 +29,14 @@ static bool has_jumped(const struct liveness *liveness, struct moment now) {
 static bool sees_the_same(const struct liveness *liveness, const struct rendezvous_state *state) {
   if (liveness->count != state->count) return false;
   for (size_t i = 0; i < state->count; i++)
-    if (node_compare(&liveness->nodes[i].node, &state->members[i].node) != 0) return false;
+    if (node_compare(&liveness->nodes[i].desc, &state->nodes[i].desc) != 0) return false;
   return true;
 }
 
 /* The observation of that node in the old array, from *at on; both are in node order. */
 static struct observed_node *follow(const struct liveness *liveness, size_t *at, const struct node_desc *node) {
   while (*at < liveness->count) {
-    const int order = node_compare(&liveness->nodes[*at].node, node);
+    const int order = node_compare(&liveness->nodes[*at].desc, node);
     if (order == 0) return &liveness->nodes[(*at)++];
     if (order > 0) return NULL;
     ++*at;
@@ -44,16 +44,16 @@ static struct observed_node *follow(const struct liveness *liveness, size_t *at,
   return NULL;
 }
 
-static bool observe_node(struct liveness *liveness, size_t *at, const struct state_node *member,
+static bool observe_node(struct liveness *liveness, size_t *at, const struct state_node *node,
                          struct observed_node *to) {
-  struct observed_node *old = follow(liveness, at, &member->node);
+  struct observed_node *old = follow(liveness, at, &node->desc);
   if (old) {
     *to = *old;
     return old->kept = true;
   }
-  char *addr = strdup(member->node.addr);
-  *to = (struct observed_node){.node = {addr, member->node.pid, member->node.local_id},
-                               .heartbeat = member->last_heartbeat,
+  char *addr = strdup(node->desc.addr);
+  *to = (struct observed_node){.desc = {addr, node->desc.pid, node->desc.local_id},
+                               .heartbeat = node->last_heartbeat,
                                .changed = liveness->looked,
                                .at_first = !liveness->started};
   return addr != NULL;
@@ -64,13 +64,13 @@ static bool meet(struct liveness *liveness, const struct rendezvous_state *state
   struct observed_node *nodes = calloc(state->count + 1, sizeof *nodes);
   if (!nodes) return false;
   size_t at = 0, met = 0;
-  while (met < state->count && observe_node(liveness, &at, &state->members[met], &nodes[met])) met++;
+  while (met < state->count && observe_node(liveness, &at, &state->nodes[met], &nodes[met])) met++;
   const bool all = met == state->count;
   /* What is dropped is what went away, or if memory ran out, what came. */
   for (size_t i = 0; i < met && !all; i++)
-    if (!nodes[i].kept) free((char *)nodes[i].node.addr);
+    if (!nodes[i].kept) free((char *)nodes[i].desc.addr);
   for (size_t i = 0; i < liveness->count; i++) {
-    if (all && !liveness->nodes[i].kept) free((char *)liveness->nodes[i].node.addr);
+    if (all && !liveness->nodes[i].kept) free((char *)liveness->nodes[i].desc.addr);
     liveness->nodes[i].kept = false;
   }
   struct observed_node *dropped = all ? liveness->nodes : nodes;
@@ -102,8 +102,8 @@ static void compare_on_hosts(struct liveness *liveness, const struct rendezvous_
                              const struct node_desc *self, int64_t now_us) {
   const int64_t dead_us = rendezvous_dead_time(settings) * 1000;
   for (size_t first = 0, end; first < liveness->count; first = end) {
-    const char *addr = liveness->nodes[first].node.addr;
-    for (end = first + 1; end < liveness->count && strcmp(liveness->nodes[end].node.addr, addr) == 0;) end++;
+    const char *addr = liveness->nodes[first].desc.addr;
+    for (end = first + 1; end < liveness->count && strcmp(liveness->nodes[end].desc.addr, addr) == 0;) end++;
     const int64_t latest = strcmp(addr, self->addr) == 0 ? now_us : latest_heartbeat(liveness, first, end);
     for (size_t i = first; i < end; i++) {
       struct observed_node *node = &liveness->nodes[i];
@@ -125,7 +125,7 @@ int liveness_observe(struct liveness *liveness, const struct rendezvous_settings
     return error_no_memory(error);
   }
   for (size_t i = 0; i < liveness->count; i++) {
-    note_heartbeat(&liveness->nodes[i], state->members[i].last_heartbeat, liveness->looked);
+    note_heartbeat(&liveness->nodes[i], state->nodes[i].last_heartbeat, liveness->looked);
     if (jumped) liveness->nodes[i].at_first = false;
   }
   liveness->last = now;
@@ -142,11 +142,11 @@ static bool is_dead(const struct observed_node *node, const struct rendezvous_se
 
 static int by_node(const void *left, const void *right) {
   const struct observed_node *a = left, *b = right;
-  return node_compare(&a->node, &b->node);
+  return node_compare(&a->desc, &b->desc);
 }
 
 static const struct observed_node *find(const struct liveness *liveness, const struct node_desc *node) {
-  const struct observed_node key = {.node = *node};
+  const struct observed_node key = {.desc = *node};
   return liveness->count > 0 ? bsearch(&key, liveness->nodes, liveness->count, sizeof key, by_node) : NULL;
 }
 
@@ -166,7 +166,7 @@ int64_t liveness_wake(const struct liveness *liveness, const struct rendezvous_s
   int64_t first = INT64_MAX;
   for (size_t i = 0; i < liveness->count; i++) {
     const struct observed_node *node = &liveness->nodes[i];
-    if (node->changed < first && node_compare(&node->node, self) != 0) first = node->changed;
+    if (node->changed < first && node_compare(&node->desc, self) != 0) first = node->changed;
   }
   if (first == INT64_MAX) return INT64_MAX;
   const int64_t left = first + rendezvous_dead_time(settings) + 1 - liveness->looked;
@@ -179,18 +179,18 @@ struct judge {
   const struct rendezvous_settings *settings;
   const struct node_desc *self;
   int64_t looked;
-  size_t left; /* observations that may still be those of a member; both come from the last to the first */
+  size_t left; /* observations that may still be of a node of the state; both come from the last to the first */
 };
 
-static bool judge(void *argument, const struct state_node *member) {
+static bool judge(void *argument, const struct state_node *node) {
   struct judge *context = argument;
   while (context->left > 0) {
-    const struct observed_node *node = &context->liveness->nodes[context->left - 1];
-    const int order = node_compare(&node->node, &member->node);
+    const struct observed_node *seen = &context->liveness->nodes[context->left - 1];
+    const int order = node_compare(&seen->desc, &node->desc);
     if (order < 0) return false;
     context->left--;
     if (order == 0)
-      return is_dead(node, context->settings, context->looked) && node_compare(&node->node, context->self) != 0;
+      return is_dead(seen, context->settings, context->looked) && node_compare(&seen->desc, context->self) != 0;
   }
   return false;
 }

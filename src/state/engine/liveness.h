@@ -21,7 +21,7 @@
 #include "state/rendezvous.h"
 
 struct observed_node {
-  struct node_desc node; /* the address is our own copy */
+  struct node_desc desc; /* the address is our own copy */
   int64_t heartbeat;
   int64_t changed;  /* on the clock of `looked` */
   bool at_first;    /* was there at our first look, and has not changed since */

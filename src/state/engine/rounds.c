@@ -2,8 +2,8 @@
 #include "state/engine/rounds.h"
 
 static bool takes_part(const struct rendezvous_state *state, const struct node_desc *self) {
-  const struct state_node *member = state_find(state, self);
-  return member && (member->kinds & STATE_PARTICIPANT);
+  const struct state_node *node = state_find(state, self);
+  return node && (node->kinds & STATE_PARTICIPANT);
 }
 
 static void know(struct rounds *rounds, int64_t round) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Rounds never go back. The state can get lost: the server was restarted, or somebody has deleted the key. A state that
- * begins at round 0 again would give numbers a second time, with other members, while keys of the first are in the
+ * begins at round 0 again would give numbers a second time, with other participants, while keys of the first are in the
  * store and workers of the first are still alive. So each node knows the first round that it may take part in, and when
  * it becomes a participant of a round before that, the round gets that number: of a new state, or of one that others
  * have made. A round that gathers is nobody's yet, so its number may change; to PyTorch it is a number as good as any.

@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-enum { MAX_ENTRIES = 4 * STATE_MAX_MEMBERS }; /* each member in each collection */
+enum { MAX_ENTRIES = 4 * STATE_MAX_NODES }; /* each node in each collection */
 
 static int compare(int64_t a, int64_t b) { return (a > b) - (a < b); }
 
@@ -47,7 +47,7 @@ static int check(const struct state_builder *builder, rdzv_bytes addr, rdzv_erro
                      bytes_quote(addr).text, addr.len, STATE_MAX_ADDR);
   if (addr.len > 0 && memchr(addr.data, 0, addr.len))
     return error_set(error, RDZV_E_CORRUPT, "the address '%s' of a node has a zero in it", bytes_quote(addr).text);
-  if (builder->count >= MAX_ENTRIES) return error_set(error, RDZV_E_CORRUPT, "over %d members", STATE_MAX_MEMBERS);
+  if (builder->count >= MAX_ENTRIES) return error_set(error, RDZV_E_CORRUPT, "over %d nodes", STATE_MAX_NODES);
   return 0;
 }
 
@@ -116,11 +116,11 @@ static void fill(const struct state_builder *builder, struct rendezvous_state *s
       text += entry->addr.len;
       *text++ = '\0';
     }
-    struct state_node *member = &state->members[i];
-    *member = (struct state_node){
-        .node = {last, entry->pid, entry->local_id}, .last_heartbeat = entry->last_heartbeat, .ours = entry->ours};
-    state_set_kinds(state, member, entry->kinds);
-    if (entry->kinds & STATE_PARTICIPANT) member->rank = entry->rank;
+    struct state_node *node = &state->nodes[i];
+    *node = (struct state_node){
+        .desc = {last, entry->pid, entry->local_id}, .last_heartbeat = entry->last_heartbeat, .ours = entry->ours};
+    state_set_kinds(state, node, entry->kinds);
+    if (entry->kinds & STATE_PARTICIPANT) node->rank = entry->rank;
   }
   state->count = builder->count;
 }
@@ -128,18 +128,18 @@ static void fill(const struct state_builder *builder, struct rendezvous_state *s
 int state_builder_finish(struct state_builder *builder, struct rendezvous_state *state, rdzv_error *error) {
   sort(builder);
   merge(builder);
-  if (builder->count > STATE_MAX_MEMBERS)
-    return error_set(error, RDZV_E_CORRUPT, "%zu members, over the limit of %d", builder->count, STATE_MAX_MEMBERS);
+  if (builder->count > STATE_MAX_NODES)
+    return error_set(error, RDZV_E_CORRUPT, "%zu nodes, over the limit of %d", builder->count, STATE_MAX_NODES);
   if (builder->count == 0) return 0;
   size_t bytes = 0;
   for (size_t i = 0; i < builder->count; i++)
     if (!same_addr_as_before(builder, i)) bytes += builder->entries[i].addr.len + 1;
-  state->members = malloc(builder->count * sizeof *state->members);
+  state->nodes = malloc(builder->count * sizeof *state->nodes);
   state->addrs = malloc(bytes);
-  if (!state->members || !state->addrs) {
-    free(state->members);
+  if (!state->nodes || !state->addrs) {
+    free(state->nodes);
     free(state->addrs);
-    state->members = NULL;
+    state->nodes = NULL;
     state->addrs = NULL;
     return error_no_memory(error);
   }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Makes the members of a state out of PyTorch's collections, in whatever order their nodes come: sorted once, and what
+ * Makes the nodes of a state out of PyTorch's collections, in whatever order their nodes come: sorted once, and what
  * is said of one node in several places put together. For the codecs; costs O(n log n) whatever the order.
  */
 #ifndef RDZV_STATE_PICKLE_BUILD_H
@@ -36,7 +36,7 @@ void state_builder_begin(struct state_builder *builder);
 struct state_entry *state_builder_add(struct state_builder *builder, rdzv_bytes addr, int64_t pid, int64_t local_id,
                                       int *code, rdzv_error *error);
 
-/* Gives the members to a state that has none. RDZV_E_CORRUPT: too many; RDZV_E_NO_MEMORY. */
+/* Gives the nodes to a state that has none. RDZV_E_CORRUPT: too many; RDZV_E_NO_MEMORY. */
 int state_builder_finish(struct state_builder *builder, struct rendezvous_state *state, rdzv_error *error);
 void state_builder_free(struct state_builder *builder);
 

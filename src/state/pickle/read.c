@@ -127,7 +127,7 @@ static bool keep_attribute(struct reader *reader, rdzv_bytes name, const struct 
   return kept;
 }
 
-/* ---- members -------------------------------------------------------------------------------------------------- */
+/* ---- nodes -------------------------------------------------------------------------------------------------- */
 
 static bool bad_item(struct reader *reader, enum attribute in, const struct pickle_value *value, const char *wanted) {
   return pickle_bad(&reader->machine, "in attribute '%s' is %s, not %s", known[in].name, pickle_kind_name(value->kind),
@@ -195,7 +195,7 @@ static bool add_heartbeats(struct reader *reader) {
   return true;
 }
 
-static bool add_members(struct reader *reader) {
+static bool add_nodes(struct reader *reader) {
   struct pickle_machine *machine = &reader->machine;
   if (!add_participants(reader) || !add_set(reader, WAIT_LIST, STATE_WAITING) ||
       !add_set(reader, REDUNDANCY_LIST, STATE_SPARE) || !add_heartbeats(reader))
@@ -272,8 +272,8 @@ static bool find_layouts(struct reader *reader, struct torch_layouts *layouts) {
 static bool make_state(struct reader *reader, const struct pickle_value *result, struct torch_layouts *layouts) {
   if (result->kind != PICKLE_STATE || !result->state->built)
     return pickle_bad(&reader->machine, "it is %s, not a _RendezvousState", pickle_kind_name(result->kind));
-  return sort_attributes(reader, result->state) && check_attributes(reader) && set_plain(reader) &&
-         add_members(reader) && find_layouts(reader, layouts);
+  return sort_attributes(reader, result->state) && check_attributes(reader) && set_plain(reader) && add_nodes(reader) &&
+         find_layouts(reader, layouts);
 }
 
 int pickle_read(rdzv_bytes pickle, struct rendezvous_state *state, struct torch_layouts *layouts, rdzv_error *error) {

@@ -15,8 +15,8 @@ typedef uint32_t memo;
 
 struct place {
   memo node;
-  memo addr;     /* kept by the first member that has the address */
-  size_t first;  /* which one that is: members of one host stand together */
+  memo addr;     /* kept by the first node that has the address */
+  size_t first;  /* which one that is: nodes of one host stand together */
   bool has_more; /* there are others */
 };
 
@@ -30,7 +30,7 @@ struct writer {
   uint32_t memo_count;
   memo torch_module, node_class, addr_name, pid_name, local_id_name;
   memo datetime_module, datetime_class, utc;
-  struct place *places; /* of each member */
+  struct place *places; /* of each node */
 };
 
 /* ---- opcodes -------------------------------------------------------------------------------------------------- */
@@ -158,9 +158,9 @@ static void put_time(struct writer *writer, int64_t time, bool fold) {
 }
 
 static void find_hosts(struct writer *writer) {
-  const struct state_node *members = writer->state->members;
+  const struct state_node *nodes = writer->state->nodes;
   for (size_t i = 0; i < writer->state->count; i++) {
-    const bool is_next = i > 0 && strcmp(members[i].node.addr, members[i - 1].node.addr) == 0;
+    const bool is_next = i > 0 && strcmp(nodes[i].desc.addr, nodes[i - 1].desc.addr) == 0;
     writer->places[i].first = is_next ? writer->places[i - 1].first : i;
     if (is_next) writer->places[writer->places[i].first].has_more = true;
   }
@@ -169,32 +169,32 @@ static void find_hosts(struct writer *writer) {
 static void put_addr(struct writer *writer, size_t i) {
   struct place *first = &writer->places[writer->places[i].first];
   if (recall(writer, first->addr)) return;
-  put_str(writer, rdzv_str(writer->state->members[i].node.addr));
+  put_str(writer, rdzv_str(writer->state->nodes[i].desc.addr));
   if (first->has_more) memoize(writer, &first->addr);
 }
 
-static bool is_used_again(const struct state_node *member) {
-  return __builtin_popcount(member->kinds) + (member->last_heartbeat != DATETIME_NONE) > 1;
+static bool is_used_again(const struct state_node *node) {
+  return __builtin_popcount(node->kinds) + (node->last_heartbeat != DATETIME_NONE) > 1;
 }
 
 static void put_node(struct writer *writer, size_t i) {
   if (recall(writer, writer->places[i].node)) return;
-  const struct state_node *member = &writer->state->members[i];
+  const struct state_node *node = &writer->state->nodes[i];
   if (!recall(writer, writer->node_class)) {
     put_class(writer, PICKLE_TORCH_MODULE, &writer->torch_module, PICKLE_NODE_CLASS);
     memoize(writer, &writer->node_class);
   }
   put_op(writer, OP_EMPTY_TUPLE);
   put_op(writer, OP_NEWOBJ);
-  if (is_used_again(member)) memoize(writer, &writer->places[i].node);
+  if (is_used_again(node)) memoize(writer, &writer->places[i].node);
   put_op(writer, OP_EMPTY_DICT);
   put_op(writer, OP_MARK);
   put_name(writer, writer->traits->addr, &writer->addr_name);
   put_addr(writer, i);
   put_name(writer, "pid", &writer->pid_name);
-  put_int(writer, member->node.pid);
+  put_int(writer, node->desc.pid);
   put_name(writer, "local_id", &writer->local_id_name);
-  put_int(writer, member->node.local_id);
+  put_int(writer, node->desc.local_id);
   put_op(writer, OP_SETITEMS);
   put_op(writer, OP_BUILD);
 }
@@ -215,11 +215,11 @@ static void end_batch(struct writer *writer, size_t batch, enum pickle_op add) {
     put_op(writer, add == OP_SETITEMS ? OP_SETITEM : OP_APPEND);
 }
 
-/* The next member from *i on that is of that kind, or of kind 0 has a heartbeat. */
-static size_t next_member(const struct rendezvous_state *state, size_t *i, unsigned kind) {
+/* The next node from *i on that is of that kind, or of kind 0 has a heartbeat. */
+static size_t next_node(const struct rendezvous_state *state, size_t *i, unsigned kind) {
   for (;; ++*i) {
-    const struct state_node *member = &state->members[*i];
-    if (kind != 0 ? (member->kinds & kind) != 0 : member->last_heartbeat != DATETIME_NONE) return (*i)++;
+    const struct state_node *node = &state->nodes[*i];
+    if (kind != 0 ? (node->kinds & kind) != 0 : node->last_heartbeat != DATETIME_NONE) return (*i)++;
   }
 }
 
@@ -228,7 +228,7 @@ static void put_set(struct writer *writer, unsigned kind, size_t count) {
   size_t i = 0;
   for (size_t left = count, batch; left > 0; left -= batch) {
     batch = begin_batch(writer, left, OP_ADDITEMS);
-    for (size_t n = 0; n < batch; n++) put_node(writer, next_member(writer->state, &i, kind));
+    for (size_t n = 0; n < batch; n++) put_node(writer, next_node(writer->state, &i, kind));
     end_batch(writer, batch, OP_ADDITEMS);
   }
 }
@@ -240,12 +240,12 @@ static void put_dict(struct writer *writer, unsigned kind, size_t count) {
   for (size_t left = count, batch; left > 0; left -= batch) {
     batch = begin_batch(writer, left, OP_SETITEMS);
     for (size_t n = 0; n < batch; n++) {
-      const size_t at = next_member(writer->state, &i, kind);
+      const size_t at = next_node(writer->state, &i, kind);
       put_node(writer, at);
       if (kind == STATE_PARTICIPANT)
-        put_int(writer, writer->state->members[at].rank);
+        put_int(writer, writer->state->nodes[at].rank);
       else
-        put_time(writer, writer->state->members[at].last_heartbeat, writer->state->members[at].ours);
+        put_time(writer, writer->state->nodes[at].last_heartbeat, writer->state->nodes[at].ours);
     }
     end_batch(writer, batch, OP_SETITEMS);
   }
@@ -253,7 +253,7 @@ static void put_dict(struct writer *writer, unsigned kind, size_t count) {
 
 static size_t count_heartbeats(const struct rendezvous_state *state) {
   size_t count = 0;
-  for (size_t i = 0; i < state->count; i++) count += state->members[i].last_heartbeat != DATETIME_NONE;
+  for (size_t i = 0; i < state->count; i++) count += state->nodes[i].last_heartbeat != DATETIME_NONE;
   return count;
 }
 

@@ -63,7 +63,7 @@ static void look(struct liveness *liveness, const struct question *question, int
   struct rendezvous_state state;
   if (!state_copy(&state, &question->state)) fail("no memory", NULL);
   for (size_t i = 0; i < state.count; i++) /* before it beat, the heartbeat was another */
-    if (state.members[i].last_heartbeat > wall_us) state.members[i].last_heartbeat -= INT64_C(3600000000);
+    if (state.nodes[i].last_heartbeat > wall_us) state.nodes[i].last_heartbeat -= INT64_C(3600000000);
   const struct moment moment = {question->now.mono_ms + (wall_us - question->now.wall_us) / 1000, wall_us};
   if (liveness_observe(liveness, &question->settings, &nobody, &state, moment, NULL) < 0) fail("no memory", NULL);
   state_free(&state);
@@ -79,7 +79,7 @@ static void sanitize(struct question *question) {
     look(&liveness, question, at);
     next = at + 3000000 < end ? at + 3000000 : end;
     for (size_t i = 0; i < question->state.count; i++) {
-      const int64_t heartbeat = question->state.members[i].last_heartbeat;
+      const int64_t heartbeat = question->state.nodes[i].last_heartbeat;
       if (heartbeat > at && heartbeat < next) next = heartbeat;
     }
   }

@@ -19,7 +19,7 @@ static const char *broken_ranks(const struct rendezvous_state *state, int64_t en
   bool *taken = calloc((size_t)end + 1, sizeof *taken);
   const char *broken = taken ? NULL : "there is memory for checking the ranks";
   for (size_t i = 0; i < state->count && !broken; i++) {
-    const struct state_node *member = &state->members[i];
+    const struct state_node *member = &state->nodes[i];
     if (!(member->kinds & STATE_PARTICIPANT)) continue;
     if (member->rank < 0 || member->rank >= end)
       broken = "every rank is below the size of the world";
@@ -51,7 +51,7 @@ static const char *broken_complete(const struct rendezvous_state *state, const s
 const char *rendezvous_broken_invariant(const struct rendezvous_state *state,
                                         const struct rendezvous_settings *settings) {
   const char *broken = state->round < 0 ? "rounds count from 0" : NULL;
-  for (size_t i = 0; i < state->count && !broken; i++) broken = broken_member(state, &state->members[i]);
+  for (size_t i = 0; i < state->count && !broken; i++) broken = broken_member(state, &state->nodes[i]);
   if (!broken) broken = state->complete ? broken_complete(state, settings) : broken_gathering(state, settings);
   if (!broken && state->num_spares > 0 && !settings->has_redundancy_list)
     broken = "nobody is in a list that the layout does not have";
@@ -76,8 +76,8 @@ static const unsigned allowed[4][4] = {
 
 static bool has_newcomer(const struct rendezvous_state *before, const struct rendezvous_state *after) {
   for (size_t i = 0; i < after->count; i++) {
-    const struct state_node *was = state_find(before, &after->members[i].node);
-    if ((after->members[i].kinds & STATE_PARTICIPANT) && !(was && (was->kinds & STATE_PARTICIPANT))) return true;
+    const struct state_node *was = state_find(before, &after->nodes[i].desc);
+    if ((after->nodes[i].kinds & STATE_PARTICIPANT) && !(was && (was->kinds & STATE_PARTICIPANT))) return true;
   }
   return false;
 }
@@ -95,9 +95,9 @@ static const char *broken_phase(const struct rendezvous_state *before, const str
 /* Once complete, participants only go. */
 static const char *broken_membership(const struct rendezvous_state *before, const struct rendezvous_state *after) {
   for (size_t i = 0; i < after->count; i++) {
-    const struct state_node *member = &after->members[i];
+    const struct state_node *member = &after->nodes[i];
     if (!(member->kinds & STATE_PARTICIPANT)) continue;
-    const struct state_node *was = state_find(before, &member->node);
+    const struct state_node *was = state_find(before, &member->desc);
     if (!was || !(was->kinds & STATE_PARTICIPANT)) return "nobody comes into a complete round";
     if (was->rank != member->rank) return "nobody's rank changes in a complete round";
   }

@@ -194,8 +194,8 @@ static inline void rewrite_state(const char *endpoint, const char *run_id, enum 
 /* Takes out the node that is printed so. */
 static inline void take_out(struct rendezvous_state *state, const void *node) {
   for (size_t i = 0; i < state->count; i++)
-    if (strcmp(node_text(&state->members[i].node).text, node) == 0) {
-      state_remove(state, &state->members[i]);
+    if (strcmp(node_text(&state->nodes[i].desc).text, node) == 0) {
+      state_remove(state, &state->nodes[i]);
       return;
     }
 }

@@ -52,10 +52,10 @@ static inline struct state_text text_of(const struct rendezvous_state *state) {
   for (size_t s = 0; s < COUNT_OF(signs); s++) {
     bool any = false;
     for (size_t i = 0; i < state->count; i++) {
-      const struct state_node *member = &state->members[i];
+      const struct state_node *member = &state->nodes[i];
       if (!(member->kinds & signs[s].kind)) continue;
       if (!any) at += sprintf(at, "%s%s", at == text.text ? "" : " ", signs[s].sign);
-      at += sprintf(at, "%s", member->node.addr);
+      at += sprintf(at, "%s", member->desc.addr);
       if (signs[s].kind == STATE_PARTICIPANT && state->complete) at += sprintf(at, "%d", (int)member->rank);
       any = true;
     }

@@ -35,9 +35,9 @@ static json_t *write_time(int64_t time) {
 
 static json_t *write_member(const struct state_node *member, unsigned kind) {
   json_t *node = json_object(), *object = json_object();
-  int failed = json_object_set_new_nocheck(node, "addr", json_string_nocheck(member->node.addr));
-  failed |= json_object_set_new_nocheck(node, "pid", json_integer(member->node.pid));
-  failed |= json_object_set_new_nocheck(node, "local_id", json_integer(member->node.local_id));
+  int failed = json_object_set_new_nocheck(node, "addr", json_string_nocheck(member->desc.addr));
+  failed |= json_object_set_new_nocheck(node, "pid", json_integer(member->desc.pid));
+  failed |= json_object_set_new_nocheck(node, "local_id", json_integer(member->desc.local_id));
   failed |= json_object_set_new_nocheck(object, "node", node);
   if (kind == STATE_PARTICIPANT) failed |= json_object_set_new_nocheck(object, "rank", json_integer(member->rank));
   failed |= json_object_set_new_nocheck(object, "last_heartbeat", write_time(member->last_heartbeat));
@@ -54,8 +54,8 @@ static bool is_listed(const struct state_node *member, unsigned kind) {
 static json_t *write_list(const struct rendezvous_state *state, unsigned kind) {
   json_t *array = json_array();
   for (size_t i = 0; array && i < state->count; i++) {
-    if (!is_listed(&state->members[i], kind)) continue;
-    if (json_array_append_new(array, write_member(&state->members[i], kind)) == 0) continue;
+    if (!is_listed(&state->nodes[i], kind)) continue;
+    if (json_array_append_new(array, write_member(&state->nodes[i], kind)) == 0) continue;
     json_decref(array);
     return NULL;
   }
@@ -90,7 +90,7 @@ static bool is_time(int64_t time) { return time == DATETIME_NONE || (time >= DAT
 
 static bool has_times(const struct rendezvous_state *state) {
   bool fine = is_time(state->deadline);
-  for (size_t i = 0; fine && i < state->count; i++) fine = is_time(state->members[i].last_heartbeat);
+  for (size_t i = 0; fine && i < state->count; i++) fine = is_time(state->nodes[i].last_heartbeat);
   return fine;
 }
 

@@ -114,7 +114,7 @@ static void check_values(const struct rendezvous_state *state, const json_t *jso
       assert_int_equal(member_of(state, row)->rank, json_integer_value(json_array_get(row, 3)));
   json_array_foreach(json_object_get(json, "last_heartbeats"), i, row)
       assert_true(member_of(state, row)->last_heartbeat == time_of(json_array_get(row, 3)));
-  for (size_t n = 0; n < state->count; n++) heartbeats += state->members[n].last_heartbeat != DATETIME_NONE;
+  for (size_t n = 0; n < state->count; n++) heartbeats += state->nodes[n].last_heartbeat != DATETIME_NONE;
   assert_int_equal(json_array_size(json_object_get(json, "last_heartbeats")), heartbeats);
   assert_int_equal(state->round, json_integer_value(json_object_get(json, "round")));
   assert_int_equal(state->complete, json_is_true(json_object_get(json, "complete")));
@@ -193,8 +193,8 @@ static void test_equal_states_are_written_as_the_same_bytes(void **context) {
     other.round = state.round;
     other.complete = state.complete;
     for (size_t i = state.count; i > 0; i--) {
-      const struct state_node *from = &state.members[i - 1];
-      struct state_node *to = put_member(&other, from->node.addr, from->node.pid, from->node.local_id, from->kinds);
+      const struct state_node *from = &state.nodes[i - 1];
+      struct state_node *to = put_member(&other, from->desc.addr, from->desc.pid, from->desc.local_id, from->kinds);
       to->rank = from->rank;
       to->last_heartbeat = from->last_heartbeat;
     }

@@ -245,7 +245,7 @@ static void test_an_object_with_attributes_without_end_is_refused(void **context
 }
 
 /* 100000 nodes, each by the same dict of attributes. */
-static void test_members_over_the_limit_are_refused(void **context) {
+static void test_nodes_over_the_limit_are_refused(void **context) {
   (void)context;
   struct buf code = {0};
   PUT(&code, "\x8f", 1);
@@ -257,7 +257,7 @@ static void test_members_over_the_limit_are_refused(void **context) {
     if (i % 1000 == 999) PUT(&code, "\x90", 1);
   }
   struct buf pickle = state_pickle(&(struct attribute){"wait_list", {code.data, code.len}}, 1);
-  assert_refused((rdzv_bytes){pickle.data, pickle.len}, "100000 members, over the limit of 65536");
+  assert_refused((rdzv_bytes){pickle.data, pickle.len}, "100000 nodes, over the limit of 65536");
   buf_free(&pickle);
   buf_free(&code);
 }
@@ -276,7 +276,7 @@ static void test_a_key_again_and_again_is_one_member(void **context) {
   struct rendezvous_state state =
       read_attributes(&(struct attribute){"participants", {code.data, code.len}}, 1, &layouts);
   assert_int_equal(state.count, 1);
-  assert_int_equal(state.members[0].rank, 5);
+  assert_int_equal(state.nodes[0].rank, 5);
   state_free(&state);
   buf_free(&code);
 }
@@ -386,7 +386,7 @@ int main(void) {
       cmocka_unit_test(test_copies_of_a_list_without_end_are_refused),
       cmocka_unit_test(test_cycles_are_refused),
       cmocka_unit_test(test_an_object_with_attributes_without_end_is_refused),
-      cmocka_unit_test(test_members_over_the_limit_are_refused),
+      cmocka_unit_test(test_nodes_over_the_limit_are_refused),
       cmocka_unit_test(test_a_key_again_and_again_is_one_member),
       cmocka_unit_test(test_an_attribute_that_is_missing_is_named),
       cmocka_unit_test(test_an_attribute_of_another_type_is_named),

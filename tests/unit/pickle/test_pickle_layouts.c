@@ -46,7 +46,7 @@ static void test_a_full_state_survives_each_layout_that_has_room_for_it(void **c
   assert_survives(&state, TORCH_2_3);
   assert_survives(&state, TORCH_2_6);
   for (size_t i = 0; i < state.count; i++)
-    state_set_kinds(&state, &state.members[i], state.members[i].kinds & ~(unsigned)STATE_SPARE);
+    state_set_kinds(&state, &state.nodes[i], state.nodes[i].kinds & ~(unsigned)STATE_SPARE);
   assert_survives(&state, TORCH_1_13);
   assert_survives(&state, TORCH_2_0);
   state_free(&state);
@@ -200,7 +200,7 @@ static void test_a_node_is_one_member_however_often_it_is_pickled(void **context
   struct torch_layouts layouts;
   struct rendezvous_state state = read_attributes(other, COUNT_OF(other), &layouts);
   assert_int_equal(state.count, 3);
-  const struct state_node *a = &state.members[0], *b = &state.members[1], *c = &state.members[2];
+  const struct state_node *a = &state.nodes[0], *b = &state.nodes[1], *c = &state.nodes[2];
   assert_int_equal(a->kinds, STATE_PARTICIPANT | STATE_WAITING);
   assert_int_equal(b->kinds, STATE_PARTICIPANT | STATE_SPARE);
   assert_int_equal(c->kinds, STATE_SPARE);
@@ -223,7 +223,7 @@ static void test_the_last_heartbeat_of_a_node_holds_in_any_order(void **context)
   struct torch_layouts layouts;
   struct rendezvous_state state = read_attributes(other, COUNT_OF(other), &layouts);
   assert_int_equal(state.count, 2);
-  assert_int_equal(state.members[0].last_heartbeat - state.members[1].last_heartbeat, 1000000);
+  assert_int_equal(state.nodes[0].last_heartbeat - state.nodes[1].last_heartbeat, 1000000);
   state_free(&state);
 }
 
@@ -237,7 +237,7 @@ static void test_a_dict_that_changes_after_it_made_a_node_does_not_change_it(voi
   struct torch_layouts layouts;
   struct rendezvous_state state = read_attributes(&other, 1, &layouts);
   assert_int_equal(state.count, 1);
-  assert_int_equal(state.members[0].node.pid, 1);
+  assert_int_equal(state.nodes[0].desc.pid, 1);
   state_free(&state);
 }
 

@@ -84,10 +84,10 @@ static void test_members_may_come_in_any_order_and_in_several_lists(void **conte
   struct rendezvous_state state;
   assert_code(read_json(BYTES(json), &state, NULL), 0);
   assert_int_equal(state.count, 2);
-  assert_int_equal(state.members[0].kinds, STATE_PARTICIPANT | STATE_WAITING);
-  assert_int_equal(state.members[0].rank, 5);
-  assert_int_equal(state.members[0].last_heartbeat, 1000000);
-  assert_int_equal(state.members[1].rank, 4);
+  assert_int_equal(state.nodes[0].kinds, STATE_PARTICIPANT | STATE_WAITING);
+  assert_int_equal(state.nodes[0].rank, 5);
+  assert_int_equal(state.nodes[0].last_heartbeat, 1000000);
+  assert_int_equal(state.nodes[1].rank, 4);
   assert_true(state.closed);
   state_free(&state);
 }

@@ -128,7 +128,7 @@ static int read_json(void) {
 static int copy(void) {
   struct rendezvous_state state;
   const bool copied = state_copy(&state, &sample);
-  if (!copied) assert_true(state.count == 0 && state.extra.count == 0 && !state.members);
+  if (!copied) assert_true(state.count == 0 && state.extra.count == 0 && !state.nodes);
   return check(&state, copied ? 0 : RDZV_E_NO_MEMORY);
 }
 

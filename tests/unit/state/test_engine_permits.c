@@ -30,7 +30,7 @@ static void ask(struct world *world, enum engine_event_kind what) { step(world, 
 static void answer(struct world *world, enum engine_event_kind kind, const char *text, bool complete, uint64_t token,
                    bool has_permit) {
   struct rendezvous_state state = state_of(text);
-  for (size_t i = 0; i < state.count; i++) state.members[i].last_heartbeat = world->now.wall_us;
+  for (size_t i = 0; i < state.count; i++) state.nodes[i].last_heartbeat = world->now.wall_us;
   state.complete = complete;
   if (complete) assert_code(rendezvous_assign_ranks(&state, RANK_ORDER_TORCH, NULL), 0);
   step(world, (struct engine_event){.kind = kind, .state = &state, .token = token, .has_permit = has_permit});

@@ -268,13 +268,13 @@ static void test_skew_neither_cuts_nor_stretches_the_last_call(void **unused) {
   (void)unused;
   for (int64_t skew = -10 * MINUTE; skew <= 10 * MINUTE; skew += MINUTE) {
     struct rendezvous_state state = state_of("p:abm");
-    state.members[0].last_heartbeat = NOW_US + skew; /* the writer, when it wrote */
+    state.nodes[0].last_heartbeat = NOW_US + skew; /* the writer, when it wrote */
     state.deadline = NOW_US + skew + 30 * SECOND + 7;
     assert_int_equal(call_length(&state, false), 30000);
-    state.members[0].last_heartbeat += 20 * SECOND; /* seen later */
-    state.members[1].last_heartbeat += skew > 0 ? -MINUTE : MINUTE;
+    state.nodes[0].last_heartbeat += 20 * SECOND; /* seen later */
+    state.nodes[1].last_heartbeat += skew > 0 ? -MINUTE : MINUTE;
     assert_int_equal(call_length(&state, false), skew == 0 ? 30000 : 10001);
-    state.members[0].last_heartbeat -= MINUTE; /* the writer is gone: nobody knows */
+    state.nodes[0].last_heartbeat -= MINUTE; /* the writer is gone: nobody knows */
     assert_int_equal(call_length(&state, false), 30000);
     assert_int_equal(call_length(&state, true), 30000);
     state_free(&state);

@@ -182,7 +182,7 @@ static void test_last_call_is_called_once(void **unused) {
   state_free(&state);
 }
 
-static bool is_named(void *names, const struct state_node *member) { return strstr(names, member->node.addr) != NULL; }
+static bool is_named(void *names, const struct state_node *member) { return strstr(names, member->desc.addr) != NULL; }
 
 /* The dead go from every collection. A complete round stays complete until nobody is left, one that gathers loses its
  * last call below min. */
@@ -264,7 +264,7 @@ static void test_the_report_names_names(void **unused) {
   struct liveness liveness = {0};
   const struct node_desc node = node_of("m");
   assert_code(liveness_observe(&liveness, &settings, &node, &state, NOW, NULL), 0);
-  state.members[1].last_heartbeat++;
+  state.nodes[1].last_heartbeat++;
   const struct moment later = {NOW_MS + 4000, NOW_US + 4 * SECOND};
   assert_code(liveness_observe(&liveness, &settings, &node, &state, later, NULL), 0);
   assert_string_equal(report_joined(&state, &settings, &liveness, NOW_MS + 4000).text,

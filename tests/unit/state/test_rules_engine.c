@@ -288,7 +288,7 @@ static void test_a_member_hears_of_changes(void **unused) {
   struct world *world = joined();
   gone(world, "z");
   answer(world, ENGINE_STATE_READ);
-  assert_int_equal(world->update.happened, ENGINE_MEMBER_LEFT);
+  assert_int_equal(world->update.happened, ENGINE_PARTICIPANT_LEFT);
   assert_string_equal(world->update.left.text, "z_1_0");
   other(world, "x", STATE_WAITING);
   answer(world, ENGINE_STATE_READ);
@@ -324,7 +324,7 @@ static void test_a_member_hears_of_a_death(void **unused) {
     settle(world);
     happened |= world->update.happened;
   }
-  assert_int_equal(happened, ENGINE_MEMBER_DIED);
+  assert_int_equal(happened, ENGINE_PARTICIPANT_DIED);
   assert_true(world->now.mono_ms > NOW_MS + 15000);
   assert_string_equal(world->update.dead.text, "z_1_0");
   assert_string_equal(text_of(&world->cell).text, "p:a0m1");

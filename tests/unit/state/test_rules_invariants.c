@@ -51,11 +51,11 @@ static void test_states(void **unused) {
   }
 }
 
-static void break_rank(struct rendezvous_state *state) { state->members[0].rank = 1; }
-static void break_high_rank(struct rendezvous_state *state) { state->members[0].rank = 3; }
-static void break_kinds(struct rendezvous_state *state) { state_set_kinds(state, &state->members[0], 3); }
-static void break_kind(struct rendezvous_state *state) { state_set_kinds(state, &state->members[0], 0); }
-static void break_heartbeat(struct rendezvous_state *state) { state->members[0].last_heartbeat = DATETIME_NONE; }
+static void break_rank(struct rendezvous_state *state) { state->nodes[0].rank = 1; }
+static void break_high_rank(struct rendezvous_state *state) { state->nodes[0].rank = 3; }
+static void break_kinds(struct rendezvous_state *state) { state_set_kinds(state, &state->nodes[0], 3); }
+static void break_kind(struct rendezvous_state *state) { state_set_kinds(state, &state->nodes[0], 0); }
+static void break_heartbeat(struct rendezvous_state *state) { state->nodes[0].last_heartbeat = DATETIME_NONE; }
 static void break_round(struct rendezvous_state *state) { state->round = -1; }
 
 static void test_members(void **unused) {
@@ -110,7 +110,7 @@ static void test_transitions(void **unused) {
   };
   for (size_t i = 0; i < COUNT_OF(cases); i++) {
     struct rendezvous_state before = make(cases[i].before), after = make(cases[i].after);
-    if (i == 4) after.members[0].rank = 7;
+    if (i == 4) after.nodes[0].rank = 7;
     expect(rendezvous_broken_transition(&before, &after, settings_of()), cases[i].broken, cases[i].after);
     state_free(&before);
     state_free(&after);
@@ -120,7 +120,7 @@ static void test_transitions(void **unused) {
 static void test_completion_has_no_gap(void **unused) {
   (void)unused;
   struct rendezvous_state before = make("0 called p:ab"), after = make("0 complete p:ab");
-  after.members[1].rank = 2;
+  after.nodes[1].rank = 2;
   expect(rendezvous_broken_transition(&before, &after, settings_of()), "below the size", "a gap");
   state_free(&before);
   state_free(&after);

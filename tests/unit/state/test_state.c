@@ -8,7 +8,7 @@ static const struct state_node *find(const struct rendezvous_state *state, const
 }
 
 /* Rule: by address, then pid, then local_id, the numbers as numbers. */
-static void test_members_stand_in_the_order_of_the_node_triple(void **context) {
+static void test_nodes_stand_in_the_order_of_the_node_triple(void **context) {
   (void)context;
   static const struct node_desc sorted[] = {{"", 5, 5},   {"a", -1, 0}, {"a", 2, 0}, {"a", 10, -3},    {"a", 10, 0},
                                             {"a", 10, 9}, {"aa", 0, 0}, {"b", 0, 0}, {"node10", 0, 0}, {"node9", 0, 0}};
@@ -20,8 +20,8 @@ static void test_members_stand_in_the_order_of_the_node_triple(void **context) {
   }
   assert_int_equal(state.count, COUNT_OF(sorted));
   for (size_t i = 0; i < COUNT_OF(sorted); i++) {
-    assert_int_equal(node_compare(&state.members[i].node, &sorted[i]), 0);
-    assert_ptr_equal(state_find(&state, &sorted[i]), &state.members[i]);
+    assert_int_equal(node_compare(&state.nodes[i].desc, &sorted[i]), 0);
+    assert_ptr_equal(state_find(&state, &sorted[i]), &state.nodes[i]);
   }
   state_free(&state);
 }
@@ -104,7 +104,7 @@ static void test_many_inserts_and_removes_keep_order_and_counts(void **context) 
   assert_int_equal(state.count, expected);
   assert_int_equal(state.num_participants, expected);
   for (size_t i = 1; i < state.count; i++)
-    assert_true(node_compare(&state.members[i - 1].node, &state.members[i].node) < 0);
+    assert_true(node_compare(&state.nodes[i - 1].desc, &state.nodes[i].desc) < 0);
   state_free(&state);
 }
 
@@ -131,7 +131,7 @@ static void test_states_differ_by_each_thing_they_hold(void **context) {
   (void)context;
   struct rendezvous_state state = sample_state(), other;
   assert_true(state_copy(&other, &state));
-  struct state_node *member = &other.members[2];
+  struct state_node *member = &other.nodes[2];
   struct pyvalue none = {0};
 #define ASSERT_MATTERS(change, undo)           \
   do {                                         \
@@ -146,11 +146,11 @@ static void test_states_differ_by_each_thing_they_hold(void **context) {
   ASSERT_MATTERS(other.deadline++, other.deadline--);
   ASSERT_MATTERS(member->rank++, member->rank--);
   ASSERT_MATTERS(member->last_heartbeat++, member->last_heartbeat--);
-  ASSERT_MATTERS(member->node.pid++, member->node.pid--);
+  ASSERT_MATTERS(member->desc.pid++, member->desc.pid--);
   const unsigned kinds = member->kinds;
   ASSERT_MATTERS(state_set_kinds(&other, member, kinds ^ STATE_WAITING), state_set_kinds(&other, member, kinds));
   ASSERT_MATTERS(pynames_set(&other.extra, "x", &none), pynames_remove(&other.extra, "x"));
-  ASSERT_MATTERS(put_member(&other, "z", 0, 0, 0), state_remove(&other, &other.members[other.count - 1]));
+  ASSERT_MATTERS(put_member(&other, "z", 0, 0, 0), state_remove(&other, &other.nodes[other.count - 1]));
   state_free(&state);
   state_free(&other);
 }
@@ -176,21 +176,21 @@ static void test_an_address_over_the_limit_or_not_utf8_is_no_member(void **conte
   state_free(&state);
 }
 
-static void test_members_are_limited(void **context) {
+static void test_nodes_are_limited(void **context) {
   (void)context;
   struct rendezvous_state state = STATE_EMPTY;
   struct state_node *member;
-  for (int64_t pid = 0; pid < STATE_MAX_MEMBERS; pid++) put_member(&state, "a", pid, 0, 0);
+  for (int64_t pid = 0; pid < STATE_MAX_NODES; pid++) put_member(&state, "a", pid, 0, 0);
   rdzv_error error = {0};
   assert_error(state_insert(&state, &(struct node_desc){"a", -1, 0}, &member, &error), RDZV_E_LIMIT, &error,
-               "65536 members");
+               "65536 nodes");
   assert_code(state_insert(&state, &(struct node_desc){"a", 5, 0}, &member, &error), 0);
   state_free(&state);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_members_stand_in_the_order_of_the_node_triple),
+      cmocka_unit_test(test_nodes_stand_in_the_order_of_the_node_triple),
       cmocka_unit_test(test_addresses_are_compared_by_code_point),
       cmocka_unit_test(test_a_node_is_printed_as_pytorch_prints_it),
       cmocka_unit_test(test_inserting_a_member_twice_gives_the_one_that_is_there),
@@ -199,7 +199,7 @@ int main(void) {
       cmocka_unit_test(test_a_copy_shares_nothing_with_its_original),
       cmocka_unit_test(test_states_differ_by_each_thing_they_hold),
       cmocka_unit_test(test_an_address_over_the_limit_or_not_utf8_is_no_member),
-      cmocka_unit_test(test_members_are_limited),
+      cmocka_unit_test(test_nodes_are_limited),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
