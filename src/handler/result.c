@@ -55,7 +55,7 @@ bool result_add_members(struct result *result, const struct rendezvous_state *st
   result->all_ours = true;
   for (size_t i = 0; i < state->count; i++) {
     const struct state_node *member = &state->nodes[i];
-    if (!(member->kinds & STATE_PARTICIPANT)) continue;
+    if (!(member->kinds & NODE_PARTICIPANT)) continue;
     if (!add_member(result, member)) return false;
     result->all_ours &= member->ours;
     if (member->rank == 0) result->master_is_ours = member->ours;

@@ -24,7 +24,7 @@ size_t rendezvous_sanitize(struct rendezvous_state *state, const struct rendezvo
   for (size_t i = state->count; i > 0; i--) {
     struct state_node *node = &state->nodes[i - 1];
     if (!is_dead(argument, node)) continue;
-    participant |= (node->kinds & STATE_PARTICIPANT) != 0;
+    participant |= (node->kinds & NODE_PARTICIPANT) != 0;
     state_remove(state, node);
     removed++;
   }
@@ -38,7 +38,7 @@ static int move_self(struct rendezvous_context *context, unsigned to, unsigned f
   const int result = state_insert(context->state, context->node, &node, error);
   if (result < 0) return result;
   state_set_kinds(context->state, node, (node->kinds & ~from) | to);
-  if (to & STATE_PARTICIPANT) node->rank = 0; /* until the round is complete */
+  if (to & NODE_PARTICIPANT) node->rank = 0; /* until the round is complete */
   node->last_heartbeat = context->now.wall_us;
   node->ours = context->settings->marks;
   return 0;
@@ -55,7 +55,7 @@ static int mark_complete(struct rendezvous_context *context, rdzv_error *error) 
 static int add_to_participants(struct rendezvous_context *context, rdzv_error *error) {
   struct rendezvous_state *state = context->state;
   const struct rendezvous_settings *settings = context->settings;
-  const int result = move_self(context, STATE_PARTICIPANT, STATE_WAITING, error);
+  const int result = move_self(context, NODE_PARTICIPANT, NODE_WAITING, error);
   if (result < 0) return result;
   if (state->round < context->first_round) state->round = context->first_round;
   if ((int64_t)state->num_participants == settings->min_nodes)
@@ -78,14 +78,14 @@ int rendezvous_apply(struct rendezvous_context *context, enum rendezvous_action 
   switch (action) {
     case ACTION_KEEP_ALIVE: return move_self(context, 0, 0, error);
     case ACTION_ADD_TO_PARTICIPANTS: return add_to_participants(context, error);
-    case ACTION_ADD_TO_WAIT_LIST: return move_self(context, STATE_WAITING, STATE_SPARE, error);
-    case ACTION_ADD_TO_REDUNDANCY_LIST: return move_self(context, STATE_SPARE, 0, error);
+    case ACTION_ADD_TO_WAIT_LIST: return move_self(context, NODE_WAITING, NODE_SPARE, error);
+    case ACTION_ADD_TO_REDUNDANCY_LIST: return move_self(context, NODE_SPARE, 0, error);
     case ACTION_REMOVE_FROM_PARTICIPANTS:
-      remove_self(context, STATE_PARTICIPANT);
+      remove_self(context, NODE_PARTICIPANT);
       rendezvous_participant_removed(context->state, context->settings);
       return 0;
-    case ACTION_REMOVE_FROM_WAIT_LIST: return remove_self(context, STATE_WAITING);
-    case ACTION_REMOVE_FROM_REDUNDANCY_LIST: return remove_self(context, STATE_SPARE);
+    case ACTION_REMOVE_FROM_WAIT_LIST: return remove_self(context, NODE_WAITING);
+    case ACTION_REMOVE_FROM_REDUNDANCY_LIST: return remove_self(context, NODE_SPARE);
     case ACTION_MARK_RENDEZVOUS_COMPLETE: return mark_complete(context, error);
     case ACTION_MARK_RENDEZVOUS_CLOSED: context->state->closed = true; return 0;
     default: return 0; /* changes nothing */

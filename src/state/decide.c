@@ -49,7 +49,7 @@ static enum rendezvous_action keep_alive_or_wait(const struct rendezvous_context
 }
 
 enum rendezvous_action decide_exit(const struct rendezvous_context *context) {
-  if (!is(self(context), STATE_PARTICIPANT)) return ACTION_FINISH;
+  if (!is(self(context), NODE_PARTICIPANT)) return ACTION_FINISH;
   return is_past(context, context->deadline_ms) ? ACTION_ERROR_TIMEOUT : ACTION_REMOVE_FROM_PARTICIPANTS;
 }
 
@@ -65,10 +65,10 @@ enum rendezvous_action decide_keep_alive(const struct rendezvous_context *contex
 
 enum rendezvous_action decide_leave(const struct rendezvous_context *context) {
   const struct state_node *node = self(context);
-  if (!is(node, STATE_PARTICIPANT | STATE_WAITING | STATE_SPARE)) return ACTION_FINISH;
+  if (!is(node, NODE_PARTICIPANT | NODE_WAITING | NODE_SPARE)) return ACTION_FINISH;
   if (is_past(context, context->deadline_ms)) return ACTION_ERROR_TIMEOUT;
-  if (is(node, STATE_PARTICIPANT)) return ACTION_REMOVE_FROM_PARTICIPANTS;
-  return is(node, STATE_WAITING) ? ACTION_REMOVE_FROM_WAIT_LIST : ACTION_REMOVE_FROM_REDUNDANCY_LIST;
+  if (is(node, NODE_PARTICIPANT)) return ACTION_REMOVE_FROM_PARTICIPANTS;
+  return is(node, NODE_WAITING) ? ACTION_REMOVE_FROM_WAIT_LIST : ACTION_REMOVE_FROM_REDUNDANCY_LIST;
 }
 
 /* The join deadline does not hold for a spare: it waits for a free place as long as it likes. */
@@ -80,13 +80,13 @@ static enum rendezvous_action join_as_spare(const struct rendezvous_context *con
 static enum rendezvous_action join_too_late(const struct rendezvous_context *context) {
   if (is_past(context, context->deadline_ms + RENDEZVOUS_ROLLBACK_MS)) return ACTION_ERROR_TIMEOUT;
   const struct state_node *node = self(context);
-  if (is(node, STATE_PARTICIPANT)) return ACTION_REMOVE_FROM_PARTICIPANTS;
-  return is(node, STATE_WAITING) ? ACTION_REMOVE_FROM_WAIT_LIST : ACTION_ERROR_TIMEOUT;
+  if (is(node, NODE_PARTICIPANT)) return ACTION_REMOVE_FROM_PARTICIPANTS;
+  return is(node, NODE_WAITING) ? ACTION_REMOVE_FROM_WAIT_LIST : ACTION_ERROR_TIMEOUT;
 }
 
 /* The round is complete without us. A full one has spares, which nobody takes for a reason to begin another round. */
 static enum rendezvous_action join_next_round(const struct rendezvous_context *context) {
-  if (is(self(context), STATE_WAITING)) return keep_alive_or_wait(context);
+  if (is(self(context), NODE_WAITING)) return keep_alive_or_wait(context);
   if ((int64_t)context->state->num_participants < context->settings->max_nodes) return ACTION_ADD_TO_WAIT_LIST;
   return context->settings->has_redundancy_list ? ACTION_ADD_TO_REDUNDANCY_LIST : keep_alive_or_wait(context);
 }
@@ -102,10 +102,10 @@ static enum rendezvous_action join_gathering(const struct rendezvous_context *co
 enum rendezvous_action decide_join(const struct rendezvous_context *context) {
   const struct rendezvous_state *state = context->state;
   const struct state_node *node = self(context);
-  if (state->closed) return is(node, STATE_SPARE) ? ACTION_ERROR_GRACEFUL_EXIT : ACTION_ERROR_CLOSED;
-  if (is(node, STATE_SPARE)) return join_as_spare(context);
-  if (state->complete && is(node, STATE_PARTICIPANT)) return ACTION_FINISH;
+  if (state->closed) return is(node, NODE_SPARE) ? ACTION_ERROR_GRACEFUL_EXIT : ACTION_ERROR_CLOSED;
+  if (is(node, NODE_SPARE)) return join_as_spare(context);
+  if (state->complete && is(node, NODE_PARTICIPANT)) return ACTION_FINISH;
   if (is_past(context, context->deadline_ms)) return join_too_late(context);
   if (state->complete) return join_next_round(context);
-  return is(node, STATE_PARTICIPANT) ? join_gathering(context) : ACTION_ADD_TO_PARTICIPANTS;
+  return is(node, NODE_PARTICIPANT) ? join_gathering(context) : ACTION_ADD_TO_PARTICIPANTS;
 }

@@ -135,7 +135,7 @@ int rendezvous_assign_ranks(struct rendezvous_state *state, enum rank_order orde
   if (!participants) return error_no_memory(error);
   size_t count = 0;
   for (size_t i = 0; i < state->count; i++)
-    if (state->nodes[i].kinds & STATE_PARTICIPANT) participants[count++] = &state->nodes[i];
+    if (state->nodes[i].kinds & NODE_PARTICIPANT) participants[count++] = &state->nodes[i];
   int result = 0;
   if (order == RANK_ORDER_NATURAL) qsort(participants, count, sizeof(struct state_node *), by_nature);
   if (order == RANK_ORDER_STABLE)

@@ -44,7 +44,7 @@ static size_t longest_silent(const struct rendezvous_state *state, const struct 
   size_t count = 0;
   for (size_t i = 0; i < state->count; i++) {
     const struct state_node *node = &state->nodes[i];
-    if (!(node->kinds & STATE_PARTICIPANT)) continue;
+    if (!(node->kinds & NODE_PARTICIPANT)) continue;
     insert(named, &count, (struct heard){node, liveness_age(liveness, settings, &node->desc, now_ms)});
   }
   return count;
@@ -76,7 +76,7 @@ static void add_names(struct report *report, size_t *len, const struct rendezvou
   size_t done = 0;
   for (size_t i = 0; i < state->count && done < NAMED; i++) {
     const struct state_node *node = &state->nodes[i];
-    if (!(node->kinds & STATE_PARTICIPANT)) continue;
+    if (!(node->kinds & NODE_PARTICIPANT)) continue;
     const size_t before = *len;
     const bool fits = add(report, len, "%s'%s'", done ? ", " : ": ", node_text(&node->desc).text);
     if (!fits || *len > sizeof report->text - FOR_THE_REST) {
@@ -94,10 +94,10 @@ struct report report_waiting(const struct rendezvous_state *state, const struct 
   size_t len = 0;
   const struct state_node *own = state_find(state, node);
   const unsigned kinds = own ? own->kinds : 0;
-  if (kinds & STATE_SPARE) {
+  if (kinds & NODE_SPARE) {
     add(&report, &len, "this node is a spare, waiting for a place: round %" PRId64 " is full with %zu node%s",
         state->round, state->num_participants, state->num_participants == 1 ? "" : "s");
-  } else if (state->complete && !(kinds & STATE_PARTICIPANT)) {
+  } else if (state->complete && !(kinds & NODE_PARTICIPANT)) {
     add(&report, &len, "waiting for the next round: round %" PRId64 " goes on with %zu of at most %" PRId64 " nodes",
         state->round, state->num_participants, settings->max_nodes);
   } else if ((int64_t)state->num_participants < settings->min_nodes) {
@@ -114,8 +114,8 @@ struct report report_waiting(const struct rendezvous_state *state, const struct 
 static const char *role(const struct rendezvous_context *context) {
   const struct state_node *node = state_find(context->state, context->node);
   if (!node || node->kinds == 0) return "outside";
-  if (node->kinds & STATE_PARTICIPANT) return "a participant";
-  return node->kinds & STATE_WAITING ? "in the wait list" : "among the spares";
+  if (node->kinds & NODE_PARTICIPANT) return "a participant";
+  return node->kinds & NODE_WAITING ? "in the wait list" : "among the spares";
 }
 
 struct report report_condition(const struct rendezvous_context *context) {

@@ -109,14 +109,14 @@ void state_set_kinds(struct rendezvous_state *state, struct state_node *node, un
   const struct {
     unsigned kind;
     size_t *num;
-  } each[] = {{STATE_PARTICIPANT, &state->num_participants},
-              {STATE_WAITING, &state->num_waiting},
-              {STATE_SPARE, &state->num_spares}};
+  } each[] = {{NODE_PARTICIPANT, &state->num_participants},
+              {NODE_WAITING, &state->num_waiting},
+              {NODE_SPARE, &state->num_spares}};
   for (size_t i = 0; i < sizeof each / sizeof each[0]; i++) {
     if (node->kinds & each[i].kind) --*each[i].num;
     if (kinds & each[i].kind) ++*each[i].num;
   }
-  if (!(kinds & STATE_PARTICIPANT)) node->rank = 0;
+  if (!(kinds & NODE_PARTICIPANT)) node->rank = 0;
   node->kinds = kinds;
 }
 

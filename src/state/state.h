@@ -34,10 +34,10 @@ struct node_text {
 struct node_text node_text(const struct node_desc *node);
 
 /* The collections a node is in. PyTorch puts a node in one at a time; a state from outside may have it in all. */
-enum {
-  STATE_PARTICIPANT = 1 << 0,
-  STATE_WAITING = 1 << 1,
-  STATE_SPARE = 1 << 2,
+enum node_kind {
+  NODE_PARTICIPANT = 1 << 0,
+  NODE_WAITING = 1 << 1,
+  NODE_SPARE = 1 << 2,
 };
 
 struct state_node {
@@ -45,7 +45,7 @@ struct state_node {
   int64_t rank;           /* of a participant; else 0 */
   int64_t last_heartbeat; /* or DATETIME_NONE: not in last_heartbeats */
   bool ours;              /* a node of this library: its heartbeats have `fold` set, which PyTorch's have not */
-  unsigned kinds;         /* STATE_PARTICIPANT …; changed by state_set_kinds only */
+  unsigned kinds;         /* enum node_kind; changed by state_set_kinds only */
   bool owns_addr;         /* private */
 };
 

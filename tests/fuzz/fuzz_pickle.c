@@ -16,9 +16,9 @@ static void check_state(const struct rendezvous_state *state) {
     if (i > 0) CHECK(node_compare(&state->nodes[i - 1].desc, &member->desc) < 0);
     CHECK(state_find(state, &member->desc) == member);
     CHECK(member->kinds != 0 || member->last_heartbeat != DATETIME_NONE);
-    participants += (member->kinds & STATE_PARTICIPANT) != 0;
-    waiting += (member->kinds & STATE_WAITING) != 0;
-    redundant += (member->kinds & STATE_SPARE) != 0;
+    participants += (member->kinds & NODE_PARTICIPANT) != 0;
+    waiting += (member->kinds & NODE_WAITING) != 0;
+    redundant += (member->kinds & NODE_SPARE) != 0;
   }
   CHECK(state->num_participants == participants && state->num_waiting == waiting && state->num_spares == redundant);
 }

@@ -46,13 +46,13 @@ void sim_send(struct sim *sim, size_t at, enum engine_event_kind kind, const str
   node->request = ++sim->next_number;
   node->wait = 0;
   node->listening = false;
-  if (kind == ENGINE_STATE_READ)
+  if (kind == ENGINE_EV_STATE_READ)
     sim->reads++, node->reads++;
   else
     sim->swaps++, node->swaps++;
   struct sim_event event = {.kind = SIM_ANSWER, .node = at, .number = node->request};
   event.at = sim->now + ANSWER_TIMEOUT_MS;
-  event.message = message_of(ENGINE_STORE_ERROR, NULL, 0);
+  event.message = message_of(ENGINE_EV_STORE_ERROR, NULL, 0);
   sim_schedule(sim, event);
   if (is_lost(sim, node)) return;
   event.kind = SIM_REQUEST;
@@ -64,7 +64,7 @@ void sim_send(struct sim *sim, size_t at, enum engine_event_kind kind, const str
 static void answer(struct sim *sim, size_t at, uint64_t number, enum engine_event_kind kind) {
   struct sim_node *node = &sim->nodes[at];
   if (is_lost(sim, node)) return;
-  const struct rendezvous_state *state = kind == ENGINE_SWAP_WON || sim->version == 0 ? NULL : &sim->cell;
+  const struct rendezvous_state *state = kind == ENGINE_EV_SWAP_WON || sim->version == 0 ? NULL : &sim->cell;
   sim_schedule(sim, (struct sim_event){.at = sim->now + travel(sim, node),
                                        .kind = SIM_ANSWER,
                                        .node = at,
@@ -78,13 +78,13 @@ void sim_listen(struct sim *sim, size_t at) {
   if (!node->alive || !node->listening || node->listens_to == sim->version || is_cut(sim, node)) return;
   node->listening = false;
   node->request = ++sim->next_number; /* an answer without a question */
-  answer(sim, at, node->request, ENGINE_STATE_READ);
+  answer(sim, at, node->request, ENGINE_EV_STATE_READ);
 }
 
 void sim_receive(struct sim *sim, struct sim_event *event) {
   struct sim_message *message = event->message;
-  if (message->kind == ENGINE_STATE_READ) {
-    answer(sim, event->node, event->number, ENGINE_STATE_READ);
+  if (message->kind == ENGINE_EV_STATE_READ) {
+    answer(sim, event->node, event->number, ENGINE_EV_STATE_READ);
     return;
   }
   const bool won = message->token == sim->version;
@@ -96,7 +96,7 @@ void sim_receive(struct sim *sim, struct sim_event *event) {
     sim->cell = message->state;
     message->state = STATE_EMPTY;
   }
-  answer(sim, event->node, event->number, won ? ENGINE_SWAP_WON : ENGINE_SWAP_LOST);
+  answer(sim, event->node, event->number, won ? ENGINE_EV_SWAP_WON : ENGINE_EV_SWAP_LOST);
   for (size_t i = 0; won && i < sim->node_count; i++) sim_listen(sim, i);
 }
 

@@ -32,7 +32,7 @@ static void check_twice(struct sim *sim, const struct rendezvous_state *state, c
   if (first->losses == sim->losses) sim_fail(sim, "round %d is completed twice", (int)state->round);
   for (size_t i = 0; i < state->count; i++) {
     const struct sim_node *node = &sim->nodes[sim_find(&state->nodes[i].desc)];
-    if (!(state->nodes[i].kinds & STATE_PARTICIPANT) || node->is_torch) continue;
+    if (!(state->nodes[i].kinds & NODE_PARTICIPANT) || node->is_torch) continue;
     if (node->knew >= state->round)
       sim_fail(sim, "round %d is completed twice, with %s, which knows of round %d", (int)state->round, node->label,
                (int)node->knew);
@@ -52,7 +52,7 @@ static void record_round(struct sim *sim, const struct rendezvous_state *state) 
   if (!round->nodes) abort();
   for (size_t i = 0; i < state->count; i++) {
     const struct state_node *member = &state->nodes[i];
-    if (member->kinds & STATE_PARTICIPANT && member->rank >= 0 && (size_t)member->rank < round->count)
+    if (member->kinds & NODE_PARTICIPANT && member->rank >= 0 && (size_t)member->rank < round->count)
       round->nodes[member->rank] = sim_find(&member->desc);
   }
 }
@@ -63,9 +63,9 @@ static void tell_write(struct sim *sim, const struct sim_node *writer, const str
   const unsigned from = was ? was->kinds : 0, to = is ? is->kinds : 0;
   if (from != to && to)
     sim_tell(sim, writer, "%s",
-             to == STATE_PARTICIPANT ? "becomes a participant"
-             : to == STATE_WAITING   ? "enters the wait list"
-                                     : "becomes a spare");
+             to == NODE_PARTICIPANT ? "becomes a participant"
+             : to == NODE_WAITING   ? "enters the wait list"
+                                    : "becomes a spare");
   if (from != to && !to) sim_tell(sim, writer, "takes itself out");
   if (before->deadline == DATETIME_NONE && rendezvous_phase(after) == PHASE_LAST_CALL)
     sim_tell(sim, writer, "calls the last call");

@@ -29,29 +29,30 @@ static void tell_happened(struct sim *sim, const struct sim_node *node, const st
   static const struct {
     unsigned bit;
     const char *text;
-  } notices[] = {{ENGINE_LEFT, "has left"},
-                 {ENGINE_CLOSE_DONE, "has closed"},
-                 {ENGINE_SOMEONE_WAITS, "hears that someone waits"},
-                 {ENGINE_IS_CLOSED, "hears that it is closed"},
-                 {ENGINE_EVICTED, "hears that it was evicted"}};
+  } notices[] = {{ENGINE_NEWS_LEFT, "has left"},
+                 {ENGINE_NEWS_CLOSE_DONE, "has closed"},
+                 {ENGINE_NEWS_SOMEONE_WAITS, "hears that someone waits"},
+                 {ENGINE_NEWS_IS_CLOSED, "hears that it is closed"},
+                 {ENGINE_NEWS_EVICTED, "hears that it was evicted"}};
   for (size_t i = 0; i < sizeof notices / sizeof notices[0]; i++)
-    if (update->happened & notices[i].bit) sim_tell(sim, node, "%s", notices[i].text);
-  if (update->happened & ENGINE_PARTICIPANT_DIED) sim_tell(sim, node, "hears that %s died", update->dead.text);
-  if (update->happened & ENGINE_PARTICIPANT_LEFT && !(update->happened & ENGINE_PARTICIPANT_DIED))
+    if (update->news & notices[i].bit) sim_tell(sim, node, "%s", notices[i].text);
+  if (update->news & ENGINE_NEWS_PARTICIPANT_DIED) sim_tell(sim, node, "hears that %s died", update->dead.text);
+  if (update->news & ENGINE_NEWS_PARTICIPANT_LEFT && !(update->news & ENGINE_NEWS_PARTICIPANT_DIED))
     sim_tell(sim, node, "hears that %s left", update->left.text);
-  if (update->happened & ENGINE_FAILED) sim_tell(sim, node, "gives up: %s", update->error.message);
+  if (update->news & ENGINE_NEWS_FAILED) sim_tell(sim, node, "gives up: %s", update->error.message);
 }
 
 static void react(struct sim *sim, size_t at, const struct engine_update *update) {
   struct sim_node *node = &sim->nodes[at];
-  const unsigned changed = ENGINE_SOMEONE_WAITS | ENGINE_PARTICIPANT_LEFT | ENGINE_PARTICIPANT_DIED | ENGINE_EVICTED;
+  const unsigned changed =
+      ENGINE_NEWS_SOMEONE_WAITS | ENGINE_NEWS_PARTICIPANT_LEFT | ENGINE_NEWS_PARTICIPANT_DIED | ENGINE_NEWS_EVICTED;
   tell_happened(sim, node, update);
-  if (update->happened & ENGINE_JOINED) sim_joined(sim, at, update->state, update->rank, update->world_size);
-  if (update->happened & ENGINE_FAILED && update->failed == ENGINE_ASK_JOIN) {
+  if (update->news & ENGINE_NEWS_JOINED) sim_joined(sim, at, update->state, update->rank, update->world_size);
+  if (update->news & ENGINE_NEWS_FAILED && update->failed == ENGINE_EV_ASK_JOIN) {
     node->wants = update->why == ENGINE_WHY_TIMEOUT || update->why == ENGINE_WHY_STORE;
     if (node->wants) sim_do(sim, sim->now + 1, at, SIM_JOIN, 0);
   }
-  if (update->happened & changed && node->wants && node->joined) {
+  if (update->news & changed && node->wants && node->joined) {
     node->joined = false;
     sim_do(sim, sim->now + (int64_t)sim_random(sim, REACTION_MS), at, SIM_JOIN, 0);
   }
@@ -71,12 +72,12 @@ static void step(struct sim *sim, size_t at, struct engine_event *event) {
   }
   react(sim, at, &update);
   switch (update.request) {
-    case ENGINE_READ: sim_send(sim, at, ENGINE_STATE_READ, NULL, 0); break;
-    case ENGINE_SWAP: sim_send(sim, at, ENGINE_SWAP_WON, update.state, update.token); break;
-    case ENGINE_WAIT: sim_wait(sim, at, update.until_ms, true, update.from_ms, update.token); break;
-    case ENGINE_BACK_OFF: sim_wait(sim, at, update.until_ms, false, 0, 0); break;
-    case ENGINE_IDLE: node->wait = 0; break;
-    case ENGINE_CONTINUE: break;
+    case ENGINE_DO_READ: sim_send(sim, at, ENGINE_EV_STATE_READ, NULL, 0); break;
+    case ENGINE_DO_SWAP: sim_send(sim, at, ENGINE_EV_SWAP_WON, update.state, update.token); break;
+    case ENGINE_DO_WAIT: sim_wait(sim, at, update.until_ms, true, update.from_ms, update.token); break;
+    case ENGINE_DO_BACK_OFF: sim_wait(sim, at, update.until_ms, false, 0, 0); break;
+    case ENGINE_DO_NOTHING: node->wait = 0; break;
+    case ENGINE_DO_CONTINUE: break;
   }
 }
 
@@ -90,7 +91,7 @@ void ours_ask(struct sim *sim, size_t at, enum engine_event_kind what) {
   step(sim, at, &(struct engine_event){.kind = what});
 }
 
-void ours_timer(struct sim *sim, size_t at) { step(sim, at, &(struct engine_event){.kind = ENGINE_TIMER}); }
+void ours_timer(struct sim *sim, size_t at) { step(sim, at, &(struct engine_event){.kind = ENGINE_EV_TIMER}); }
 
 void ours_answer(struct sim *sim, size_t at, struct sim_message *message) {
   const rdzv_error error = {RDZV_E_OUTCOME_UNKNOWN, "no answer"};
@@ -101,7 +102,7 @@ void ours_answer(struct sim *sim, size_t at, struct sim_message *message) {
        &(struct engine_event){.kind = message->kind,
                               .state = message->has_state ? &message->state : NULL,
                               .token = message->token,
-                              .error = message->kind == ENGINE_STORE_ERROR ? &error : NULL});
+                              .error = message->kind == ENGINE_EV_STORE_ERROR ? &error : NULL});
 }
 
 void sim_joined(struct sim *sim, size_t at, const struct rendezvous_state *state, int64_t rank, int64_t size) {

@@ -138,18 +138,18 @@ static void run_script(struct sim *sim, const struct sim_event *event) {
       node->alive = node->wants = true;
       node->joined = false;
       sim_tell(sim, node, "asks to join");
-      ask(sim, event->node, ENGINE_ASK_JOIN);
+      ask(sim, event->node, ENGINE_EV_ASK_JOIN);
       break;
     case SIM_LEAVE:
       if (!node->alive) break;
       node->wants = node->joined = false;
       sim_tell(sim, node, "asks to leave");
-      ask(sim, event->node, ENGINE_ASK_LEAVE);
+      ask(sim, event->node, ENGINE_EV_ASK_LEAVE);
       break;
     case SIM_CLOSE:
       if (!node->alive) break;
       sim_tell(sim, node, "asks to close");
-      ask(sim, event->node, ENGINE_ASK_CLOSE);
+      ask(sim, event->node, ENGINE_EV_ASK_CLOSE);
       break;
     case SIM_KILL:
       if (!node->alive) break;

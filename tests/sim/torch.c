@@ -20,7 +20,7 @@ static void join_again(struct sim *sim, size_t at) {
   node->joined = false;
   node->torch.doing = TORCH_EXIT;
   node->torch.deadline_ms = mono(sim, node) + sim->settings.join_timeout;
-  sim_send(sim, at, ENGINE_STATE_READ, NULL, 0);
+  sim_send(sim, at, ENGINE_EV_STATE_READ, NULL, 0);
 }
 
 static enum rendezvous_action decide(const struct torch_node *torch, const struct rendezvous_context *context) {
@@ -40,13 +40,13 @@ static void watch(struct sim *sim, size_t at) {
   if (torch->state.closed) {
     node->wants = node->joined = false;
     torch->doing = TORCH_IDLE;
-  } else if (torch->state.num_waiting > 0 || !self || !(self->kinds & STATE_PARTICIPANT)) {
+  } else if (torch->state.num_waiting > 0 || !self || !(self->kinds & NODE_PARTICIPANT)) {
     join_again(sim, at);
   } else if (mono(sim, node) >= torch->next_beat_ms) {
     torch->next_beat_ms = mono(sim, node) + sim->settings.keep_alive_interval;
     torch->deadline_ms = mono(sim, node) + sim->settings.heartbeat_timeout;
     torch->doing = TORCH_KEEP_ALIVE;
-    sim_send(sim, at, ENGINE_STATE_READ, NULL, 0);
+    sim_send(sim, at, ENGINE_EV_STATE_READ, NULL, 0);
   } else {
     sleep_for(sim, at, SLEEP_MS);
   }
@@ -57,7 +57,7 @@ static void finish(struct sim *sim, size_t at) {
   struct torch_node *torch = &node->torch;
   if (torch->doing == TORCH_EXIT) {
     torch->doing = TORCH_JOIN;
-    sim_send(sim, at, ENGINE_STATE_READ, NULL, 0);
+    sim_send(sim, at, ENGINE_EV_STATE_READ, NULL, 0);
     return;
   }
   if (torch->doing == TORCH_JOIN) {
@@ -87,7 +87,7 @@ static void act(struct sim *sim, size_t at) {
   const enum rendezvous_action action = decide(torch, &context);
   if (action_writes(action)) {
     if (rendezvous_apply(&context, action, NULL) < 0) sim_fail(sim, "no memory");
-    sim_send(sim, at, ENGINE_SWAP_WON, &torch->state, torch->token);
+    sim_send(sim, at, ENGINE_EV_SWAP_WON, &torch->state, torch->token);
   } else if (action == ACTION_SYNC) {
     sleep_for(sim, at, SLEEP_MS);
   } else if (action == ACTION_FINISH || torch->doing == TORCH_KEEP_ALIVE) { /* which fails without a sound */
@@ -102,11 +102,11 @@ static void act(struct sim *sim, size_t at) {
 
 void torch_answer(struct sim *sim, size_t at, struct sim_message *message) {
   struct torch_node *torch = &sim->nodes[at].torch;
-  if (message->kind == ENGINE_STORE_ERROR) { /* an agent that is started again would go on so */
-    sim_send(sim, at, ENGINE_STATE_READ, NULL, 0);
+  if (message->kind == ENGINE_EV_STORE_ERROR) { /* an agent that is started again would go on so */
+    sim_send(sim, at, ENGINE_EV_STATE_READ, NULL, 0);
     return;
   }
-  if (message->kind != ENGINE_SWAP_WON) {
+  if (message->kind != ENGINE_EV_SWAP_WON) {
     state_free(&torch->state);
     torch->state = message->state;
     message->state = STATE_EMPTY;
@@ -115,10 +115,10 @@ void torch_answer(struct sim *sim, size_t at, struct sim_message *message) {
   act(sim, at);
 }
 
-void torch_timer(struct sim *sim, size_t at) { sim_send(sim, at, ENGINE_STATE_READ, NULL, 0); }
+void torch_timer(struct sim *sim, size_t at) { sim_send(sim, at, ENGINE_EV_STATE_READ, NULL, 0); }
 
 void torch_ask(struct sim *sim, size_t at, enum engine_event_kind what) {
   struct sim_node *node = &sim->nodes[at];
   node->desc.addr = node->addr;
-  if (what == ENGINE_ASK_JOIN) join_again(sim, at);
+  if (what == ENGINE_EV_ASK_JOIN) join_again(sim, at);
 }

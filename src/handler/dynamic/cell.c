@@ -50,7 +50,7 @@ static int decode(struct dynamic *handler, rdzv_value *bytes, uint64_t token, st
 }
 
 static void failed(struct engine_event *event, rdzv_error *error) {
-  *event = (struct engine_event){.kind = ENGINE_STORE_ERROR, .error = error};
+  *event = (struct engine_event){.kind = ENGINE_EV_STORE_ERROR, .error = error};
 }
 
 /* ---- requests ------------------------------------------------------------------------------------------------- */
@@ -58,7 +58,7 @@ static void failed(struct engine_event *event, rdzv_error *error) {
 void cell_read(struct dynamic *handler, struct engine_event *event, struct rendezvous_state *state, rdzv_error *error) {
   rdzv_value bytes;
   uint64_t token = 0;
-  *event = (struct engine_event){.kind = ENGINE_STATE_READ};
+  *event = (struct engine_event){.kind = ENGINE_EV_STATE_READ};
   int result = handler->backend->ops->get(handler->backend, &bytes, &token, error);
   if (result == 0) result = decode(handler, &bytes, token, event, state, error);
   if (result < 0) failed(event, error);
@@ -80,7 +80,7 @@ void cell_swap(struct dynamic *handler, const struct engine_update *update, stru
     result = handler->backend->ops->set(handler->backend, (rdzv_bytes){bytes.data, bytes.len},
                                         update->urgent ? RDZV_BACKEND_URGENT : 0, &token, &written, &now, error);
   buf_free(&bytes);
-  *event = (struct engine_event){.kind = written ? ENGINE_SWAP_WON : ENGINE_SWAP_LOST, .token = token};
+  *event = (struct engine_event){.kind = written ? ENGINE_EV_SWAP_WON : ENGINE_EV_SWAP_LOST, .token = token};
   if (result == 0 && !written)
     result = decode(handler, &now, token, event, state, error);
   else
@@ -91,12 +91,12 @@ void cell_swap(struct dynamic *handler, const struct engine_update *update, stru
 bool cell_await(struct dynamic *handler, uint64_t token, int64_t until_ms, struct engine_event *event,
                 struct rendezvous_state *state, rdzv_error *error) {
   rdzv_value bytes;
-  *event = (struct engine_event){.kind = ENGINE_STATE_READ};
+  *event = (struct engine_event){.kind = ENGINE_EV_STATE_READ};
   int result = handler->backend->ops->await_change(handler->backend, deadline_left(until_ms), &token, &bytes, error);
   if (result == RDZV_E_CANCELED) return false;
   if (result == 0) result = decode(handler, &bytes, token, event, state, error);
   if (result == RDZV_E_TIMEOUT)
-    event->kind = ENGINE_TIMER;
+    event->kind = ENGINE_EV_TIMER;
   else if (result < 0)
     failed(event, error);
   return true;

@@ -238,7 +238,7 @@ static void tell_of_nodes(struct waiting *waiting, void *user) {
   const struct engine *engine = &handler->engine;
   pthread_mutex_lock(&handler->lock);
   const struct state_node *own = state_find(&engine->state, &handler->node);
-  const bool is_spare = own && (own->kinds & STATE_SPARE);
+  const bool is_spare = own && (own->kinds & NODE_SPARE);
   waiting->until = is_spare || engine->wish == WISH_NOTHING ? INT64_MAX : engine->wish_deadline;
   if (own) waiting_about(waiting, "%s", report_waiting(&engine->state, settings_of(handler), &handler->node).text);
   pthread_mutex_unlock(&handler->lock);

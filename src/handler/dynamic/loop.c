@@ -51,9 +51,9 @@ static void tell_joined(struct dynamic *handler, const struct engine_update *upd
 }
 
 static void tell_failed(struct dynamic *handler, const struct engine_update *update) {
-  const unsigned what = update->failed == ENGINE_ASK_JOIN    ? DYNAMIC_JOIN
-                        : update->failed == ENGINE_ASK_LEAVE ? DYNAMIC_LEAVE
-                                                             : DYNAMIC_CLOSE;
+  const unsigned what = update->failed == ENGINE_EV_ASK_JOIN    ? DYNAMIC_JOIN
+                        : update->failed == ENGINE_EV_ASK_LEAVE ? DYNAMIC_LEAVE
+                                                                : DYNAMIC_CLOSE;
   rdzv_error error = update->error;
   if (error.code == RDZV_E_TIMEOUT) {
     const size_t len = strlen(error.message);
@@ -66,22 +66,22 @@ static void tell_failed(struct dynamic *handler, const struct engine_update *upd
 
 static void tell_changes(struct dynamic *handler, const struct engine_update *update) {
   static const struct {
-    unsigned happened, what;
+    unsigned news, what;
     const char *text;
-  } changes[] = {{ENGINE_SOMEONE_WAITS, RDZV_CHANGE_WAITING, "somebody waits for the next round"},
-                 {ENGINE_PARTICIPANT_LEFT, RDZV_CHANGE_LEFT, "a member left the round"},
-                 {ENGINE_PARTICIPANT_DIED, RDZV_CHANGE_DIED, "a member died"},
-                 {ENGINE_IS_CLOSED, RDZV_CHANGE_CLOSED, "the rendezvous was closed"},
-                 {ENGINE_EVICTED, RDZV_CHANGE_EVICTED, "the round goes on without this node"}};
+  } changes[] = {{ENGINE_NEWS_SOMEONE_WAITS, RDZV_CHANGE_WAITING, "somebody waits for the next round"},
+                 {ENGINE_NEWS_PARTICIPANT_LEFT, RDZV_CHANGE_LEFT, "a member left the round"},
+                 {ENGINE_NEWS_PARTICIPANT_DIED, RDZV_CHANGE_DIED, "a member died"},
+                 {ENGINE_NEWS_IS_CLOSED, RDZV_CHANGE_CLOSED, "the rendezvous was closed"},
+                 {ENGINE_NEWS_EVICTED, RDZV_CHANGE_EVICTED, "the round goes on without this node"}};
   unsigned what = 0;
   const char *who = "";
   for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
-    const unsigned happened = update->happened & changes[i].happened;
-    if (!happened) continue;
+    const unsigned news = update->news & changes[i].news;
+    if (!news) continue;
     what |= changes[i].what;
-    const char *name = happened == ENGINE_PARTICIPANT_LEFT   ? update->left.text
-                       : happened == ENGINE_PARTICIPANT_DIED ? update->dead.text
-                                                             : "";
+    const char *name = news == ENGINE_NEWS_PARTICIPANT_LEFT   ? update->left.text
+                       : news == ENGINE_NEWS_PARTICIPANT_DIED ? update->dead.text
+                                                              : "";
     if (*name) who = name; /* of the dead rather than of those who left */
     events_note(&handler->events, RDZV_NODE_STATE_RUNNING, handler->engine.round, -1, "%s%s%s", changes[i].text,
                 *name ? ": " : "", name);
@@ -96,16 +96,16 @@ static void tell_changes(struct dynamic *handler, const struct engine_update *up
 }
 
 static void tell(struct dynamic *handler, const struct engine_update *update) {
-  if (update->happened & ENGINE_JOINED) tell_joined(handler, update);
-  if (update->happened & ENGINE_LEFT) {
+  if (update->news & ENGINE_NEWS_JOINED) tell_joined(handler, update);
+  if (update->news & ENGINE_NEWS_LEFT) {
     events_note(&handler->events, RDZV_NODE_STATE_SUCCEEDED, -1, -1, "left the rendezvous");
     answer(handler, DYNAMIC_LEAVE, 0, NULL);
   }
-  if (update->happened & ENGINE_CLOSE_DONE) {
+  if (update->news & ENGINE_NEWS_CLOSE_DONE) {
     events_note(&handler->events, RDZV_NODE_STATE_SUCCEEDED, -1, -1, "closed the rendezvous");
     answer(handler, DYNAMIC_CLOSE, 0, NULL);
   }
-  if (update->happened & ENGINE_FAILED) tell_failed(handler, update);
+  if (update->news & ENGINE_NEWS_FAILED) tell_failed(handler, update);
   tell_changes(handler, update);
 }
 
@@ -134,7 +134,7 @@ static void step(struct dynamic *handler, struct engine_event *event, struct eng
   event->now = now();
   if (engine_step(&handler->engine, event, update, &error) < 0) {
     log_line(&handler->base.log, RDZV_LOG_WARNING, "%s", error.message);
-    *update = (struct engine_update){.request = ENGINE_BACK_OFF, .until_ms = event->now.mono_ms + NO_MEMORY_MS};
+    *update = (struct engine_update){.request = ENGINE_DO_BACK_OFF, .until_ms = event->now.mono_ms + NO_MEMORY_MS};
     return;
   }
   tell(handler, update);
@@ -147,8 +147,9 @@ static void note_answer(struct dynamic *handler) {
 
 /* What the store's answer, or its absence, tells of the store. */
 static void note_store(struct dynamic *handler, const struct engine_event *event) {
-  const bool failed = event->kind == ENGINE_STORE_ERROR;
-  if (event->kind != ENGINE_STATE_READ && event->kind != ENGINE_SWAP_WON && event->kind != ENGINE_SWAP_LOST && !failed)
+  const bool failed = event->kind == ENGINE_EV_STORE_ERROR;
+  if (event->kind != ENGINE_EV_STATE_READ && event->kind != ENGINE_EV_SWAP_WON && event->kind != ENGINE_EV_SWAP_LOST &&
+      !failed)
     return;
   if (failed && !handler->store_failed) {
     log_line(&handler->base.log, RDZV_LOG_WARNING, "the store of the rendezvous fails: %s", event->error->message);
@@ -174,7 +175,7 @@ static void finish_look(struct dynamic *handler, int outcome, const rdzv_error *
 
 /* Keeps a copy of what was read for the user. */
 static void show(struct dynamic *handler, const struct engine_event *event) {
-  if (event->kind == ENGINE_STORE_ERROR) {
+  if (event->kind == ENGINE_EV_STORE_ERROR) {
     finish_look(handler, event->error->code, event->error);
     return;
   }
@@ -211,13 +212,13 @@ static void look(struct dynamic *handler, struct engine_update *update) {
   const int64_t until = handler->look_until;
   const uint64_t known = handler->look_known;
   pthread_mutex_unlock(&handler->lock);
-  const bool may_wait = update->request == ENGINE_IDLE && deadline_left(until) > 0;
+  const bool may_wait = update->request == ENGINE_DO_NOTHING && deadline_left(until) > 0;
   bool there = true;
   if (may_wait) {
     if (!begin_backend_wait(handler, DYNAMIC_LOOK)) return;
     there = cell_await(handler, known, until, &event, &state, &error);
     end_backend_wait(handler);
-    if (there && event.kind == ENGINE_TIMER) cell_read(handler, &event, &state, &error);
+    if (there && event.kind == ENGINE_EV_TIMER) cell_read(handler, &event, &state, &error);
   } else {
     cell_read(handler, &event, &state, &error);
   }
@@ -226,7 +227,7 @@ static void look(struct dynamic *handler, struct engine_update *update) {
   handler->asks &= ~(unsigned)DYNAMIC_LOOK;
   note_store(handler, &event);
   show(handler, &event);
-  const bool usable = event.kind == ENGINE_STATE_READ && !handler->engine.under_way;
+  const bool usable = event.kind == ENGINE_EV_STATE_READ && !handler->engine.under_way;
   if (usable) step(handler, &event, update);
   pthread_mutex_unlock(&handler->lock);
   state_free(&state);
@@ -273,14 +274,14 @@ static bool take_permit(struct dynamic *handler, const struct engine_update *upd
   } while (result == RDZV_E_TIMEOUT && deadline_left(update->permit_ms) > 0);
   if (result == RDZV_E_CANCELED) return false;
   handler->has_permit = result == 0;
-  *event = (struct engine_event){.kind = ENGINE_PERMIT};
+  *event = (struct engine_event){.kind = ENGINE_EV_PERMIT};
   return result == 0 || result == RDZV_E_TIMEOUT || pause_until(handler, update->until_ms);
 }
 
 static bool back_off(struct dynamic *handler, const struct engine_update *update, struct engine_event *event) {
   const bool permits = handler->backend->ops->take_permit && update->permit_ms > 0;
   if (permits && !handler->has_permit) return take_permit(handler, update, event);
-  *event = (struct engine_event){.kind = ENGINE_TIMER};
+  *event = (struct engine_event){.kind = ENGINE_EV_TIMER};
   return pause_until(handler, update->until_ms);
 }
 
@@ -297,24 +298,24 @@ static void swap(struct dynamic *handler, const struct engine_update *update, st
   const int64_t round = update->state->round;
   cell_swap(handler, update, event, state, error);
   event->has_permit = handler->has_permit;
-  if (event->kind == ENGINE_SWAP_WON) tell_written(handler, update->action, round);
-  if (event->kind != ENGINE_SWAP_LOST) give_permit(handler);
+  if (event->kind == ENGINE_EV_SWAP_WON) tell_written(handler, update->action, round);
+  if (event->kind != ENGINE_EV_SWAP_LOST) give_permit(handler);
 }
 
 /* What the engine wants; false: there is no event, for something is asked. */
 static bool carry_out(struct dynamic *handler, const struct engine_update *update, struct engine_event *event,
                       struct rendezvous_state *state, rdzv_error *error) {
-  if (update->request == ENGINE_IDLE || update->request == ENGINE_WAIT) give_permit(handler);
+  if (update->request == ENGINE_DO_NOTHING || update->request == ENGINE_DO_WAIT) give_permit(handler);
   switch (update->request) {
-    case ENGINE_READ:
+    case ENGINE_DO_READ:
       cell_read(handler, event, state, error);
-      if (event->kind == ENGINE_STORE_ERROR) give_permit(handler);
+      if (event->kind == ENGINE_EV_STORE_ERROR) give_permit(handler);
       return true;
-    case ENGINE_SWAP: swap(handler, update, event, state, error); return true;
-    case ENGINE_WAIT: return await(handler, update, event, state, error);
-    case ENGINE_BACK_OFF: return back_off(handler, update, event);
-    case ENGINE_IDLE:
-    case ENGINE_CONTINUE: break; /* which take_asks lets nobody see */
+    case ENGINE_DO_SWAP: swap(handler, update, event, state, error); return true;
+    case ENGINE_DO_WAIT: return await(handler, update, event, state, error);
+    case ENGINE_DO_BACK_OFF: return back_off(handler, update, event);
+    case ENGINE_DO_NOTHING:
+    case ENGINE_DO_CONTINUE: break; /* which take_asks lets nobody see */
   }
   return pause_until(handler, INT64_MAX);
 }
@@ -324,24 +325,24 @@ static void take_asks(struct dynamic *handler, struct engine_update *update) {
   static const struct {
     unsigned what;
     enum engine_event_kind kind;
-  } kinds[] = {{DYNAMIC_STOP, ENGINE_ASK_STOP},
-               {DYNAMIC_LEAVE, ENGINE_ASK_LEAVE},
-               {DYNAMIC_JOIN, ENGINE_ASK_JOIN},
-               {DYNAMIC_CLOSE, ENGINE_ASK_CLOSE}};
+  } kinds[] = {{DYNAMIC_STOP, ENGINE_EV_ASK_STOP},
+               {DYNAMIC_LEAVE, ENGINE_EV_ASK_LEAVE},
+               {DYNAMIC_JOIN, ENGINE_EV_ASK_JOIN},
+               {DYNAMIC_CLOSE, ENGINE_EV_ASK_CLOSE}};
   for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
     if (!(handler->asks & kinds[i].what)) continue;
     handler->asks &= ~kinds[i].what;
     struct engine_event event = {.kind = kinds[i].kind};
     struct engine_update next;
     step(handler, &event, &next);
-    if (next.request != ENGINE_CONTINUE) *update = next; /* else what is to be carried out still is */
+    if (next.request != ENGINE_DO_CONTINUE) *update = next; /* else what is to be carried out still is */
   }
 }
 
 /* One iteration of the loop. False: it is over. */
 static bool iterate(struct dynamic *handler, struct engine_update *update) {
   struct rendezvous_state state = STATE_EMPTY;
-  struct engine_event event = {.kind = ENGINE_TIMER};
+  struct engine_event event = {.kind = ENGINE_EV_TIMER};
   rdzv_error error;
   const bool there = carry_out(handler, update, &event, &state, &error);
   pthread_mutex_lock(&handler->lock);
@@ -356,14 +357,14 @@ static bool iterate(struct dynamic *handler, struct engine_update *update) {
   pthread_mutex_unlock(&handler->lock);
   events_flush(&handler->events);
   state_free(&state);
-  const bool busy = update->request == ENGINE_READ || update->request == ENGINE_SWAP;
+  const bool busy = update->request == ENGINE_DO_READ || update->request == ENGINE_DO_SWAP;
   if (wants_look && !over && !busy) look(handler, update);
   return !over;
 }
 
 void *dynamic_run(void *arg) {
   struct dynamic *handler = arg;
-  struct engine_update update = {.request = ENGINE_IDLE};
+  struct engine_update update = {.request = ENGINE_DO_NOTHING};
   while (iterate(handler, &update)) {
   }
   give_permit(handler);

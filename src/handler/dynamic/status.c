@@ -7,8 +7,8 @@
 #include <string.h>
 
 static rdzv_node_kind kind_of(const struct state_node *node) {
-  if (node->kinds & STATE_PARTICIPANT) return RDZV_NODE_KIND_PARTICIPANT;
-  return node->kinds & STATE_WAITING ? RDZV_NODE_KIND_WAITING : RDZV_NODE_KIND_SPARE;
+  if (node->kinds & NODE_PARTICIPANT) return RDZV_NODE_KIND_PARTICIPANT;
+  return node->kinds & NODE_WAITING ? RDZV_NODE_KIND_WAITING : RDZV_NODE_KIND_SPARE;
 }
 
 static int64_t age_of(struct dynamic *handler, const struct state_node *node) {

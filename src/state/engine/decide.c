@@ -14,15 +14,15 @@ static int64_t earlier(int64_t a, int64_t b) { return a < b ? a : b; }
 /* ---- failing -------------------------------------------------------------------------------------------------- */
 
 static const char *wish_name(enum engine_event_kind asked) {
-  return asked == ENGINE_ASK_CLOSE ? "close" : asked == ENGINE_ASK_LEAVE ? "leave" : "join";
+  return asked == ENGINE_EV_ASK_CLOSE ? "close" : asked == ENGINE_EV_ASK_LEAVE ? "leave" : "join";
 }
 
 static void fail(struct engine *engine, struct engine_update *update, enum engine_event_kind asked,
                  enum engine_why why) {
-  update->happened |= ENGINE_FAILED;
+  update->news |= ENGINE_NEWS_FAILED;
   update->failed = asked;
   update->why = why;
-  if (asked == ENGINE_ASK_CLOSE)
+  if (asked == ENGINE_EV_ASK_CLOSE)
     engine->closing = false;
   else
     engine->wish = WISH_NOTHING;
@@ -54,10 +54,10 @@ static bool is_passing(int code) {
 
 static void fail_by_store(struct engine *engine, struct moment now, struct engine_update *update) {
   const bool passing = is_passing(engine->store_error.code);
-  const enum engine_event_kind asked = engine->wish == WISH_LEAVE ? ENGINE_ASK_LEAVE : ENGINE_ASK_JOIN;
+  const enum engine_event_kind asked = engine->wish == WISH_LEAVE ? ENGINE_EV_ASK_LEAVE : ENGINE_EV_ASK_JOIN;
   if (engine->closing && (!passing || now.mono_ms > engine->close_deadline)) {
     error_set(&update->error, engine->store_error.code, "cannot close the rendezvous: %s", engine->store_error.message);
-    fail(engine, update, ENGINE_ASK_CLOSE, ENGINE_WHY_STORE); /* what else failed is told with the next step */
+    fail(engine, update, ENGINE_EV_ASK_CLOSE, ENGINE_WHY_STORE); /* what else failed is told with the next step */
     return;
   }
   if (engine->wish != WISH_NOTHING && (!passing || now.mono_ms > engine->wish_deadline)) {
@@ -81,7 +81,7 @@ static int finish_join(struct engine *engine, struct engine_update *update, rdzv
   if (!engine_watch_begin(engine)) return error_no_memory(error);
   engine->wish = WISH_NOTHING;
   engine->rounds.joined = state->round;
-  update->happened |= ENGINE_JOINED;
+  update->news |= ENGINE_NEWS_JOINED;
   update->rank = state_find(state, &engine->config.node)->rank;
   update->world_size = (int64_t)state->num_participants;
   update->round = state->round;
@@ -93,12 +93,12 @@ static int finish_join(struct engine *engine, struct engine_update *update, rdzv
 
 static int finish(struct engine *engine, enum engine_event_kind asked, struct engine_update *update,
                   rdzv_error *error) {
-  if (asked == ENGINE_ASK_CLOSE) {
+  if (asked == ENGINE_EV_ASK_CLOSE) {
     engine->closing = false;
-    update->happened |= ENGINE_CLOSE_DONE;
-  } else if (asked == ENGINE_ASK_LEAVE) {
+    update->news |= ENGINE_NEWS_CLOSE_DONE;
+  } else if (asked == ENGINE_EV_ASK_LEAVE) {
     engine->wish = WISH_NOTHING;
-    update->happened |= ENGINE_LEFT;
+    update->news |= ENGINE_NEWS_LEFT;
   } else if (engine->wish == WISH_EXIT) {
     engine->wish = WISH_JOIN;
   } else {
@@ -114,7 +114,7 @@ static bool waits_in_vain(const struct rendezvous_context *context) {
   const struct rendezvous_state *state = context->state;
   const struct state_node *self = state_find(state, context->node);
   return state->complete && (int64_t)state->num_participants >= context->settings->max_nodes && self &&
-         self->kinds == STATE_WAITING;
+         self->kinds == NODE_WAITING;
 }
 
 static enum rendezvous_action join(const struct rendezvous_context *context) {
@@ -125,7 +125,9 @@ static enum rendezvous_action join(const struct rendezvous_context *context) {
 
 static enum rendezvous_action ask_rules(const struct engine *engine, struct rendezvous_context *context,
                                         enum engine_event_kind *asked) {
-  *asked = engine->closing ? ENGINE_ASK_CLOSE : engine->wish == WISH_LEAVE ? ENGINE_ASK_LEAVE : ENGINE_ASK_JOIN;
+  *asked = engine->closing              ? ENGINE_EV_ASK_CLOSE
+           : engine->wish == WISH_LEAVE ? ENGINE_EV_ASK_LEAVE
+                                        : ENGINE_EV_ASK_JOIN;
   context->deadline_ms = engine->closing ? engine->close_deadline : engine->wish_deadline;
   if (engine->closing) return decide_close(context);
   switch (engine->wish) {
@@ -193,7 +195,7 @@ static int write_state(struct engine *engine, struct rendezvous_context *context
     engine->tried_ms = context->now.mono_ms;
   }
   rounds_write(&engine->rounds, &engine->state, context->node, engine->token);
-  update->request = ENGINE_SWAP;
+  update->request = ENGINE_DO_SWAP;
   update->action = action;
   update->urgent = is_urgent(engine, action);
   update->state = &engine->state;
@@ -216,7 +218,7 @@ static void wait_for_change(const struct engine *engine, const struct rendezvous
   if (!engine->state.complete && call_end != INT64_MAX) until = earlier(until, call_end + 1);
   const int64_t look = earlier(settings->keep_alive_interval, liveness_look_interval(settings));
   until = earlier(until, context->now.mono_ms + look);
-  update->request = ENGINE_WAIT;
+  update->request = ENGINE_DO_WAIT;
   update->token = engine->token;
   update->until_ms = until > context->now.mono_ms ? until : context->now.mono_ms + 1;
   update->from_ms =
@@ -266,7 +268,7 @@ static bool is_stale(const struct engine *engine, struct moment now) {
 static bool must_back_off(struct engine *engine, struct moment now, struct engine_update *update) {
   if (engine->back_off_ms <= now.mono_ms || is_overdue(engine, now)) return false;
   engine->known = engine->known && engine->back_off_ms - now.mono_ms <= 1; /* by then somebody else will have written */
-  update->request = ENGINE_BACK_OFF;
+  update->request = ENGINE_DO_BACK_OFF;
   update->permit_ms = engine->permit_ms;
   update->until_ms = engine->back_off_ms;
   return true;
@@ -279,7 +281,7 @@ int engine_decide(struct engine *engine, struct moment now, struct engine_update
     const bool idle = engine->wish == WISH_NOTHING && !engine->closing && !engine->in_round;
     if (idle || must_back_off(engine, now, update)) return 0; /* IDLE, unless it says otherwise */
     if (!engine->known || is_stale(engine, now)) {
-      update->request = ENGINE_READ;
+      update->request = ENGINE_DO_READ;
       return 0;
     }
     const int result = decide_once(engine, now, update, &again, error);

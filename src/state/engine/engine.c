@@ -114,55 +114,55 @@ static int absorb(struct engine *engine, const struct engine_event *event, struc
   const int64_t now_ms = event->now.mono_ms;
   int result = 0;
   switch (event->kind) {
-    case ENGINE_ASK_JOIN:
+    case ENGINE_EV_ASK_JOIN:
       ask(engine, WISH_EXIT, now_ms + settings->join_timeout);
       engine->back_off_ms = now_ms + pace_before_join(&engine->pace, settings);
       engine->permit_ms = now_ms + pace_permit(settings, false);
       break;
-    case ENGINE_ASK_LEAVE:
+    case ENGINE_EV_ASK_LEAVE:
       ask(engine, WISH_LEAVE, now_ms + settings->close_timeout);
       if (engine->permit_ms > 0) engine->back_off_ms = now_ms;
       break;
-    case ENGINE_ASK_CLOSE:
+    case ENGINE_EV_ASK_CLOSE:
       engine->closing = true;
       engine->store_error.code = 0;
       engine->close_deadline = now_ms + settings->close_timeout;
       if (engine->permit_ms > 0) engine->back_off_ms = now_ms;
       break;
-    case ENGINE_ASK_STOP: stop(engine); break;
-    case ENGINE_STATE_READ:
-    case ENGINE_SWAP_LOST:
-      if (event->kind == ENGINE_SWAP_LOST) rounds_not_written(&engine->rounds);
+    case ENGINE_EV_ASK_STOP: stop(engine); break;
+    case ENGINE_EV_STATE_READ:
+    case ENGINE_EV_SWAP_LOST:
+      if (event->kind == ENGINE_EV_SWAP_LOST) rounds_not_written(&engine->rounds);
       answered(engine, event->now);
       take_over(engine, event->state);
       result = learn(engine, event, update, error);
-      if (event->kind == ENGINE_SWAP_LOST) lose(engine, event->now, event->has_permit);
+      if (event->kind == ENGINE_EV_SWAP_LOST) lose(engine, event->now, event->has_permit);
       break;
-    case ENGINE_SWAP_WON:
+    case ENGINE_EV_SWAP_WON:
       answered(engine, event->now);
       rounds_written(&engine->rounds);
       engine->pace.losses = 0;
       result = learn(engine, event, update, error);
       break;
-    case ENGINE_STORE_ERROR: store_failed(engine, event->now, event->error); break;
-    case ENGINE_PERMIT: engine->back_off_ms = now_ms; break;
-    case ENGINE_TIMER: break;
+    case ENGINE_EV_STORE_ERROR: store_failed(engine, event->now, event->error); break;
+    case ENGINE_EV_PERMIT: engine->back_off_ms = now_ms; break;
+    case ENGINE_EV_TIMER: break;
   }
   return result;
 }
 
 int engine_step(struct engine *engine, const struct engine_event *event, struct engine_update *update,
                 rdzv_error *error) {
-  update->request = ENGINE_IDLE;
+  update->request = ENGINE_DO_NOTHING;
   update->state = NULL;
-  update->happened = 0;
+  update->news = 0;
   int result = absorb(engine, event, update, error);
   if (result == 0 && engine->under_way) {
-    update->request = ENGINE_CONTINUE;
+    update->request = ENGINE_DO_CONTINUE;
     return 0;
   }
   if (result == 0) result = engine_decide(engine, event->now, update, error);
-  engine->under_way = result == 0 && (update->request == ENGINE_READ || update->request == ENGINE_SWAP);
+  engine->under_way = result == 0 && (update->request == ENGINE_DO_READ || update->request == ENGINE_DO_SWAP);
   if (engine->under_way) engine->sent_ms = event->now.mono_ms;
   if (result < 0) engine->known = false;
   return result;

@@ -29,16 +29,16 @@
 #include "state/report.h"
 
 enum engine_event_kind {
-  ENGINE_ASK_JOIN,    /* join the next round; a participant leaves its round first */
-  ENGINE_ASK_LEAVE,   /* leave, without closing; a join under way is given up */
-  ENGINE_ASK_CLOSE,   /* close the rendezvous for all */
-  ENGINE_ASK_STOP,    /* no more heartbeats, wishes or notices: what is in the state lapses */
-  ENGINE_STATE_READ,  /* what a READ gave, or a WAIT; never older than what came before */
-  ENGINE_SWAP_WON,    /* the state is written */
-  ENGINE_SWAP_LOST,   /* somebody else wrote before; with what is there now */
-  ENGINE_TIMER,       /* the time of a WAIT or BACK_OFF has come */
-  ENGINE_PERMIT,      /* we have the permit to write, and need not back off any longer */
-  ENGINE_STORE_ERROR, /* the request failed, or its outcome is unknown */
+  ENGINE_EV_ASK_JOIN,    /* join the next round; a participant leaves its round first */
+  ENGINE_EV_ASK_LEAVE,   /* leave, without closing; a join under way is given up */
+  ENGINE_EV_ASK_CLOSE,   /* close the rendezvous for all */
+  ENGINE_EV_ASK_STOP,    /* no more heartbeats, wishes or notices: what is in the state lapses */
+  ENGINE_EV_STATE_READ,  /* what a READ gave, or a WAIT; never older than what came before */
+  ENGINE_EV_SWAP_WON,    /* the state is written */
+  ENGINE_EV_SWAP_LOST,   /* somebody else wrote before; with what is there now */
+  ENGINE_EV_TIMER,       /* the time of a WAIT or BACK_OFF has come */
+  ENGINE_EV_PERMIT,      /* we have the permit to write, and need not back off any longer */
+  ENGINE_EV_STORE_ERROR, /* the request failed, or its outcome is unknown */
 };
 
 struct engine_event {
@@ -51,26 +51,26 @@ struct engine_event {
 };
 
 enum engine_request {
-  ENGINE_IDLE,     /* nothing to do until somebody asks */
-  ENGINE_CONTINUE, /* the request that is under way goes on */
-  ENGINE_READ,     /* read the state */
-  ENGINE_SWAP,     /* write `state` if the version is still `token` (0: if there is none yet) */
-  ENGINE_WAIT,     /* from from_ms until until_ms, for a version that is not `token`; then a timer event */
-  ENGINE_BACK_OFF, /* do nothing until until_ms; then a timer event. Or, where the backend has permits, wait for one,
+  ENGINE_DO_NOTHING,  /* nothing to do until somebody asks */
+  ENGINE_DO_CONTINUE, /* the request that is under way goes on */
+  ENGINE_DO_READ,     /* read the state */
+  ENGINE_DO_SWAP,     /* write `state` if the version is still `token` (0: if there is none yet) */
+  ENGINE_DO_WAIT,     /* from from_ms until until_ms, for a version that is not `token`; then a timer event */
+  ENGINE_DO_BACK_OFF, /* do nothing until until_ms; then a timer event. Or, where the backend has permits, wait for one,
                       but no longer than permit_ms; then a permit event */
 };
 
-/* What came about in a step, in any number. */
-enum {
-  ENGINE_JOINED = 1 << 0,        /* rank, world_size, round, and in `state` the participants */
-  ENGINE_LEFT = 1 << 1,          /* what was asked for */
-  ENGINE_CLOSE_DONE = 1 << 2,    /* what was asked for */
-  ENGINE_FAILED = 1 << 3,        /* what was asked for has failed: failed, why, error */
-  ENGINE_SOMEONE_WAITS = 1 << 4, /* from here on for a participant: more are in the wait list, and there is room */
-  ENGINE_PARTICIPANT_LEFT = 1 << 5,
-  ENGINE_PARTICIPANT_DIED = 1 << 6,
-  ENGINE_IS_CLOSED = 1 << 7,
-  ENGINE_EVICTED = 1 << 8, /* we are no participant of our round any more; nothing else comes after that */
+/* What a step tells: flags. */
+enum engine_news {
+  ENGINE_NEWS_JOINED = 1 << 0,        /* rank, world_size, round, and in `state` the participants */
+  ENGINE_NEWS_LEFT = 1 << 1,          /* what was asked for */
+  ENGINE_NEWS_CLOSE_DONE = 1 << 2,    /* what was asked for */
+  ENGINE_NEWS_FAILED = 1 << 3,        /* what was asked for has failed: failed, why, error */
+  ENGINE_NEWS_SOMEONE_WAITS = 1 << 4, /* from here on for a participant: more are in the wait list, and there is room */
+  ENGINE_NEWS_PARTICIPANT_LEFT = 1 << 5,
+  ENGINE_NEWS_PARTICIPANT_DIED = 1 << 6,
+  ENGINE_NEWS_IS_CLOSED = 1 << 7,
+  ENGINE_NEWS_EVICTED = 1 << 8, /* we are no participant of our round any more; nothing else comes after that */
 };
 
 enum engine_why {
@@ -88,9 +88,9 @@ struct engine_update {
   int64_t permit_ms;             /* BACK_OFF; 0: a permit does not help */
   enum rendezvous_action action; /* SWAP: what it is for */
   bool urgent;                   /* SWAP: others want to hear of it soon */
-  unsigned happened;
+  unsigned news;                 /* enum engine_news */
   int64_t rank, world_size, round;
-  enum engine_event_kind failed; /* ENGINE_ASK_… */
+  enum engine_event_kind failed; /* ENGINE_EV_ASK_… */
   enum engine_why why;
   rdzv_error error;
   struct node_text left, dead; /* the first of those */

@@ -7,7 +7,7 @@ static int64_t longest_left_us(const struct rendezvous_state *state, int64_t tim
   int64_t longest = -1;
   for (size_t i = 0; i < state->count; i++) {
     const struct state_node *node = &state->nodes[i];
-    if (!(node->kinds & STATE_PARTICIPANT) || node->last_heartbeat == DATETIME_NONE) continue;
+    if (!(node->kinds & NODE_PARTICIPANT) || node->last_heartbeat == DATETIME_NONE) continue;
     const int64_t left = state->deadline - node->last_heartbeat;
     if (left >= 0 && left <= timeout_us + SLACK_US && left > longest) longest = left;
   }

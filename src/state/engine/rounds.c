@@ -3,7 +3,7 @@
 
 static bool takes_part(const struct rendezvous_state *state, const struct node_desc *self) {
   const struct state_node *node = state_find(state, self);
-  return node && (node->kinds & STATE_PARTICIPANT);
+  return node && (node->kinds & NODE_PARTICIPANT);
 }
 
 static void know(struct rounds *rounds, int64_t round) {

@@ -23,7 +23,7 @@ bool engine_watch_begin(struct engine *engine) {
   if (!engine->peers) return false;
   for (size_t i = 0; i < state->count; i++) {
     const struct state_node *node = &state->nodes[i];
-    if (!(node->kinds & STATE_PARTICIPANT)) continue;
+    if (!(node->kinds & NODE_PARTICIPANT)) continue;
     char *addr = strdup(node->desc.addr);
     if (!addr) {
       engine_watch_end(engine);
@@ -40,7 +40,7 @@ bool engine_watch_begin(struct engine *engine) {
 
 static bool is_participant(const struct rendezvous_state *state, const struct node_desc *desc) {
   const struct state_node *node = state_find(state, desc);
-  return node && (node->kinds & STATE_PARTICIPANT);
+  return node && (node->kinds & NODE_PARTICIPANT);
 }
 
 /* Nobody says whether a node left or was evicted: who had been silent for most of the dead time was. */
@@ -49,9 +49,9 @@ static void miss(struct engine *engine, struct peer *peer, struct moment now, st
   const int64_t age = liveness_age(&engine->liveness, settings, &peer->desc, now.mono_ms);
   const bool died = age > rendezvous_dead_time(settings) * 2 / 3;
   peer->gone = true;
-  if (died && !(update->happened & ENGINE_PARTICIPANT_DIED)) update->dead = node_text(&peer->desc);
-  if (!died && !(update->happened & ENGINE_PARTICIPANT_LEFT)) update->left = node_text(&peer->desc);
-  update->happened |= died ? ENGINE_PARTICIPANT_DIED : ENGINE_PARTICIPANT_LEFT;
+  if (died && !(update->news & ENGINE_NEWS_PARTICIPANT_DIED)) update->dead = node_text(&peer->desc);
+  if (!died && !(update->news & ENGINE_NEWS_PARTICIPANT_LEFT)) update->left = node_text(&peer->desc);
+  update->news |= died ? ENGINE_NEWS_PARTICIPANT_DIED : ENGINE_NEWS_PARTICIPANT_LEFT;
   engine_trace(engine, "'%s' is gone, heard %" PRId64 " ms ago -> it %s", node_text(&peer->desc).text, age,
                died ? "died" : "left");
 }
@@ -66,7 +66,7 @@ static void watch_round(struct engine *engine, struct moment now, struct engine_
   }
   const bool room = (int64_t)here < engine->config.settings.max_nodes;
   if (state->num_waiting > engine->waiting && room) {
-    update->happened |= ENGINE_SOMEONE_WAITS;
+    update->news |= ENGINE_NEWS_SOMEONE_WAITS;
     engine_trace(engine, "%zu wait for the next round -> say so", state->num_waiting);
   }
   engine->waiting = state->num_waiting;
@@ -77,13 +77,13 @@ void engine_watch(struct engine *engine, struct moment now, struct engine_update
   if (!engine->in_round) return;
   if (state->closed && !engine->told_closed) {
     engine->told_closed = true;
-    update->happened |= ENGINE_IS_CLOSED;
+    update->news |= ENGINE_NEWS_IS_CLOSED;
   }
   if (state->complete && state->round == engine->round && is_participant(state, &engine->config.node)) {
     watch_round(engine, now, update);
     return;
   }
   engine_trace(engine, "round %" PRId64 " goes on without us -> we were evicted", engine->round);
-  update->happened |= ENGINE_EVICTED;
+  update->news |= ENGINE_NEWS_EVICTED;
   engine_watch_end(engine);
 }

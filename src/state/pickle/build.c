@@ -91,7 +91,7 @@ static void merge(struct state_builder *builder) {
       builder->entries[++kept] = *from;
       continue;
     }
-    if (from->kinds & STATE_PARTICIPANT) to->rank = from->rank;
+    if (from->kinds & NODE_PARTICIPANT) to->rank = from->rank;
     if (from->last_heartbeat != DATETIME_NONE) {
       to->last_heartbeat = from->last_heartbeat;
       to->ours = from->ours;
@@ -120,7 +120,7 @@ static void fill(const struct state_builder *builder, struct rendezvous_state *s
     *node = (struct state_node){
         .desc = {last, entry->pid, entry->local_id}, .last_heartbeat = entry->last_heartbeat, .ours = entry->ours};
     state_set_kinds(state, node, entry->kinds);
-    if (entry->kinds & STATE_PARTICIPANT) node->rank = entry->rank;
+    if (entry->kinds & NODE_PARTICIPANT) node->rank = entry->rank;
   }
   state->count = builder->count;
 }

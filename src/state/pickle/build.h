@@ -31,7 +31,7 @@ struct state_builder {
 /* Begins a collection: what one collection says of a node twice, the last time holds, as in Python. */
 void state_builder_begin(struct state_builder *builder);
 
-/* The entry to note on what a collection says of a node: a rank and STATE_PARTICIPANT, or another kind, or a
+/* The entry to note on what a collection says of a node: a rank and NODE_PARTICIPANT, or another kind, or a
  * heartbeat; valid until the next one. NULL: *code is RDZV_E_CORRUPT, too many or no address, or RDZV_E_NO_MEMORY. */
 struct state_entry *state_builder_add(struct state_builder *builder, rdzv_bytes addr, int64_t pid, int64_t local_id,
                                       int *code, rdzv_error *error);

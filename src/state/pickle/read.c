@@ -176,7 +176,7 @@ static bool add_participants(struct reader *reader) {
     struct state_entry *entry = add_node(reader, PARTICIPANTS, node);
     if (!entry) return false;
     if (rank->kind != PICKLE_INT) return bad_item(reader, PARTICIPANTS, rank, "an int of 64 bits");
-    entry->kinds |= STATE_PARTICIPANT;
+    entry->kinds |= NODE_PARTICIPANT;
     entry->rank = rank->number;
   }
   return true;
@@ -197,8 +197,8 @@ static bool add_heartbeats(struct reader *reader) {
 
 static bool add_nodes(struct reader *reader) {
   struct pickle_machine *machine = &reader->machine;
-  if (!add_participants(reader) || !add_set(reader, WAIT_LIST, STATE_WAITING) ||
-      !add_set(reader, REDUNDANCY_LIST, STATE_SPARE) || !add_heartbeats(reader))
+  if (!add_participants(reader) || !add_set(reader, WAIT_LIST, NODE_WAITING) ||
+      !add_set(reader, REDUNDANCY_LIST, NODE_SPARE) || !add_heartbeats(reader))
     return false;
   machine->code = state_builder_finish(&reader->builder, &reader->state, machine->error);
   return machine->code == 0;

@@ -242,7 +242,7 @@ static void put_dict(struct writer *writer, unsigned kind, size_t count) {
     for (size_t n = 0; n < batch; n++) {
       const size_t at = next_node(writer->state, &i, kind);
       put_node(writer, at);
-      if (kind == STATE_PARTICIPANT)
+      if (kind == NODE_PARTICIPANT)
         put_int(writer, writer->state->nodes[at].rank);
       else
         put_time(writer, writer->state->nodes[at].last_heartbeat, writer->state->nodes[at].ours);
@@ -314,12 +314,12 @@ static void put_attributes(struct writer *writer) {
   put_str(writer, rdzv_str("closed"));
   put_bool(writer, state->closed);
   put_str(writer, rdzv_str("participants"));
-  put_dict(writer, STATE_PARTICIPANT, state->num_participants);
+  put_dict(writer, NODE_PARTICIPANT, state->num_participants);
   put_str(writer, rdzv_str("wait_list"));
-  put_set(writer, STATE_WAITING, state->num_waiting);
+  put_set(writer, NODE_WAITING, state->num_waiting);
   if (writer->traits->redundancy_list) {
     put_str(writer, rdzv_str("redundancy_list"));
-    put_set(writer, STATE_SPARE, state->num_spares);
+    put_set(writer, NODE_SPARE, state->num_spares);
   }
   put_str(writer, rdzv_str("last_heartbeats"));
   put_dict(writer, 0, count_heartbeats(state));

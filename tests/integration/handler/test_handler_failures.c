@@ -147,7 +147,7 @@ static void add_stranger(struct rendezvous_state *state, const void *argument) {
   struct timespec now;
   clock_gettime(CLOCK_REALTIME, &now);
   assert_code(state_insert(state, &node, &member, NULL), 0);
-  state_set_kinds(state, member, STATE_PARTICIPANT);
+  state_set_kinds(state, member, NODE_PARTICIPANT);
   member->last_heartbeat = (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 

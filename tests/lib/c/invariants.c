@@ -20,7 +20,7 @@ static const char *broken_ranks(const struct rendezvous_state *state, int64_t en
   const char *broken = taken ? NULL : "there is memory for checking the ranks";
   for (size_t i = 0; i < state->count && !broken; i++) {
     const struct state_node *member = &state->nodes[i];
-    if (!(member->kinds & STATE_PARTICIPANT)) continue;
+    if (!(member->kinds & NODE_PARTICIPANT)) continue;
     if (member->rank < 0 || member->rank >= end)
       broken = "every rank is below the size of the world";
     else if (taken[member->rank])
@@ -77,7 +77,7 @@ static const unsigned allowed[4][4] = {
 static bool has_newcomer(const struct rendezvous_state *before, const struct rendezvous_state *after) {
   for (size_t i = 0; i < after->count; i++) {
     const struct state_node *was = state_find(before, &after->nodes[i].desc);
-    if ((after->nodes[i].kinds & STATE_PARTICIPANT) && !(was && (was->kinds & STATE_PARTICIPANT))) return true;
+    if ((after->nodes[i].kinds & NODE_PARTICIPANT) && !(was && (was->kinds & NODE_PARTICIPANT))) return true;
   }
   return false;
 }
@@ -96,9 +96,9 @@ static const char *broken_phase(const struct rendezvous_state *before, const str
 static const char *broken_membership(const struct rendezvous_state *before, const struct rendezvous_state *after) {
   for (size_t i = 0; i < after->count; i++) {
     const struct state_node *member = &after->nodes[i];
-    if (!(member->kinds & STATE_PARTICIPANT)) continue;
+    if (!(member->kinds & NODE_PARTICIPANT)) continue;
     const struct state_node *was = state_find(before, &member->desc);
-    if (!was || !(was->kinds & STATE_PARTICIPANT)) return "nobody comes into a complete round";
+    if (!was || !(was->kinds & NODE_PARTICIPANT)) return "nobody comes into a complete round";
     if (was->rank != member->rank) return "nobody's rank changes in a complete round";
   }
   return NULL;

@@ -29,7 +29,7 @@ static inline struct rendezvous_state state_of(const char *text) {
   unsigned kind = 0;
   for (; *text; text++) {
     if (text[1] == ':') {
-      kind = *text == 'p' ? STATE_PARTICIPANT : *text == 'w' ? STATE_WAITING : STATE_SPARE;
+      kind = *text == 'p' ? NODE_PARTICIPANT : *text == 'w' ? NODE_WAITING : NODE_SPARE;
       text++;
     } else if (*text != ' ') {
       put(&state, (char[]){*text, '\0'}, kind, 0);
@@ -46,7 +46,7 @@ static inline struct state_text text_of(const struct rendezvous_state *state) {
   static const struct {
     unsigned kind;
     const char *sign;
-  } signs[] = {{STATE_PARTICIPANT, "p:"}, {STATE_WAITING, "w:"}, {STATE_SPARE, "r:"}};
+  } signs[] = {{NODE_PARTICIPANT, "p:"}, {NODE_WAITING, "w:"}, {NODE_SPARE, "r:"}};
   struct state_text text = {""};
   char *at = text.text;
   for (size_t s = 0; s < COUNT_OF(signs); s++) {
@@ -56,7 +56,7 @@ static inline struct state_text text_of(const struct rendezvous_state *state) {
       if (!(member->kinds & signs[s].kind)) continue;
       if (!any) at += sprintf(at, "%s%s", at == text.text ? "" : " ", signs[s].sign);
       at += sprintf(at, "%s", member->desc.addr);
-      if (signs[s].kind == STATE_PARTICIPANT && state->complete) at += sprintf(at, "%d", (int)member->rank);
+      if (signs[s].kind == NODE_PARTICIPANT && state->complete) at += sprintf(at, "%d", (int)member->rank);
       any = true;
     }
   }

@@ -9,9 +9,9 @@
 static const struct {
   const char *name;
   unsigned kind;
-} lists[] = {{"participants", STATE_PARTICIPANT},
-             {"wait_list", STATE_WAITING},
-             {"redundancy_list", STATE_SPARE},
+} lists[] = {{"participants", NODE_PARTICIPANT},
+             {"wait_list", NODE_WAITING},
+             {"redundancy_list", NODE_SPARE},
              {"last_heartbeats", 0}};
 enum { LISTS = sizeof lists / sizeof lists[0] };
 
@@ -39,7 +39,7 @@ static json_t *write_member(const struct state_node *member, unsigned kind) {
   failed |= json_object_set_new_nocheck(node, "pid", json_integer(member->desc.pid));
   failed |= json_object_set_new_nocheck(node, "local_id", json_integer(member->desc.local_id));
   failed |= json_object_set_new_nocheck(object, "node", node);
-  if (kind == STATE_PARTICIPANT) failed |= json_object_set_new_nocheck(object, "rank", json_integer(member->rank));
+  if (kind == NODE_PARTICIPANT) failed |= json_object_set_new_nocheck(object, "rank", json_integer(member->rank));
   failed |= json_object_set_new_nocheck(object, "last_heartbeat", write_time(member->last_heartbeat));
   if (member->ours) failed |= json_object_set_new_nocheck(object, "ours", json_true());
   if (!failed) return object;
@@ -179,12 +179,12 @@ static int read_member(const json_t *object, unsigned kind, struct state_builder
   struct state_entry *entry = read_node(object, builder, &result, error);
   if (!entry) return result;
   result = read_time(object, "last_heartbeat", &entry->last_heartbeat, error);
-  if (result == 0 && kind == STATE_PARTICIPANT) result = read_int(object, "rank", &entry->rank, error);
+  if (result == 0 && kind == NODE_PARTICIPANT) result = read_int(object, "rank", &entry->rank, error);
   if (result < 0) return result;
   entry->kinds |= kind;
   const json_t *ours = json_object_get(object, "ours");
   entry->ours = json_is_true(ours);
-  if (json_object_size(object) != (kind == STATE_PARTICIPANT ? 3u : 2u) + (ours != NULL))
+  if (json_object_size(object) != (kind == NODE_PARTICIPANT ? 3u : 2u) + (ours != NULL))
     return error_set(error, RDZV_E_CORRUPT, "a member has more than 'node', 'last_heartbeat', 'ours' and its 'rank'");
   return 0;
 }

@@ -24,12 +24,12 @@ static inline struct rendezvous_state sample_state(void) {
   state.round = 70000;
   state.complete = true;
   state.deadline = INT64_C(1794772840999999);
-  put_member(&state, "b", 300, 0, STATE_PARTICIPANT)->rank = 1;
-  put_member(&state, "a", 1, 0, STATE_PARTICIPANT)->last_heartbeat = DATETIME_MAX;
-  put_member(&state, "b", 300, 1, STATE_WAITING)->last_heartbeat = INT64_C(1794772800000001);
-  put_member(&state, "n\u0153ud", INT64_C(1) << 40, INT64_MIN, STATE_SPARE)->last_heartbeat = DATETIME_MIN;
+  put_member(&state, "b", 300, 0, NODE_PARTICIPANT)->rank = 1;
+  put_member(&state, "a", 1, 0, NODE_PARTICIPANT)->last_heartbeat = DATETIME_MAX;
+  put_member(&state, "b", 300, 1, NODE_WAITING)->last_heartbeat = INT64_C(1794772800000001);
+  put_member(&state, "n\u0153ud", INT64_C(1) << 40, INT64_MIN, NODE_SPARE)->last_heartbeat = DATETIME_MIN;
   put_member(&state, "alone", -70000, 65536, 0)->last_heartbeat = 0;
-  put_member(&state, "", 0, 0, STATE_PARTICIPANT | STATE_WAITING | STATE_SPARE)->last_heartbeat = -1;
+  put_member(&state, "", 0, 0, NODE_PARTICIPANT | NODE_WAITING | NODE_SPARE)->last_heartbeat = -1;
   return state;
 }
 

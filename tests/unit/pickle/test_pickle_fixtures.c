@@ -131,9 +131,9 @@ static void test_every_fixture_is_read_as_what_it_holds(void **context) {
     assert_non_null(json);
     struct torch_layouts layouts;
     struct rendezvous_state state = read_fixture(&fixtures[n], &layouts);
-    check_list(&state, json_object_get(json, "participants"), STATE_PARTICIPANT, state.num_participants);
-    check_list(&state, json_object_get(json, "wait_list"), STATE_WAITING, state.num_waiting);
-    check_list(&state, json_object_get(json, "redundancy_list"), STATE_SPARE, state.num_spares);
+    check_list(&state, json_object_get(json, "participants"), NODE_PARTICIPANT, state.num_participants);
+    check_list(&state, json_object_get(json, "wait_list"), NODE_WAITING, state.num_waiting);
+    check_list(&state, json_object_get(json, "redundancy_list"), NODE_SPARE, state.num_spares);
     check_values(&state, json);
     assert_int_equal(state.extra.count, 0);
     state_free(&state);

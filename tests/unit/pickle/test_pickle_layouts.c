@@ -46,7 +46,7 @@ static void test_a_full_state_survives_each_layout_that_has_room_for_it(void **c
   assert_survives(&state, TORCH_2_3);
   assert_survives(&state, TORCH_2_6);
   for (size_t i = 0; i < state.count; i++)
-    state_set_kinds(&state, &state.nodes[i], state.nodes[i].kinds & ~(unsigned)STATE_SPARE);
+    state_set_kinds(&state, &state.nodes[i], state.nodes[i].kinds & ~(unsigned)NODE_SPARE);
   assert_survives(&state, TORCH_1_13);
   assert_survives(&state, TORCH_2_0);
   state_free(&state);
@@ -58,9 +58,9 @@ static void test_the_bytes_of_a_small_state(void **context) {
   (void)context;
   struct rendezvous_state state = STATE_EMPTY;
   state.closed = true;
-  put_member(&state, "h", 256, 0, STATE_PARTICIPANT)->last_heartbeat = 0;
-  put_member(&state, "h", 257, 1, STATE_WAITING);
-  put_member(&state, "i", 1, 0, STATE_WAITING)->last_heartbeat = 1;
+  put_member(&state, "h", 256, 0, NODE_PARTICIPANT)->last_heartbeat = 0;
+  put_member(&state, "h", 257, 1, NODE_WAITING);
+  put_member(&state, "i", 1, 0, NODE_WAITING)->last_heartbeat = 1;
   struct buf pickle = write_state(&state, TORCH_2_6);
   static const char expected[] =
       "\x80\4\x95\x85\1\0\0\0\0\0\0" STR("\x37", TORCH_MODULE) "\x94" /* 0 */
@@ -85,7 +85,7 @@ static void test_the_bytes_of_a_small_state(void **context) {
 static void test_redundant_nodes_are_not_written_for_a_pytorch_that_has_none(void **context) {
   (void)context;
   struct rendezvous_state state = STATE_EMPTY;
-  put_member(&state, "a", 1, 0, STATE_SPARE);
+  put_member(&state, "a", 1, 0, NODE_SPARE);
   struct buf out = {0};
   rdzv_error error = {0};
   assert_error(pickle_write(&state, TORCH_2_0, &out, &error), RDZV_E_UNSUPPORTED, &error, "for PyTorch 2.0: 1 nodes");
@@ -132,7 +132,7 @@ static void test_a_state_that_is_too_large_to_be_read_is_not_written(void **cont
   for (int i = 0; i < PICKLE_MAX_BYTES / STATE_MAX_ADDR; i++) {
     snprintf(addr, 6, "%05d", i);
     addr[5] = 'a';
-    put_member(&state, addr, 0, 0, STATE_PARTICIPANT);
+    put_member(&state, addr, 0, 0, NODE_PARTICIPANT);
   }
   struct buf out = {0};
   rdzv_error error = {0};
@@ -151,8 +151,8 @@ static void test_any_number_of_members_around_a_batch_survives(void **context) {
     for (int64_t n = 0; n < sizes[i]; n++) {
       char addr[16];
       snprintf(addr, sizeof addr, "host%d", (int)(n / 3)); /* three on each */
-      put_member(&state, addr, n, 0, STATE_PARTICIPANT)->rank = sizes[i] - n;
-      struct state_node *member = put_member(&state, addr, n, 1, STATE_WAITING | STATE_SPARE);
+      put_member(&state, addr, n, 0, NODE_PARTICIPANT)->rank = sizes[i] - n;
+      struct state_node *member = put_member(&state, addr, n, 1, NODE_WAITING | NODE_SPARE);
       member->last_heartbeat = n % 2 ? n : DATETIME_NONE;
     }
     assert_survives(&state, TORCH_2_3);
@@ -167,11 +167,11 @@ static void test_every_size_of_int_survives(void **context) {
   for (unsigned bit = 0; bit < 63; bit++)
     for (int64_t off = -1; off <= 1; off++) {
       const int64_t number = (INT64_C(1) << bit) + off;
-      put_member(&state, "a", number, -number, STATE_PARTICIPANT)->rank = number;
+      put_member(&state, "a", number, -number, NODE_PARTICIPANT)->rank = number;
       state.round = -number - 1;
       assert_survives(&state, TORCH_2_0);
     }
-  put_member(&state, "a", INT64_MIN, INT64_MAX, STATE_PARTICIPANT)->rank = INT64_MIN;
+  put_member(&state, "a", INT64_MIN, INT64_MAX, NODE_PARTICIPANT)->rank = INT64_MIN;
   assert_survives(&state, TORCH_2_0);
   state_free(&state);
 }
@@ -201,9 +201,9 @@ static void test_a_node_is_one_member_however_often_it_is_pickled(void **context
   struct rendezvous_state state = read_attributes(other, COUNT_OF(other), &layouts);
   assert_int_equal(state.count, 3);
   const struct state_node *a = &state.nodes[0], *b = &state.nodes[1], *c = &state.nodes[2];
-  assert_int_equal(a->kinds, STATE_PARTICIPANT | STATE_WAITING);
-  assert_int_equal(b->kinds, STATE_PARTICIPANT | STATE_SPARE);
-  assert_int_equal(c->kinds, STATE_SPARE);
+  assert_int_equal(a->kinds, NODE_PARTICIPANT | NODE_WAITING);
+  assert_int_equal(b->kinds, NODE_PARTICIPANT | NODE_SPARE);
+  assert_int_equal(c->kinds, NODE_SPARE);
   assert_int_equal(b->rank, 2); /* what a dict is given last holds */
   assert_int_equal(b->last_heartbeat - a->last_heartbeat, 1000000);
   assert_true(c->last_heartbeat == DATETIME_NONE);

@@ -54,8 +54,8 @@ static void test_the_form_is_the_documented_one(void **context) {
   (void)context;
   struct rendezvous_state state = STATE_EMPTY;
   state.deadline = 1;
-  put_member(&state, "h\u00e9\"", 1, 0, STATE_PARTICIPANT)->last_heartbeat = 0;
-  put_member(&state, "w", 2, 1, STATE_WAITING);
+  put_member(&state, "h\u00e9\"", 1, 0, NODE_PARTICIPANT)->last_heartbeat = 0;
+  put_member(&state, "w", 2, 1, NODE_WAITING);
   struct buf json = write_json(&state);
   assert_bytes(((rdzv_bytes){json.data, json.len}),
                "{\"round\":0,\"complete\":false,\"closed\":false,\"deadline\":\"1970-01-01T00:00:00.000001Z\","
@@ -84,7 +84,7 @@ static void test_members_may_come_in_any_order_and_in_several_lists(void **conte
   struct rendezvous_state state;
   assert_code(read_json(BYTES(json), &state, NULL), 0);
   assert_int_equal(state.count, 2);
-  assert_int_equal(state.nodes[0].kinds, STATE_PARTICIPANT | STATE_WAITING);
+  assert_int_equal(state.nodes[0].kinds, NODE_PARTICIPANT | NODE_WAITING);
   assert_int_equal(state.nodes[0].rank, 5);
   assert_int_equal(state.nodes[0].last_heartbeat, 1000000);
   assert_int_equal(state.nodes[1].rank, 4);
@@ -252,7 +252,7 @@ static void test_a_time_that_cannot_be_said_is_not_written(void **context) {
   struct rendezvous_state state = STATE_EMPTY;
   struct buf out = {0};
   rdzv_error error = {0};
-  put_member(&state, "a", 1, 0, STATE_WAITING)->last_heartbeat = INT64_MAX;
+  put_member(&state, "a", 1, 0, NODE_WAITING)->last_heartbeat = INT64_MAX;
   assert_error(state_json_write(&state, &out, &error), RDZV_E_INVALID, &error, "a time is before");
   assert_int_equal(out.len, 0);
   state_free(&state);

@@ -88,7 +88,7 @@ static int make_sample(void **context) {
   struct rendezvous_state extra = read_attributes(other, COUNT_OF(other), &layouts);
   sample = sample_state();
   sample.extra = extra.extra;
-  for (int64_t pid = 0; pid < 40; pid++) put_member(&sample, "h", pid, 0, STATE_PARTICIPANT)->last_heartbeat = pid;
+  for (int64_t pid = 0; pid < 40; pid++) put_member(&sample, "h", pid, 0, NODE_PARTICIPANT)->last_heartbeat = pid;
   pickle = write_state(&sample, TORCH_2_6);
   assert_code(state_json_write(&sample, &json, NULL), 0);
   return 0;

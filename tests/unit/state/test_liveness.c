@@ -133,7 +133,7 @@ static void test_a_newcomer_believes_one_clock_at_a_time(void **unused) {
   watch(&watcher, "p:ab");
   struct state_node *member;
   assert_code(state_insert(&watcher.state, &(struct node_desc){"a", 2, 0}, &member, NULL), 0);
-  state_set_kinds(&watcher.state, member, STATE_PARTICIPANT);
+  state_set_kinds(&watcher.state, member, NODE_PARTICIPANT);
   member->last_heartbeat = NOW_US - 10 * MINUTE; /* a's clock is slow; its node 1 has been silent longer still */
   set_heartbeat(&watcher, "a", NOW_US - 10 * MINUTE - 15 * SECOND);
   set_heartbeat(&watcher, "b", NOW_US - 60 * MINUTE);
@@ -152,7 +152,7 @@ static void test_a_newcomer_evicts_the_dead_of_its_own_host_at_once(void **unuse
   watch(&watcher, "p:am");
   struct state_node *member;
   assert_code(state_insert(&watcher.state, &(struct node_desc){"m", 2, 0}, &member, NULL), 0);
-  state_set_kinds(&watcher.state, member, STATE_PARTICIPANT);
+  state_set_kinds(&watcher.state, member, NODE_PARTICIPANT);
   member->last_heartbeat = NOW_US - 16 * SECOND;
   set_heartbeat(&watcher, "a", NOW_US - 16 * SECOND);
   look(&watcher, 0);
@@ -169,7 +169,7 @@ static void test_what_came_later_or_after_a_jump_is_not_believed(void **unused) 
   look(&watcher, 0);
   struct state_node *member;
   assert_code(state_insert(&watcher.state, &(struct node_desc){"m", 2, 0}, &member, NULL), 0);
-  state_set_kinds(&watcher.state, member, STATE_PARTICIPANT);
+  state_set_kinds(&watcher.state, member, NODE_PARTICIPANT);
   member->last_heartbeat = NOW_US - 10 * MINUTE;
   look(&watcher, 1);
   assert_string_equal(survivors(&watcher).text, "p:mm");
@@ -242,14 +242,14 @@ static void test_observations_follow_their_nodes(void **unused) {
   watch(&watcher, "p:cm");
   look(&watcher, 0);
   keep_looking(&watcher, 8000);
-  put(&watcher.state, "a", STATE_PARTICIPANT, 0);
-  put(&watcher.state, "d", STATE_WAITING, 0);
+  put(&watcher.state, "a", NODE_PARTICIPANT, 0);
+  put(&watcher.state, "d", NODE_WAITING, 0);
   keep_looking(&watcher, 8000);
   assert_string_equal(survivors(&watcher).text, "p:am w:d");
   const struct node_desc a = node_of("a");
   state_remove(&watcher.state, state_find(&watcher.state, &a));
   look(&watcher, 1);
-  put(&watcher.state, "a", STATE_PARTICIPANT, 0);
+  put(&watcher.state, "a", NODE_PARTICIPANT, 0);
   keep_looking(&watcher, 9000);
   assert_string_equal(survivors(&watcher).text, "p:am");
   done(&watcher);

@@ -3,7 +3,7 @@
 
 /* One after the other: "node2", "node10". */
 static void add_nodes(struct rendezvous_state *state, const char *const *names) {
-  for (; *names; names++) put(state, *names, STATE_PARTICIPANT, 0);
+  for (; *names; names++) put(state, *names, NODE_PARTICIPANT, 0);
 }
 
 static int64_t rank_of(const struct rendezvous_state *state, const char *name) {
@@ -22,10 +22,10 @@ static void test_torch_order_is_by_node(void **unused) {
   (void)unused;
   struct rendezvous_state state = STATE_EMPTY;
   add_nodes(&state, (const char *const[]){"node2", "node10", "Node3", NULL});
-  put(&state, "waits", STATE_WAITING, 0);
+  put(&state, "waits", NODE_WAITING, 0);
   struct state_node *member;
   assert_code(state_insert(&state, &(struct node_desc){"node2", 0, 5}, &member, NULL), 0);
-  state_set_kinds(&state, member, STATE_PARTICIPANT);
+  state_set_kinds(&state, member, NODE_PARTICIPANT);
   assert_code(rendezvous_assign_ranks(&state, RANK_ORDER_TORCH, NULL), 0);
   assert_int_equal(rank_of(&state, "Node3"), 0);
   assert_int_equal(rank_of(&state, "node10"), 1);
@@ -136,7 +136,7 @@ static void test_kept_ranks_are_bounded(void **unused) {
       assert_int_equal(pynames_find(&state.extra, RANKS_ATTRIBUTE)->count, 2 * RANKS_MAX_KEPT);
     }
     snprintf(name, sizeof name, "n%05d", i);
-    put(&state, name, STATE_PARTICIPANT, 0);
+    put(&state, name, NODE_PARTICIPANT, 0);
   }
   assert_code(rendezvous_assign_ranks(&state, RANK_ORDER_STABLE, NULL), 0);
   assert_null(pynames_find(&state.extra, RANKS_ATTRIBUTE));

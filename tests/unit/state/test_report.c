@@ -43,7 +43,7 @@ static void test_the_text_is_bounded(void **unused) {
     char name[STATE_MAX_ADDR + 1] = "";
     for (int i = 0; i < 6; i++) {
       memset(name, 'a' + i, (size_t)length);
-      put(&state, name, STATE_PARTICIPANT, 0);
+      put(&state, name, NODE_PARTICIPANT, 0);
     }
     assert_non_null(strstr(report_waiting(&state, &settings, &node).text, " more"));
     state_free(&state);

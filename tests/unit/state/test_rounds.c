@@ -13,7 +13,7 @@ static struct rendezvous_state state_of_round(int64_t round, bool complete, bool
   state.complete = complete;
   if (with_us) {
     assert_code(state_insert(&state, &self, &member, &error), 0);
-    state_set_kinds(&state, member, STATE_PARTICIPANT);
+    state_set_kinds(&state, member, NODE_PARTICIPANT);
   }
   return state;
 }

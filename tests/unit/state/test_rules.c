@@ -151,7 +151,7 @@ static void test_wall_clock_edges(void **unused) {
   struct rendezvous_context context = {&node, &state, &settings, NOW, NOW_MS, true, true, 0};
   rendezvous_judge_by_wall(&context);
   assert_false(context.keep_alive_due);
-  put(&state, "m", STATE_PARTICIPANT, 5000);
+  put(&state, "m", NODE_PARTICIPANT, 5000);
   state.deadline = NOW_US;
   rendezvous_judge_by_wall(&context);
   assert_true(context.keep_alive_due);
@@ -245,7 +245,7 @@ static void test_a_round_that_was_left_is_not_whole(void **unused) {
 static void test_removal_is_from_one_collection(void **unused) {
   (void)unused;
   struct rendezvous_state state = state_of("p:ab");
-  put(&state, "m", STATE_PARTICIPANT | STATE_WAITING, 0);
+  put(&state, "m", NODE_PARTICIPANT | NODE_WAITING, 0);
   struct rendezvous_settings settings = settings_of();
   const struct node_desc node = node_of("m");
   struct rendezvous_context context = {&node, &state, &settings, NOW, NOW_MS, false, false, 0};
@@ -283,7 +283,7 @@ static void test_the_report_is_bounded(void **unused) {
     for (int i = 0; i < 20; i++) {
       char name[STATE_MAX_ADDR + 1] = "";
       memset(name, 'a' + i, (size_t)length);
-      put(&state, name, STATE_PARTICIPANT, 0);
+      put(&state, name, NODE_PARTICIPANT, 0);
     }
     const struct report report = report_joined(&state, &settings, &liveness, NOW_MS);
     assert_non_null(strstr(report.text, length > 400 ? " and 20 more" : " more"));

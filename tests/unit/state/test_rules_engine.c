@@ -54,26 +54,26 @@ static void answer(struct world *world, enum engine_event_kind kind) {
 }
 
 static void swap(struct world *world) {
-  assert_int_equal(world->update.request, ENGINE_SWAP);
+  assert_int_equal(world->update.request, ENGINE_DO_SWAP);
   assert_int_equal(world->update.token, world->token);
   state_free(&world->cell);
   assert_true(state_copy(&world->cell, world->update.state));
-  step(world, (struct engine_event){.kind = ENGINE_SWAP_WON, .token = ++world->token});
+  step(world, (struct engine_event){.kind = ENGINE_EV_SWAP_WON, .token = ++world->token});
 }
 
 /* Does what the engine asks for until it waits, or has nothing to do. */
 static void settle(struct world *world) {
-  unsigned happened = world->update.happened;
+  unsigned happened = world->update.news;
   for (int i = 0; i < 100; i++) {
-    if (world->update.request == ENGINE_READ)
-      answer(world, ENGINE_STATE_READ);
-    else if (world->update.request == ENGINE_SWAP)
+    if (world->update.request == ENGINE_DO_READ)
+      answer(world, ENGINE_EV_STATE_READ);
+    else if (world->update.request == ENGINE_DO_SWAP)
       swap(world);
     else
       break;
-    happened |= world->update.happened;
+    happened |= world->update.news;
   }
-  world->update.happened = happened;
+  world->update.news = happened;
 }
 
 /* Somebody else writes. */
@@ -99,9 +99,9 @@ static void beat(struct world *world, const char *name) {
 /* A member of round 0, with a and z. */
 static struct world *joined(void) {
   struct world *world = begin("p:az", false);
-  ask(world, ENGINE_ASK_JOIN);
+  ask(world, ENGINE_EV_ASK_JOIN);
   settle(world);
-  assert_int_equal(world->update.happened, ENGINE_JOINED);
+  assert_int_equal(world->update.news, ENGINE_NEWS_JOINED);
   return world;
 }
 
@@ -109,13 +109,13 @@ static struct world *joined(void) {
 static void test_the_first_node_creates_the_state(void **unused) {
   (void)unused;
   struct world *world = begin("", false);
-  ask(world, ENGINE_ASK_JOIN);
-  assert_int_equal(world->update.request, ENGINE_READ);
-  answer(world, ENGINE_STATE_READ);
-  assert_int_equal(world->update.request, ENGINE_SWAP);
+  ask(world, ENGINE_EV_ASK_JOIN);
+  assert_int_equal(world->update.request, ENGINE_DO_READ);
+  answer(world, ENGINE_EV_STATE_READ);
+  assert_int_equal(world->update.request, ENGINE_DO_SWAP);
   assert_int_equal(world->update.token, 0);
   settle(world);
-  assert_int_equal(world->update.request, ENGINE_WAIT);
+  assert_int_equal(world->update.request, ENGINE_DO_WAIT);
   assert_int_equal(world->update.token, 1);
   assert_string_equal(text_of(&world->cell).text, "p:m");
   end(world);
@@ -128,14 +128,14 @@ static void test_a_member_keeps_itself_alive(void **unused) {
   assert_int_equal(world->update.rank, 1);
   assert_int_equal(world->update.world_size, 3);
   assert_int_equal(world->update.round, 0);
-  assert_int_equal(world->update.request, ENGINE_WAIT);
+  assert_int_equal(world->update.request, ENGINE_DO_WAIT);
   assert_int_equal(world->update.until_ms, NOW_MS + 5000);
   const struct node_desc self = node_of("m");
   for (int i = 1; i < 20; i++) {
     pass(world, 5000);
     beat(world, "a");
     beat(world, "z");
-    ask(world, ENGINE_TIMER);
+    ask(world, ENGINE_EV_TIMER);
     settle(world);
     assert_int_equal(state_find(&world->cell, &self)->last_heartbeat, world->now.wall_us);
   }
@@ -149,7 +149,7 @@ static void test_a_clock_set_back_does_not_stop_heartbeats(void **unused) {
   const struct node_desc self = node_of("m");
   world->now.wall_us -= 3600 * SECOND;
   pass(world, 5000);
-  ask(world, ENGINE_TIMER);
+  ask(world, ENGINE_EV_TIMER);
   settle(world);
   assert_int_equal(state_find(&world->cell, &self)->last_heartbeat, world->now.wall_us);
   end(world);
@@ -161,20 +161,20 @@ static void test_a_lost_swap_backs_off(void **unused) {
   struct world *world = begin("p:a", false);
   world->engine.config.settings.max_nodes = 1000;
   int64_t longest = 0;
-  ask(world, ENGINE_ASK_JOIN);
+  ask(world, ENGINE_EV_ASK_JOIN);
   for (int i = 0; i < 40; i++) {
-    if (world->update.request == ENGINE_BACK_OFF) {
+    if (world->update.request == ENGINE_DO_BACK_OFF) {
       const int64_t wait = world->update.until_ms - world->now.mono_ms;
       assert_true(wait > 0 && wait <= 10 * 1000);
       longest = wait > longest ? wait : longest;
       pass(world, wait);
-      ask(world, ENGINE_TIMER);
-    } else if (world->update.request == ENGINE_READ) {
-      answer(world, ENGINE_STATE_READ);
+      ask(world, ENGINE_EV_TIMER);
+    } else if (world->update.request == ENGINE_DO_READ) {
+      answer(world, ENGINE_EV_STATE_READ);
     } else {
-      assert_int_equal(world->update.request, ENGINE_SWAP);
+      assert_int_equal(world->update.request, ENGINE_DO_SWAP);
       pass(world, 10);
-      answer(world, ENGINE_SWAP_LOST);
+      answer(world, ENGINE_EV_SWAP_LOST);
     }
   }
   assert_true(longest > 1000);
@@ -186,14 +186,14 @@ static void test_an_overdue_heartbeat_does_not_back_off(void **unused) {
   (void)unused;
   struct world *world = joined();
   pass(world, 10001);
-  ask(world, ENGINE_TIMER);
-  assert_int_equal(world->update.request, ENGINE_READ);
-  answer(world, ENGINE_STATE_READ);
+  ask(world, ENGINE_EV_TIMER);
+  assert_int_equal(world->update.request, ENGINE_DO_READ);
+  answer(world, ENGINE_EV_STATE_READ);
   for (int i = 0; i < 20; i++) {
-    assert_int_equal(world->update.request, ENGINE_SWAP);
+    assert_int_equal(world->update.request, ENGINE_DO_SWAP);
     pass(world, 10);
     beat(world, "a");
-    answer(world, ENGINE_SWAP_LOST);
+    answer(world, ENGINE_EV_SWAP_LOST);
   }
   end(world);
 }
@@ -203,18 +203,18 @@ static void test_a_lost_answer_is_found_out(void **unused) {
   (void)unused;
   struct world *world = begin("p:az", false);
   const rdzv_error error = {RDZV_E_OUTCOME_UNKNOWN, "the wire broke"};
-  ask(world, ENGINE_ASK_JOIN);
-  answer(world, ENGINE_STATE_READ);
-  assert_int_equal(world->update.request, ENGINE_SWAP);
+  ask(world, ENGINE_EV_ASK_JOIN);
+  answer(world, ENGINE_EV_STATE_READ);
+  assert_int_equal(world->update.request, ENGINE_DO_SWAP);
   state_free(&world->cell);
   assert_true(state_copy(&world->cell, world->update.state));
   world->token++;
-  step(world, (struct engine_event){.kind = ENGINE_STORE_ERROR, .error = &error});
-  assert_int_equal(world->update.request, ENGINE_BACK_OFF);
+  step(world, (struct engine_event){.kind = ENGINE_EV_STORE_ERROR, .error = &error});
+  assert_int_equal(world->update.request, ENGINE_DO_BACK_OFF);
   pass(world, world->update.until_ms - world->now.mono_ms);
-  ask(world, ENGINE_TIMER);
+  ask(world, ENGINE_EV_TIMER);
   settle(world);
-  assert_int_equal(world->update.happened, ENGINE_JOINED);
+  assert_int_equal(world->update.news, ENGINE_NEWS_JOINED);
   assert_int_equal(world->token, 2); /* and no heartbeat was written on top */
   end(world);
 }
@@ -226,21 +226,21 @@ static void test_a_join_fails_with_the_stores_sentence(void **unused) {
   for (size_t i = 0; i < COUNT_OF(codes); i++) {
     struct world *world = begin("", false);
     rdzv_error error = {codes[i], "the cause"};
-    ask(world, ENGINE_ASK_JOIN);
-    while (!(world->update.happened & ENGINE_FAILED)) {
+    ask(world, ENGINE_EV_ASK_JOIN);
+    while (!(world->update.news & ENGINE_NEWS_FAILED)) {
       assert_true(world->now.mono_ms <= NOW_MS + 70000);
-      if (world->update.request == ENGINE_READ) {
-        step(world, (struct engine_event){.kind = ENGINE_STORE_ERROR, .error = &error});
+      if (world->update.request == ENGINE_DO_READ) {
+        step(world, (struct engine_event){.kind = ENGINE_EV_STORE_ERROR, .error = &error});
       } else {
         pass(world, world->update.until_ms - world->now.mono_ms);
-        ask(world, ENGINE_TIMER);
+        ask(world, ENGINE_EV_TIMER);
       }
     }
     assert_int_equal(world->update.why, ENGINE_WHY_STORE);
-    assert_int_equal(world->update.failed, ENGINE_ASK_JOIN);
+    assert_int_equal(world->update.failed, ENGINE_EV_ASK_JOIN);
     assert_error(world->update.error.code, codes[i], &world->update.error, "cannot join the rendezvous: the cause");
     assert_int_equal(world->now.mono_ms > NOW_MS + 60000, codes[i] == RDZV_E_CONNECTION);
-    assert_int_equal(world->update.request, ENGINE_IDLE);
+    assert_int_equal(world->update.request, ENGINE_DO_NOTHING);
     end(world);
   }
 }
@@ -249,11 +249,11 @@ static void test_a_join_fails_with_the_stores_sentence(void **unused) {
 static void test_a_timeout_names_who_joined(void **unused) {
   (void)unused;
   struct world *world = begin("", false);
-  ask(world, ENGINE_ASK_JOIN);
+  ask(world, ENGINE_EV_ASK_JOIN);
   settle(world);
-  while (!(world->update.happened & ENGINE_FAILED)) {
+  while (!(world->update.news & ENGINE_NEWS_FAILED)) {
     pass(world, world->update.until_ms - world->now.mono_ms);
-    ask(world, ENGINE_TIMER);
+    ask(world, ENGINE_EV_TIMER);
     settle(world);
     assert_true(world->now.mono_ms < NOW_MS + 70000);
   }
@@ -266,17 +266,17 @@ static void test_a_timeout_names_who_joined(void **unused) {
 static void test_a_closed_rendezvous_refuses(void **unused) {
   (void)unused;
   struct world *world = begin("p:abc", true);
-  ask(world, ENGINE_ASK_JOIN);
+  ask(world, ENGINE_EV_ASK_JOIN);
   settle(world);
   assert_string_equal(text_of(&world->cell).text, "p:a0b1c2 r:m");
   world->cell.closed = true;
   world->token++;
-  answer(world, ENGINE_STATE_READ);
-  assert_int_equal(world->update.happened, ENGINE_FAILED);
+  answer(world, ENGINE_EV_STATE_READ);
+  assert_int_equal(world->update.news, ENGINE_NEWS_FAILED);
   assert_int_equal(world->update.why, ENGINE_WHY_GRACEFUL_EXIT);
   gone(world, "m");
   pass(world, 1000);
-  ask(world, ENGINE_ASK_JOIN);
+  ask(world, ENGINE_EV_ASK_JOIN);
   settle(world);
   assert_int_equal(world->update.why, ENGINE_WHY_CLOSED);
   end(world);
@@ -287,22 +287,22 @@ static void test_a_member_hears_of_changes(void **unused) {
   (void)unused;
   struct world *world = joined();
   gone(world, "z");
-  answer(world, ENGINE_STATE_READ);
-  assert_int_equal(world->update.happened, ENGINE_PARTICIPANT_LEFT);
+  answer(world, ENGINE_EV_STATE_READ);
+  assert_int_equal(world->update.news, ENGINE_NEWS_PARTICIPANT_LEFT);
   assert_string_equal(world->update.left.text, "z_1_0");
-  other(world, "x", STATE_WAITING);
-  answer(world, ENGINE_STATE_READ);
-  assert_int_equal(world->update.happened, ENGINE_SOMEONE_WAITS);
+  other(world, "x", NODE_WAITING);
+  answer(world, ENGINE_EV_STATE_READ);
+  assert_int_equal(world->update.news, ENGINE_NEWS_SOMEONE_WAITS);
   world->cell.closed = true;
   world->token++;
-  answer(world, ENGINE_STATE_READ);
-  assert_int_equal(world->update.happened, ENGINE_IS_CLOSED);
-  answer(world, ENGINE_STATE_READ);
-  assert_int_equal(world->update.happened, 0);
+  answer(world, ENGINE_EV_STATE_READ);
+  assert_int_equal(world->update.news, ENGINE_NEWS_IS_CLOSED);
+  answer(world, ENGINE_EV_STATE_READ);
+  assert_int_equal(world->update.news, 0);
   gone(world, "m");
-  answer(world, ENGINE_STATE_READ);
-  assert_int_equal(world->update.happened, ENGINE_EVICTED);
-  assert_int_equal(world->update.request, ENGINE_IDLE);
+  answer(world, ENGINE_EV_STATE_READ);
+  assert_int_equal(world->update.news, ENGINE_NEWS_EVICTED);
+  assert_int_equal(world->update.request, ENGINE_DO_NOTHING);
   end(world);
 }
 
@@ -315,16 +315,16 @@ static void test_a_member_hears_of_a_death(void **unused) {
     assert_true(world->now.mono_ms < NOW_MS + 15000 + 300);
     pass(world, 100);
     beat(world, "a");
-    answer(world, ENGINE_STATE_READ);
+    answer(world, ENGINE_EV_STATE_READ);
     settle(world);
-    happened = world->update.happened;
+    happened = world->update.news;
     if (world->update.until_ms > world->now.mono_ms + 100) continue;
     pass(world, world->update.until_ms - world->now.mono_ms);
-    ask(world, ENGINE_TIMER);
+    ask(world, ENGINE_EV_TIMER);
     settle(world);
-    happened |= world->update.happened;
+    happened |= world->update.news;
   }
-  assert_int_equal(happened, ENGINE_PARTICIPANT_DIED);
+  assert_int_equal(happened, ENGINE_NEWS_PARTICIPANT_DIED);
   assert_true(world->now.mono_ms > NOW_MS + 15000);
   assert_string_equal(world->update.dead.text, "z_1_0");
   assert_string_equal(text_of(&world->cell).text, "p:a0m1");
@@ -335,9 +335,9 @@ static void test_a_member_hears_of_a_death(void **unused) {
 static void test_who_waits_beside_a_full_round_is_not_told_of(void **unused) {
   (void)unused;
   struct world *world = joined();
-  other(world, "x", STATE_WAITING);
-  answer(world, ENGINE_STATE_READ);
-  assert_int_equal(world->update.happened, 0);
+  other(world, "x", NODE_WAITING);
+  answer(world, ENGINE_EV_STATE_READ);
+  assert_int_equal(world->update.news, 0);
   end(world);
 }
 
@@ -345,12 +345,12 @@ static void test_who_waits_beside_a_full_round_is_not_told_of(void **unused) {
 static void test_who_waits_in_vain_becomes_a_spare(void **unused) {
   (void)unused;
   struct world *world = begin("p:ab", true);
-  ask(world, ENGINE_ASK_JOIN);
+  ask(world, ENGINE_EV_ASK_JOIN);
   settle(world);
   assert_string_equal(text_of(&world->cell).text, "p:a0b1 w:m");
-  other(world, "c", STATE_PARTICIPANT)->rank = 2;
+  other(world, "c", NODE_PARTICIPANT)->rank = 2;
   const uint64_t before = world->token;
-  answer(world, ENGINE_STATE_READ);
+  answer(world, ENGINE_EV_STATE_READ);
   settle(world);
   assert_string_equal(text_of(&world->cell).text, "p:a0b1c2 r:m");
   assert_int_equal(world->token, before + 1);
@@ -362,7 +362,7 @@ static void test_joining_again_is_one_write(void **unused) {
   (void)unused;
   struct world *world = joined();
   uint64_t before = world->token;
-  ask(world, ENGINE_ASK_JOIN);
+  ask(world, ENGINE_EV_ASK_JOIN);
   settle(world);
   assert_string_equal(text_of(&world->cell).text, "p:a0z2 w:m");
   assert_int_equal(world->token, before + 1);
@@ -372,12 +372,12 @@ static void test_joining_again_is_one_write(void **unused) {
   gone(world, "z");
   before = world->token;
   pass(world, 1000);
-  ask(world, ENGINE_ASK_JOIN);
+  ask(world, ENGINE_EV_ASK_JOIN);
   settle(world);
   assert_string_equal(text_of(&world->cell).text, "p:m");
   assert_int_equal(world->cell.round, 1);
   assert_int_equal(world->token, before + 1);
-  assert_int_equal(world->update.request, ENGINE_WAIT);
+  assert_int_equal(world->update.request, ENGINE_DO_WAIT);
   end(world);
 }
 
@@ -385,17 +385,17 @@ static void test_joining_again_is_one_write(void **unused) {
 static void test_a_round_that_was_left_is_not_entered(void **unused) {
   (void)unused;
   struct world *world = begin("p:a", false);
-  ask(world, ENGINE_ASK_JOIN);
+  ask(world, ENGINE_EV_ASK_JOIN);
   settle(world);
-  other(world, "z", STATE_PARTICIPANT);
+  other(world, "z", NODE_PARTICIPANT);
   world->cell.complete = true;
   world->cell.deadline = DATETIME_NONE;
   assert_code(rendezvous_assign_ranks(&world->cell, RANK_ORDER_TORCH, NULL), 0);
   gone(world, "z");
   world->cell.deadline = WORLD_LEFT;
-  answer(world, ENGINE_STATE_READ);
+  answer(world, ENGINE_EV_STATE_READ);
   settle(world);
-  assert_int_equal(world->update.happened, 0);
+  assert_int_equal(world->update.news, 0);
   assert_string_equal(text_of(&world->cell).text, "p:a0 w:m");
   end(world);
 }
@@ -404,17 +404,17 @@ static void test_a_round_that_was_left_is_not_entered(void **unused) {
 static void test_leave_and_close(void **unused) {
   (void)unused;
   struct world *world = joined();
-  ask(world, ENGINE_ASK_CLOSE);
+  ask(world, ENGINE_EV_ASK_CLOSE);
   settle(world);
-  assert_int_equal(world->update.happened, ENGINE_CLOSE_DONE | ENGINE_IS_CLOSED);
+  assert_int_equal(world->update.news, ENGINE_NEWS_CLOSE_DONE | ENGINE_NEWS_IS_CLOSED);
   assert_true(world->cell.closed);
   world->cell.closed = false;
   world->token++;
-  answer(world, ENGINE_STATE_READ);
-  ask(world, ENGINE_ASK_LEAVE);
+  answer(world, ENGINE_EV_STATE_READ);
+  ask(world, ENGINE_EV_ASK_LEAVE);
   settle(world);
-  assert_int_equal(world->update.happened, ENGINE_LEFT);
-  assert_int_equal(world->update.request, ENGINE_IDLE);
+  assert_int_equal(world->update.news, ENGINE_NEWS_LEFT);
+  assert_int_equal(world->update.request, ENGINE_DO_NOTHING);
   assert_string_equal(text_of(&world->cell).text, "p:a0z2");
   assert_false(world->cell.closed);
   end(world);
@@ -425,11 +425,11 @@ static void test_stop_leaves_everything_as_it_is(void **unused) {
   (void)unused;
   struct world *world = joined();
   const uint64_t before = world->token;
-  ask(world, ENGINE_ASK_STOP);
-  assert_int_equal(world->update.request, ENGINE_IDLE);
+  ask(world, ENGINE_EV_ASK_STOP);
+  assert_int_equal(world->update.request, ENGINE_DO_NOTHING);
   pass(world, 60000);
-  ask(world, ENGINE_TIMER);
-  assert_int_equal(world->update.request, ENGINE_IDLE);
+  ask(world, ENGINE_EV_TIMER);
+  assert_int_equal(world->update.request, ENGINE_DO_NOTHING);
   assert_int_equal(world->token, before);
   end(world);
 }
@@ -438,14 +438,14 @@ static void test_stop_leaves_everything_as_it_is(void **unused) {
 static void test_asked_meanwhile_comes_after(void **unused) {
   (void)unused;
   struct world *world = begin("p:a", false);
-  ask(world, ENGINE_ASK_JOIN);
-  assert_int_equal(world->update.request, ENGINE_READ);
-  ask(world, ENGINE_ASK_LEAVE);
-  assert_int_equal(world->update.request, ENGINE_CONTINUE);
-  ask(world, ENGINE_TIMER);
-  assert_int_equal(world->update.request, ENGINE_CONTINUE);
-  answer(world, ENGINE_STATE_READ);
-  assert_int_equal(world->update.happened, ENGINE_LEFT);
+  ask(world, ENGINE_EV_ASK_JOIN);
+  assert_int_equal(world->update.request, ENGINE_DO_READ);
+  ask(world, ENGINE_EV_ASK_LEAVE);
+  assert_int_equal(world->update.request, ENGINE_DO_CONTINUE);
+  ask(world, ENGINE_EV_TIMER);
+  assert_int_equal(world->update.request, ENGINE_DO_CONTINUE);
+  answer(world, ENGINE_EV_STATE_READ);
+  assert_int_equal(world->update.news, ENGINE_NEWS_LEFT);
   end(world);
 }
 
@@ -454,8 +454,8 @@ static void test_a_state_that_vanished_is_an_eviction(void **unused) {
   (void)unused;
   struct world *world = joined();
   world->token = 0;
-  answer(world, ENGINE_STATE_READ);
-  assert_int_equal(world->update.happened, ENGINE_EVICTED);
+  answer(world, ENGINE_EV_STATE_READ);
+  assert_int_equal(world->update.news, ENGINE_NEWS_EVICTED);
   end(world);
 }
 
@@ -467,8 +467,8 @@ static void test_decisions_are_traced(void **unused) {
   struct world *world = begin("p:a", false);
   world->engine.config.trace = note_line;
   world->engine.config.argument = line;
-  ask(world, ENGINE_ASK_JOIN);
-  answer(world, ENGINE_STATE_READ);
+  ask(world, ENGINE_EV_ASK_JOIN);
+  answer(world, ENGINE_EV_STATE_READ);
   assert_string_equal(line,
                       "round 0 gathering, 1 joined (2..3), we are outside, keep-alive due -> ADD_TO_PARTICIPANTS");
   end(world);

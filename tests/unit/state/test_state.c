@@ -47,7 +47,7 @@ static void test_a_node_is_printed_as_pytorch_prints_it(void **context) {
 static void test_inserting_a_member_twice_gives_the_one_that_is_there(void **context) {
   (void)context;
   struct rendezvous_state state = STATE_EMPTY;
-  put_member(&state, "a", 1, 0, STATE_PARTICIPANT)->rank = 7;
+  put_member(&state, "a", 1, 0, NODE_PARTICIPANT)->rank = 7;
   struct state_node *member;
   assert_code(state_insert(&state, &(struct node_desc){"a", 1, 0}, &member, NULL), 0);
   assert_int_equal(member->rank, 7);
@@ -60,13 +60,13 @@ static void test_inserting_a_member_twice_gives_the_one_that_is_there(void **con
 static void test_counts_follow_every_change_of_kinds(void **context) {
   (void)context;
   struct rendezvous_state state = STATE_EMPTY;
-  struct state_node *member = put_member(&state, "a", 1, 0, STATE_PARTICIPANT | STATE_SPARE);
+  struct state_node *member = put_member(&state, "a", 1, 0, NODE_PARTICIPANT | NODE_SPARE);
   assert_int_equal(state.num_participants, 1);
   assert_int_equal(state.num_spares, 1);
   member->rank = 3;
-  state_set_kinds(&state, member, STATE_PARTICIPANT);
+  state_set_kinds(&state, member, NODE_PARTICIPANT);
   assert_int_equal(member->rank, 3);
-  state_set_kinds(&state, member, STATE_WAITING);
+  state_set_kinds(&state, member, NODE_WAITING);
   assert_int_equal(member->rank, 0);
   assert_int_equal(state.num_participants + state.num_spares, 0);
   assert_int_equal(state.num_waiting, 1);
@@ -90,7 +90,7 @@ static void test_many_inserts_and_removes_keep_order_and_counts(void **context) 
     if (in[i])
       state_remove(&state, state_find(&state, &(struct node_desc){addr, (int64_t)(i % 3), 0}));
     else
-      put_member(&state, addr, (int64_t)(i % 3), 0, STATE_PARTICIPANT);
+      put_member(&state, addr, (int64_t)(i % 3), 0, NODE_PARTICIPANT);
     in[i] = !in[i];
     if (round % 1000 != 999) continue;
     struct rendezvous_state copy; /* goes on with addresses that are in one piece */
@@ -120,7 +120,7 @@ static void test_a_copy_shares_nothing_with_its_original(void **context) {
   state_free(&state);
   assert_non_null(find(&copy, "b", 300, 1));
   assert_bytes(((rdzv_bytes){pynames_find(&copy.extra, "note")->bytes, 4}), "kept");
-  put_member(&copy, "c", 0, 0, STATE_WAITING);
+  put_member(&copy, "c", 0, 0, NODE_WAITING);
   state_remove(&copy, state_find(&copy, &(struct node_desc){"b", 300, 0}));
   state_free(&copy);
   assert_int_equal(copy.count, 0);
@@ -148,7 +148,7 @@ static void test_states_differ_by_each_thing_they_hold(void **context) {
   ASSERT_MATTERS(member->last_heartbeat++, member->last_heartbeat--);
   ASSERT_MATTERS(member->desc.pid++, member->desc.pid--);
   const unsigned kinds = member->kinds;
-  ASSERT_MATTERS(state_set_kinds(&other, member, kinds ^ STATE_WAITING), state_set_kinds(&other, member, kinds));
+  ASSERT_MATTERS(state_set_kinds(&other, member, kinds ^ NODE_WAITING), state_set_kinds(&other, member, kinds));
   ASSERT_MATTERS(pynames_set(&other.extra, "x", &none), pynames_remove(&other.extra, "x"));
   ASSERT_MATTERS(put_member(&other, "z", 0, 0, 0), state_remove(&other, &other.nodes[other.count - 1]));
   state_free(&state);
