@@ -26,7 +26,7 @@
  *   - rounds never go back for a node, also where the state is lost and begins again (state/engine/rounds.h);
  *   - ranks can be given in another order (state/ranks.c), and a round that somebody has already left is not entered
  * any more (state/world.c);
- *   - a join that fails can say who is there (state/report.h).
+ *   - a join that fails can say who is there (state/summary.h).
  */
 #ifndef RDZV_STATE_RENDEZVOUS_H
 #define RDZV_STATE_RENDEZVOUS_H

@@ -240,7 +240,7 @@ static void tell_of_nodes(struct waiting *waiting, void *user) {
   const struct state_node *own = state_find(&engine->state, &handler->node);
   const bool is_spare = own && (own->kinds & NODE_SPARE);
   waiting->until = is_spare || engine->wish == WISH_NOTHING ? INT64_MAX : engine->wish_deadline;
-  if (own) waiting_about(waiting, "%s", report_waiting(&engine->state, settings_of(handler), &handler->node).text);
+  if (own) waiting_about(waiting, "%s", summary_waiting(&engine->state, settings_of(handler), &handler->node).text);
   pthread_mutex_unlock(&handler->lock);
 }
 

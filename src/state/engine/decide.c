@@ -3,7 +3,7 @@
  */
 #include "base/error.h"
 #include "state/engine/engine.h"
-#include "state/report.h"
+#include "state/summary.h"
 
 #include <inttypes.h>
 
@@ -33,10 +33,10 @@ static void fail_by_action(struct engine *engine, const struct rendezvous_contex
                            struct engine_update *update, enum engine_event_kind asked, enum rendezvous_action action) {
   enum engine_why why = ENGINE_WHY_TIMEOUT;
   if (action == ACTION_ERROR_TIMEOUT) {
-    struct report report = engine->too_late; /* with ourselves in it, who have been taken out meanwhile */
-    if (!report.text[0])
-      report = report_joined(&engine->state, context->settings, &engine->liveness, context->now.mono_ms);
-    error_set(&update->error, RDZV_E_TIMEOUT, "the time to %s is over: %s", wish_name(asked), report.text);
+    struct summary summary = engine->too_late; /* with ourselves in it, who have been taken out meanwhile */
+    if (!summary.text[0])
+      summary = summary_joined(&engine->state, context->settings, &engine->liveness, context->now.mono_ms);
+    error_set(&update->error, RDZV_E_TIMEOUT, "the time to %s is over: %s", wish_name(asked), summary.text);
   } else {
     const bool spare = action == ACTION_ERROR_GRACEFUL_EXIT;
     why = spare ? ENGINE_WHY_GRACEFUL_EXIT : ENGINE_WHY_CLOSED;
@@ -163,7 +163,7 @@ static int come_back(struct engine *engine, struct rendezvous_context *context, 
   if (action < ACTION_ADD_TO_PARTICIPANTS || action > ACTION_ADD_TO_REDUNDANCY_LIST) return 0;
   engine->came_back = true;
   if (engine->config.trace)
-    engine_trace(engine, "%s -> %s", report_condition(context).text, rendezvous_action_name(action));
+    engine_trace(engine, "%s -> %s", summary_condition(context).text, rendezvous_action_name(action));
   return rendezvous_apply(context, action, error);
 }
 
@@ -182,7 +182,7 @@ static int write_state(struct engine *engine, struct rendezvous_context *context
   const bool joins = !engine->closing && (engine->wish == WISH_EXIT || engine->wish == WISH_JOIN);
   engine->came_back = false;
   if (joins && is_removal(action) && context->now.mono_ms > engine->wish_deadline)
-    engine->too_late = report_joined(&engine->state, context->settings, &engine->liveness, context->now.mono_ms);
+    engine->too_late = summary_joined(&engine->state, context->settings, &engine->liveness, context->now.mono_ms);
   int result = rendezvous_apply(context, action, error);
   if (action == ACTION_REMOVE_FROM_REDUNDANCY_LIST && joins)
     engine->wish_deadline = context->now.mono_ms + context->settings->join_timeout;
@@ -241,7 +241,7 @@ static int decide_once(struct engine *engine, struct moment now, struct engine_u
   enum engine_event_kind asked;
   const enum rendezvous_action action = ask_rules(engine, &context, &asked);
   if (engine->config.trace)
-    engine_trace(engine, "%s -> %s", report_condition(&context).text, rendezvous_action_name(action));
+    engine_trace(engine, "%s -> %s", summary_condition(&context).text, rendezvous_action_name(action));
   if (action_writes(action)) return write_state(engine, &context, action, update, error);
   if (action == ACTION_SYNC) {
     wait_for_change(engine, &context, update);

@@ -26,7 +26,7 @@
 #include "state/engine/liveness.h"
 #include "state/engine/pace.h"
 #include "state/engine/rounds.h"
-#include "state/report.h"
+#include "state/summary.h"
 
 enum engine_event_kind {
   ENGINE_EV_ASK_JOIN,    /* join the next round; a participant leaves its round first */
@@ -119,7 +119,7 @@ struct engine {
 
   enum engine_wish wish;
   int64_t wish_deadline;
-  struct report too_late; /* who was there when the deadline passed; "" before */
+  struct summary too_late; /* who was there when the deadline passed; "" before */
   bool closing;
   int64_t close_deadline;
 

@@ -3,7 +3,7 @@
  * are node 'm', between min 2 and max 3 nodes, unless the row says otherwise. */
 #include "invariants.h"
 #include "rules_world.h"
-#include "state/report.h"
+#include "state/summary.h"
 
 static struct rendezvous_settings settings_of(void) {
   struct rendezvous_settings settings = RENDEZVOUS_SETTINGS_DEFAULT;
@@ -267,7 +267,7 @@ static void test_the_report_names_names(void **unused) {
   state.nodes[1].last_heartbeat++;
   const struct moment later = {NOW_MS + 4000, NOW_US + 4 * SECOND};
   assert_code(liveness_observe(&liveness, &settings, &node, &state, later, NULL), 0);
-  assert_string_equal(report_joined(&state, &settings, &liveness, NOW_MS + 4000).text,
+  assert_string_equal(summary_joined(&state, &settings, &liveness, NOW_MS + 4000).text,
                       "2 of at least 9 nodes joined: 'a_1_0' (heard 4 s ago), 'b_1_0' (heard 0 s ago); 1 wait");
   liveness_free(&liveness);
   state_free(&state);
@@ -285,7 +285,7 @@ static void test_the_report_is_bounded(void **unused) {
       memset(name, 'a' + i, (size_t)length);
       put(&state, name, NODE_PARTICIPANT, 0);
     }
-    const struct report report = report_joined(&state, &settings, &liveness, NOW_MS);
+    const struct summary report = summary_joined(&state, &settings, &liveness, NOW_MS);
     assert_non_null(strstr(report.text, length > 400 ? " and 20 more" : " more"));
     state_free(&state);
   }
@@ -298,7 +298,7 @@ static void test_the_condition_reads(void **unused) {
   struct rendezvous_settings settings = settings_of();
   const struct node_desc node = node_of("m");
   const struct rendezvous_context context = {&node, &state, &settings, NOW, NOW_MS, true, false, 0};
-  assert_string_equal(report_condition(&context).text,
+  assert_string_equal(summary_condition(&context).text,
                       "round 0 gathering, 2 joined (2..3), 1 wait, we are a participant, keep-alive due");
   state_free(&state);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What a node that joins says it waits for. */
 #include "rules_world.h"
-#include "state/report.h"
+#include "state/summary.h"
 
 static const struct rendezvous_settings settings = {.min_nodes = 2, .max_nodes = 3};
 
@@ -9,7 +9,7 @@ static void assert_waiting(const char *members, bool complete, const char *text)
   const struct node_desc node = node_of("m");
   struct rendezvous_state state = state_of(members);
   state.complete = complete;
-  assert_string_equal(report_waiting(&state, &settings, &node).text, text);
+  assert_string_equal(summary_waiting(&state, &settings, &node).text, text);
   state_free(&state);
 }
 
@@ -45,7 +45,7 @@ static void test_the_text_is_bounded(void **unused) {
       memset(name, 'a' + i, (size_t)length);
       put(&state, name, NODE_PARTICIPANT, 0);
     }
-    assert_non_null(strstr(report_waiting(&state, &settings, &node).text, " more"));
+    assert_non_null(strstr(summary_waiting(&state, &settings, &node).text, " more"));
     state_free(&state);
   }
 }

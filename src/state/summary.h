@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A rendezvous in a sentence, for errors and traces. */
-#ifndef RDZV_STATE_REPORT_H
-#define RDZV_STATE_REPORT_H
+#ifndef RDZV_STATE_SUMMARY_H
+#define RDZV_STATE_SUMMARY_H
 
 #include "state/engine/liveness.h"
 
-struct report {
+struct summary {
   char text[400]; /* leaves room in an rdzv_error for what was tried */
 };
 
 /* Who has joined, how many are needed, who was heard when; names as many as fit, those that were silent longest first:
  * "2 of at least 4 nodes joined: 'b_7_0' (heard 12 s ago), 'a_3_0' (heard 0 s ago)" */
-struct report report_joined(const struct rendezvous_state *state, const struct rendezvous_settings *settings,
-                            const struct liveness *liveness, int64_t now_ms);
+struct summary summary_joined(const struct rendezvous_state *state, const struct rendezvous_settings *settings,
+                              const struct liveness *liveness, int64_t now_ms);
 
 /* What a node that joins waits for, without ages, so that it changes only with the rendezvous:
  * "waiting for nodes: 1 of at least 2 have joined: 'a_3_0'" */
-struct report report_waiting(const struct rendezvous_state *state, const struct rendezvous_settings *settings,
-                             const struct node_desc *node);
+struct summary summary_waiting(const struct rendezvous_state *state, const struct rendezvous_settings *settings,
+                               const struct node_desc *node);
 
 /* What a decision is made on: "round 1 last call, 2 joined (2..4), we are a participant, keep-alive due" */
-struct report report_condition(const struct rendezvous_context *context);
+struct summary summary_condition(const struct rendezvous_context *context);
 
 #endif
