@@ -112,16 +112,16 @@ static void lease(struct gen1 *handler, const struct etcd_call *call, struct car
   set_event(carried, code, GEN1_EV_DONE);
 }
 
-/* A key that has our place, but was written by another: etcd was lost, and the rounds began anew. */
-static bool is_anothers(const struct gen1 *handler, const struct etcd_node *key) {
-  char path[GEN1_PATH];
-  gen1_path(handler, path, "/rdzv/v_%s/rank_%" PRId64, handler->round, handler->rank);
-  return handler->member && strcmp(key->key, path) == 0 && strcmp(key->value, handler->mark) != 0;
+/* Is the key at `own`, our place, without our mark? Another node wrote it: etcd lost its data, and rounds began again.
+ */
+static bool is_anothers(const struct gen1 *handler, const char *own, const struct etcd_node *key) {
+  return handler->place.round[0] && strcmp(key->key, own) == 0 && strcmp(key->value, handler->mark) != 0;
 }
 
 static void list(struct gen1 *handler, const struct etcd_call *call, struct carried *carried) {
-  char path[GEN1_PATH];
+  char path[GEN1_PATH], own[GEN1_PATH];
   gen1_path(handler, path, "/rdzv/v_%s", handler->update.round);
+  gen1_path(handler, own, "/rdzv/v_%s/rank_%" PRId64, handler->place.round, handler->place.rank);
   int code = etcd_v2_get(handler->client, path, ETCD_GET_QUORUM, call, &carried->result);
   const size_t children = code == 0 ? carried->result.node.count : 0;
   carried->keys = calloc(children + 1, sizeof *carried->keys);
@@ -131,7 +131,7 @@ static void list(struct gen1 *handler, const struct etcd_call *call, struct carr
   }
   for (size_t i = 0; carried->keys && i < children; i++) {
     const struct etcd_node *key = &carried->result.node.nodes[i];
-    if (!is_anothers(handler, key)) carried->keys[carried->event.key_count++] = key->key;
+    if (!is_anothers(handler, own, key)) carried->keys[carried->event.key_count++] = key->key;
   }
   carried->event.keys = carried->keys;
   set_event(carried, code == ETCD_V2_NOT_FOUND ? 0 : code, GEN1_EV_LISTED);

@@ -11,20 +11,6 @@
 
 static struct gen1 *self(rdzv_handler *handler) { return (struct gen1 *)handler; }
 
-/* ---- turns ---------------------------------------------------------------------------------------------------- */
-
-void gen1_take_turn(struct gen1 *handler) {
-  atomic_fetch_add(&handler->callers, 1);
-  flag_raise(&handler->wake);
-  pthread_mutex_lock(&handler->call);
-}
-
-void gen1_end_turn(struct gen1 *handler) {
-  if (atomic_fetch_sub(&handler->callers, 1) == 1) flag_lower(&handler->wake);
-  pthread_cond_broadcast(&handler->turn);
-  pthread_mutex_unlock(&handler->call);
-}
-
 /* ---- running the machine -------------------------------------------------------------------------------------- */
 
 static unsigned ask(struct gen1 *handler, enum gen1_event_kind what, const char *text) {
@@ -39,7 +25,7 @@ static unsigned ask(struct gen1 *handler, enum gen1_event_kind what, const char 
 static int run(struct gen1 *handler, unsigned wanted, const struct flag *cancel, unsigned *happened,
                rdzv_error *error) {
   for (;;) {
-    if (handler->listens) gen1_tell(handler, *happened);
+    gen1_tell(handler, *happened);
     if (*happened & GEN1_HAPPENED_FAILED) return gen1_failure(handler, error);
     if (*happened & wanted) return 0;
     const int result = gen1_carry_out(handler, cancel, happened, error);
@@ -65,25 +51,21 @@ static bool is_watched(const struct etcd_node *key) {
 
 /* Do all members hear at once that a round ends? PyTorch's agents look now and then whether somebody waits, and are
  * left behind where the round is gone by then: they need the time that a lease takes to lapse. */
-static bool all_watch(struct gen1 *handler, const struct etcd_call *call) {
-  char path[GEN1_PATH];
+static bool all_watch(struct gen1 *handler, const char *round_path, const struct etcd_call *call) {
   struct etcd_result result;
   bool all = true;
-  gen1_path(handler, path, "/rdzv/v_%s", handler->round);
-  if (etcd_v2_get(handler->client, path, 0, call, &result) != 0) return true;
+  if (etcd_v2_get(handler->client, round_path, 0, call, &result) != 0) return true;
   for (size_t i = 0; i < result.node.count; i++) all = all && is_watched(&result.node.nodes[i]);
   etcd_result_free(&result);
   return all;
 }
 
 /* Where the answer gets lost it is done again: the value is ours alone. 0: the key is gone, or another's. */
-static int delete_own_key(struct gen1 *handler, const struct etcd_call *call) {
+static int delete_own_key(struct gen1 *handler, const char *key, const struct etcd_call *call) {
   const struct etcd_delete ours = {.prev_value = handler->mark};
-  char path[GEN1_PATH];
   struct etcd_result result;
   int code;
-  gen1_path(handler, path, "/rdzv/v_%s/rank_%" PRId64, handler->round, handler->rank);
-  do code = etcd_v2_delete(handler->client, path, &ours, call, &result);
+  do code = etcd_v2_delete(handler->client, key, &ours, call, &result);
   while (code == RDZV_E_OUTCOME_UNKNOWN && deadline_left(call->until) > 0);
   if (code == 0) etcd_result_free(&result);
   return etcd_v2_is_lost_race(code) ? 0 : etcd_v2_unexpected(code);
@@ -92,12 +74,14 @@ static int delete_own_key(struct gen1 *handler, const struct etcd_call *call) {
 /* Out of whatever we are in: our key goes, so that others need not wait for it to expire. */
 static int give_up(struct gen1 *handler, bool for_another_round, int64_t within_ms, rdzv_error *error) {
   const struct etcd_call call = {deadline_after(within_ms), NULL, error};
-  const bool member = handler->member;
+  const struct gen1_place *place = &handler->place;
+  const bool had = place->round[0];
+  char round[GEN1_PATH], key[GEN1_PATH];
+  gen1_path(handler, round, "/rdzv/v_%s", place->round);
+  gen1_path(handler, key, "/rdzv/v_%s/rank_%" PRId64, place->round, place->rank);
   ask(handler, GEN1_EV_ASK_STOP, NULL);
-  gen1_drop_rank(handler);
-  gen1_listen_end(handler);
-  handler->member = false;
-  return member && (!for_another_round || all_watch(handler, &call)) ? delete_own_key(handler, &call) : 0;
+  gen1_place_leave(handler);
+  return had && (!for_another_round || all_watch(handler, round, &call)) ? delete_own_key(handler, key, &call) : 0;
 }
 
 /* ---- the user's calls ----------------------------------------------------------------------------------------- */
@@ -105,22 +89,19 @@ static int give_up(struct gen1 *handler, bool for_another_round, int64_t within_
 /* Also where another node made it, which may be long ago. */
 static int renew_run(struct gen1 *handler, rdzv_error *error) {
   const struct etcd_lease lease = gen1_run_lease(handler);
-  if (!handler->renews_run && !etcd_leases_set(handler->leases, ETCD_LEASE_RUN, &lease)) return error_no_memory(error);
+  if (!handler->renews_run && !etcd_leases_set(handler->leases, GEN1_LEASE_RUN, &lease)) return error_no_memory(error);
   handler->renews_run = true;
   return 0;
 }
 
-static int become_member(struct gen1 *handler, unsigned happened, rdzv_result **out, rdzv_error *error) {
+static int become_participant(struct gen1 *handler, unsigned happened, rdzv_result **out, rdzv_error *error) {
   const int64_t world_size = handler->update.world_size;
-  snprintf(handler->round, sizeof handler->round, "%s", handler->machine.round);
-  handler->rank = handler->machine.rank;
-  handler->member = true;
-  gen1_listen_begin(handler);
+  gen1_place_take(handler);
   gen1_tell(handler, happened);
   return gen1_result(handler, world_size, out, error);
 }
 
-/* Who is there, and who is not. It is the thread of the join that asks, and it has the turn. */
+/* Who is there, and who is not. Called by the thread that joins, which has the lock. */
 static void tell_of_nodes(struct waiting *waiting, void *user) {
   const struct gen1_node *machine = &((struct gen1 *)user)->machine;
   const struct gen1_state *state = &machine->state;
@@ -151,7 +132,7 @@ static int join(struct gen1 *handler, rdzv_result **out, rdzv_error *error) {
   int result = renew_run(handler, error);
   happened = ask(handler, GEN1_EV_ASK_JOIN, NULL);
   if (result == 0) result = run(handler, GEN1_HAPPENED_JOINED, &telling, &happened, error);
-  if (result == 0) result = become_member(handler, happened, out, error);
+  if (result == 0) result = become_participant(handler, happened, out, error);
   if (result == 0) return 0;
   give_up(handler, false, GEN1_GRACE_MS, NULL);
   return error_prefix(error, result, "cannot join the rendezvous");
@@ -173,9 +154,9 @@ static int gen1_next(rdzv_handler *base, rdzv_result **out, rdzv_error *error) {
   if (flag_raised(&base->cancel)) return error_set(error, RDZV_E_CANCELED, "cannot join the rendezvous: canceled");
   events_note(&handler->events, RDZV_NODE_STATE_INIT, -1, -1, "attempts to join the next round");
   events_flush(&handler->events);
-  gen1_take_turn(handler);
+  fair_lock_take(&handler->lock);
   const int result = join(handler, out, &own);
-  gen1_end_turn(handler);
+  fair_lock_give(&handler->lock);
   note_joined(handler, result, result == 0 ? *out : NULL, &own);
   if (result < 0 && error) *error = own;
   return result;
@@ -184,10 +165,10 @@ static int gen1_next(rdzv_handler *base, rdzv_result **out, rdzv_error *error) {
 static int gen1_set_closed(rdzv_handler *base, const char *reason, rdzv_error *error) {
   struct gen1 *handler = self(base);
   unsigned happened;
-  gen1_take_turn(handler);
+  fair_lock_take(&handler->lock);
   happened = ask(handler, GEN1_EV_ASK_CLOSE, reason && *reason ? reason : NULL);
   const int result = run(handler, GEN1_HAPPENED_CLOSED, NULL, &happened, error);
-  gen1_end_turn(handler);
+  fair_lock_give(&handler->lock);
   events_flush(&handler->events);
   return result;
 }
@@ -196,9 +177,9 @@ static int gen1_leave(rdzv_handler *base, rdzv_error *error) {
   struct gen1 *handler = self(base);
   rdzv_error own = {0};
   const int64_t farewell = base->farewell_ms, usual = handler->machine.settings.close_timeout;
-  gen1_take_turn(handler);
+  fair_lock_take(&handler->lock);
   const int result = give_up(handler, false, farewell > 0 && farewell < usual ? farewell : usual, &own);
-  gen1_end_turn(handler);
+  fair_lock_give(&handler->lock);
   if (result == 0) return 0;
   if (error) *error = own;
   return error_prefix(error, result, "cannot leave the rendezvous: others count this node until its lease ends");
@@ -208,9 +189,9 @@ static int gen1_leave(rdzv_handler *base, rdzv_error *error) {
 static int gen1_shutdown(rdzv_handler *base, rdzv_error *error) {
   struct gen1 *handler = self(base);
   const int result = gen1_set_closed(base, NULL, error);
-  gen1_take_turn(handler);
+  fair_lock_take(&handler->lock);
   give_up(handler, false, GEN1_GRACE_MS, NULL);
-  gen1_end_turn(handler);
+  fair_lock_give(&handler->lock);
   return result;
 }
 

@@ -1,52 +1,64 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The first-generation rendezvous on etcd, PyTorch's EtcdRendezvousHandler: state/gen1/machine.h decides; the thread of
- * the user's that joins, closes or leaves carries it out, and while the node is a member a thread of the handler does,
- * which hears of changes. Another renews what expires.
+ * The first-generation rendezvous on etcd, PyTorch's EtcdRendezvousHandler. state/gen1/machine.h decides. The user's
+ * thread that joins, closes or leaves carries that out; while the node is a participant, a thread of the handler does
+ * between the user's calls, and so hears of changes. etcd/lease.h renews what expires.
  *
  *   gen1.c    joins, closes, leaves
  *   open.c    opens and frees
  *   carry.c   carries out what the machine wants
- *   listen.c  the thread that hears of changes, and the calls that wait for them
+ *   place.c   our place in the round, and what happened to it
+ *   listen.c  the thread that listens for changes, and the calls that wait for them
  *   result.c  what joining gives
  *   status.c  looking
  *   extra.c   extra data
- *   lease.c   renews
  *
  * Everything is below <etcd_prefix>/run_<run_id>/rdzv, as PyTorch has it: version_counter, active_version, and for each
  * round a directory v_<n> with rank_<r> (keep-alives), extra_data and kv (the store).
  *
- * Locks: `call`, then that of the leases, then that of the news; and those of the events under any of them.
+ * Locks: `lock`, then that of the leases, then that of the place; and those of the events under any of them.
  */
 #ifndef RDZV_HANDLER_GEN1_GEN1_H
 #define RDZV_HANDLER_GEN1_GEN1_H
 
+#include "base/wait/fair_lock.h"
+#include "etcd/lease.h"
 #include "etcd/v2.h"
-#include "handler/gen1/lease.h"
+#include "handler/events.h"
 #include "handler/handler.h"
 #include "state/gen1/machine.h"
 
-#include <stdatomic.h>
-
 enum { GEN1_PATH = 1024, GEN1_GRACE_MS = 1000 };
+
+enum gen1_lease { GEN1_LEASE_RUN, GEN1_LEASE_RANK };
 
 /* What the values of our keep-alives begin with, by which we know each other. PyTorch's are empty. */
 #define GEN1_MARK "rdzv"
 
-/* What has happened to the round, for who asks. */
-struct gen1_news {
-  pthread_mutex_t lock; /* guards what follows */
+/* Our place in a round: the one record of it. */
+struct gen1_place {
   struct flag changed;  /* up while there is something to tell */
-  struct flag ended;    /* up while it is more than that somebody waits */
-  struct flag outside;  /* up while we are in no round */
-  bool member;          /* as far as the user knows, or will have been told */
-  char round[24];       /* that extra data are of; "": none */
-  rdzv_change change;   /* not told yet */
-  rdzv_error failure;   /* the same; code 0: none */
+  struct flag ended;    /* up while it is more than that a node waits */
+  struct flag outside;  /* up while we are not in */
+  pthread_mutex_t lock; /* guards what follows */
+
+  /* The keep-alive of that round and rank is ours to delete, and extra data are of that round; "": we have no place.
+   * Changed only with the handler's lock, too, so either lock is enough to read them. */
+  char round[24];
+  int64_t rank;
+  bool in; /* a participant of it still, as far as the user knows or will have been told */
+
+  rdzv_change change; /* not told yet */
+  rdzv_error failure; /* the same; code 0: none */
   enum etcd_lease_state lease;
   int64_t held_ms;  /* when the lease was held for sure */
   rdzv_error cause; /* of its silence */
 };
+
+/* A place that is not open: closing it does nothing. */
+#define GEN1_PLACE_NONE \
+  ((struct gen1_place){ \
+      .changed = FLAG_NONE, .ended = FLAG_NONE, .outside = FLAG_NONE, .lock = PTHREAD_MUTEX_INITIALIZER})
 
 /* What the user has been shown last, to tell whether what is there is another. */
 struct gen1_look {
@@ -64,31 +76,24 @@ struct gen1 {
   char *root; /* <etcd_prefix>/run_<run_id> */
   char text[640];
   char mark[512]; /* the value of our keep-alive, and of nobody else's */
-  struct gen1_news news;
+  struct gen1_place place;
   struct gen1_look look;
   pthread_t thread;
   bool started;
 
-  atomic_int callers;   /* that have their turn or want it; the thread lets them go first */
-  struct flag wake;     /* up while there are any */
-  pthread_mutex_t call; /* one that uses the machine at a time; guards what follows */
-  pthread_cond_t turn;
+  struct fair_lock lock; /* for the machine: of the user's calls, and of the thread between them; guards what follows */
   bool over;
-  bool listens; /* the thread has work: we are a member */
   struct gen1_node machine;
   struct gen1_update update; /* what the machine wants next */
-  bool member;               /* our keep-alive of that round and rank is ours to delete */
-  char round[24];
-  int64_t rank;
-  bool renews_run;    /* the run's directory */
-  rdzv_error trouble; /* with etcd, the last; code 0: it answers */
-  int port_fd, port;  /* as rank 0, of the last round; -1: none yet */
+  bool renews_run;           /* the run's directory */
+  rdzv_error trouble;        /* with etcd, the last; code 0: it answers */
+  int port_fd, port;         /* as rank 0, of the last round; -1: none yet */
 };
 
-/* A path below the root. False: it is too long. */
 /* The path in etcd that the folders of all runs are in; NULL as prefix: the default. NULL: no memory. To be freed. */
 char *gen1_folder(const char *prefix);
 
+/* A path below the root. False: it is too long. */
 bool gen1_path(const struct gen1 *handler, char out[GEN1_PATH], const char *format, ...) RDZV_PRINTF(3, 4);
 
 /* The lease of the run's directory. */
@@ -96,10 +101,6 @@ struct etcd_lease gen1_run_lease(const struct gen1 *handler);
 
 /* ---- gen1.c ---- */
 extern const struct handler_ops gen1_ops;
-
-/* For whoever uses the machine. */
-void gen1_take_turn(struct gen1 *handler);
-void gen1_end_turn(struct gen1 *handler);
 
 /* What the machine failed with, as the user gets it. */
 int gen1_failure(const struct gen1 *handler, rdzv_error *error);
@@ -114,32 +115,40 @@ void gen1_abandon(rdzv_handler *base);
  * RDZV_E_CANCELED: the request is to be carried out again. */
 int gen1_carry_out(struct gen1 *handler, const struct flag *cancel, unsigned *happened, rdzv_error *error);
 
-/* ---- listen.c ---- */
-int gen1_listen_open(struct gen1 *handler, rdzv_error *error);
-void gen1_listen_close(struct gen1 *handler);
+/* ---- place.c ---- */
+int gen1_place_open(struct gen1_place *place, rdzv_error *error);
+void gen1_place_close(struct gen1_place *place);
 
-/* We are a member from here on, or in no round any more; in our turn. */
-void gen1_listen_begin(struct gen1 *handler);
-void gen1_listen_end(struct gen1 *handler);
+/* The place that the machine has got is ours from here on; or none is. With the handler's lock. */
+void gen1_place_take(struct gen1 *handler);
+void gen1_place_leave(struct gen1 *handler);
+bool gen1_place_is_in(struct gen1_place *place);
 
-/* Keeps what came about while we are a member for who asks; in our turn. */
-void gen1_tell(struct gen1 *handler, unsigned happened);
+/* A path below the directory of our round. RDZV_E_INVALID: we are in none. */
+int gen1_round_path(struct gen1 *handler, const char *name, char out[GEN1_PATH], rdzv_error *error);
 
-/* Renews our keep-alive from here on, which was put there at that time; or not any more. False: no memory. */
+/* Renews our keep-alive, which was created at that time, from here on; or no more. False: no memory. */
 bool gen1_hold_rank(struct gen1 *handler, const char *key, int64_t ttl, int64_t asked_ms);
 void gen1_drop_rank(struct gen1 *handler);
+void gen1_lease_told(void *user, int slot, enum etcd_lease_state state, int64_t since_ms, const rdzv_error *cause);
+void gen1_lease_said(void *user, bool lost, const char *line);
 
-etcd_lease_told gen1_lease_told;
+/* Keeps what happened while we are in, for the user. With the handler's lock. */
+void gen1_tell(struct gen1 *handler, unsigned happened);
+
+/* What the user has not been told. RDZV_E_TIMEOUT, without a sentence: nothing. */
+int gen1_take_change(struct gen1 *handler, rdzv_change *out, rdzv_error *error);
+
+/* ---- listen.c ---- */
+int gen1_listen_start(struct gen1 *handler, rdzv_error *error);
+void gen1_listen_stop(struct gen1 *handler);
 int gen1_wait_event(rdzv_handler *base, int64_t timeout_ms, rdzv_change *out, rdzv_error *error);
 int gen1_change_fd(const rdzv_handler *base);
 int gen1_ended_fd(const rdzv_handler *base);
 
-/* A path below the round that we are in. RDZV_E_INVALID: in none. */
-int gen1_round_path(struct gen1 *handler, const char *name, char out[GEN1_PATH], rdzv_error *error);
-
 /* ---- result.c ---- */
 
-/* In our turn, after the machine has said GEN1_HAPPENED_JOINED. */
+/* With the lock, after the machine has said GEN1_HAPPENED_JOINED. */
 int gen1_result(struct gen1 *handler, int64_t world_size, rdzv_result **out, rdzv_error *error);
 int gen1_find_master(rdzv_handler *base, rdzv_result *result, rdzv_error *error);
 

@@ -37,16 +37,14 @@ struct etcd_lease gen1_run_lease(const struct gen1 *handler) {
 
 void gen1_free(rdzv_handler *base) {
   struct gen1 *handler = (struct gen1 *)base;
-  gen1_listen_close(handler);
+  gen1_listen_stop(handler);
   etcd_leases_close(handler->leases);
   gen1_node_free(&handler->machine);
   etcd_close(handler->client);
   if (handler->port_fd >= 0) close(handler->port_fd);
-  pthread_mutex_destroy(&handler->call);
-  pthread_mutex_destroy(&handler->news.lock);
   pthread_mutex_destroy(&handler->look.lock);
-  pthread_cond_destroy(&handler->turn);
-  flag_close(&handler->wake);
+  gen1_place_close(&handler->place);
+  fair_lock_close(&handler->lock);
   events_free(&handler->events);
   handler_deinit(base);
   free(handler->look.text);
@@ -58,7 +56,7 @@ void gen1_free(rdzv_handler *base) {
 void gen1_abandon(rdzv_handler *base) {
   struct gen1 *handler = (struct gen1 *)base;
   if (handler->port_fd >= 0) close(handler->port_fd);
-  flag_close(&handler->wake);
+  flag_close(&handler->lock.wanted);
   events_abandon(&handler->events);
   handler_deinit(base);
   free(handler->root);
@@ -116,28 +114,26 @@ static int reach(struct gen1 *handler, rdzv_error *error) {
 static int open_parts(struct gen1 *handler, const rdzv_params *params, const struct conf *conf, rdzv_error *error) {
   const rdzv_etcd_options etcd = etcd_options_of(params, conf);
   int result = make_root_path(handler, params, conf, error);
-  if (result == 0) result = flag_open(&handler->wake, error);
+  if (result == 0) result = fair_lock_open(&handler->lock, error);
+  if (result == 0) result = gen1_place_open(&handler->place, error);
   if (result == 0) result = etcd_open(&etcd, &handler->client, error);
   if (result < 0) return result;
   snprintf(handler->text, sizeof handler->text, "etcd %s%.300s", etcd_describe(handler->client), handler->root);
+  const struct etcd_lease_owner owner = {handler, gen1_lease_told, gen1_lease_said};
   result = reach(handler, error);
-  if (result == 0)
-    result = etcd_leases_open(handler->client, &handler->events, gen1_lease_told, handler, &handler->leases, error);
-  return result == 0 ? gen1_listen_open(handler, error) : result;
+  if (result == 0) result = etcd_leases_open(handler->client, &owner, &handler->leases, error);
+  return result == 0 ? gen1_listen_start(handler, error) : result;
 }
 
 /* What gen1_free needs to be there. */
 static struct gen1 *new_handler(const rdzv_params *params) {
   struct gen1 *handler = calloc(1, sizeof *handler);
   if (!handler) return NULL;
-  const struct flag none = FLAG_NONE;
   handler->port_fd = -1;
-  handler->wake = handler->news.changed = handler->news.outside = handler->news.ended = none;
+  handler->lock = FAIR_LOCK_NONE;
+  handler->place = GEN1_PLACE_NONE;
   snprintf(handler->backend, sizeof handler->backend, "%s", params->backend);
-  pthread_mutex_init(&handler->call, NULL);
-  pthread_mutex_init(&handler->news.lock, NULL);
   pthread_mutex_init(&handler->look.lock, NULL);
-  pthread_cond_init(&handler->turn, NULL);
   return handler;
 }
 

@@ -16,7 +16,7 @@ enum { MASTER_MS = 5000 };
 
 static int open_store(struct gen1 *handler, int64_t timeout_ms, int cancel_fd, rdzv_store **out, rdzv_error *error) {
   char path[GEN1_PATH];
-  gen1_path(handler, path, "/rdzv/v_%s/kv", handler->round);
+  gen1_path(handler, path, "/rdzv/v_%s/kv", handler->place.round);
   return etcd_store_open(etcd_share(handler->client), path, timeout_ms, cancel_fd, &handler->base.log, out, error);
 }
 
@@ -32,7 +32,7 @@ static int publish_master(struct gen1 *handler, struct result *result, rdzv_erro
 static int find_master(struct gen1 *handler, struct result *result, rdzv_error *error) {
   rdzv_error own;
   rdzv_store *store;
-  if (handler->rank == 0) return publish_master(handler, result, error);
+  if (handler->place.rank == 0) return publish_master(handler, result, error);
   int outcome = open_store(handler, MASTER_MS, handler->base.cancel.fd, &store, &own);
   if (outcome == 0) {
     outcome = master_take(result, store, NULL, &own);
@@ -54,7 +54,7 @@ static bool add_members(struct result *result, const struct gen1 *handler) {
   for (size_t i = 0; result->members && i < count; i++) {
     char name[32];
     snprintf(name, sizeof name, "rank_%zu", i);
-    char *node = strdup((int64_t)i == handler->rank ? handler->base.node : name), *addr = strdup("");
+    char *node = strdup((int64_t)i == handler->place.rank ? handler->base.node : name), *addr = strdup("");
     result->members[result->base.participant_count++] = (rdzv_participant){node, addr, 0, 0, (int64_t)i};
     if (!node || !addr) return false;
   }
@@ -64,13 +64,13 @@ static bool add_members(struct result *result, const struct gen1 *handler) {
 int gen1_result(struct gen1 *handler, int64_t world_size, rdzv_result **out, rdzv_error *error) {
   struct result *result = result_new(handler->base.run_id, handler->backend, handler->base.node);
   if (!result) return error_no_memory(error);
-  result->base.round = strtoll(handler->round, NULL, 10);
-  result->base.rank = handler->rank;
+  result->base.round = strtoll(handler->place.round, NULL, 10);
+  result->base.rank = handler->place.rank;
   result->base.world_size = world_size;
   int outcome = add_members(result, handler)
                     ? open_store(handler, 0, handler->base.cancel.fd, &result->base.store, error)
                     : error_no_memory(error);
-  const bool later = handler->base.master_later && handler->rank != 0;
+  const bool later = handler->base.master_later && handler->place.rank != 0;
   if (outcome == 0 && !later) outcome = find_master(handler, result, error);
   if (outcome < 0) {
     rdzv_result_free(&result->base);

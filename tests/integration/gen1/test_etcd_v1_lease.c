@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Leases by themselves, with times of a second or two: kept, lost, another's, made anew, and an etcd that is silent. */
+#include "etcd/lease.h"
 #include "etcd/v2.h"
 #include "etcd_v1_scene.h"
-#include "handler/gen1/lease.h"
 
 #include <stdatomic.h>
 
 enum { TTL_S = 1 };
+enum { RUN, RANK };
 
 struct scene {
   struct etcd_client *client;
-  struct events events;
   struct etcd_leases *leases;
   _Atomic int state[ETCD_LEASE_SLOTS]; /* as told; HELD at first */
   _Atomic int told;                    /* how often */
+  _Atomic int lost, failing;           /* lines said of that */
 };
 
 static void on_told(void *user, int slot, enum etcd_lease_state state, int64_t since_ms, const rdzv_error *cause) {
@@ -24,21 +25,24 @@ static void on_told(void *user, int slot, enum etcd_lease_state state, int64_t s
   atomic_fetch_add(&scene->told, 1);
 }
 
+static void on_said(void *user, bool lost, const char *line) {
+  struct scene *scene = user;
+  assert_non_null(strstr(line, lost ? "expired" : "cannot renew the lease"));
+  atomic_fetch_add(lost ? &scene->lost : &scene->failing, 1);
+}
+
 static void open_scene(struct scene *scene) {
   const rdzv_etcd_options options = {.size = sizeof options, .endpoints = rdzv_etcd_process_endpoint(etcd)};
-  const rdzv_params params = {.size = sizeof params, .run_id = "leases"};
   rdzv_error error;
   *scene = (struct scene){0};
-  events_init(&scene->events, &params, "node", 0);
   if (etcd_open(&options, &scene->client, &error) < 0) fail_msg("%s", error.message);
-  if (etcd_leases_open(scene->client, &scene->events, on_told, scene, &scene->leases, &error) < 0)
-    fail_msg("%s", error.message);
+  const struct etcd_lease_owner owner = {scene, on_told, on_said};
+  if (etcd_leases_open(scene->client, &owner, &scene->leases, &error) < 0) fail_msg("%s", error.message);
 }
 
 static void close_scene(struct scene *scene) {
   etcd_leases_close(scene->leases);
   etcd_close(scene->client);
-  events_free(&scene->events);
 }
 
 static void put(struct scene *scene, const char *key, const char *value, int64_t ttl) {
@@ -88,10 +92,10 @@ static void test_a_key_is_kept(void **state) {
   struct etcd_lease lease = lease_of("/kept", "ours");
   lease.ttl_s = 3; /* so that a busy machine has time to renew it */
   put(&scene, "/kept", "ours", lease.ttl_s);
-  assert_true(etcd_leases_set(scene.leases, ETCD_LEASE_RANK, &lease));
+  assert_true(etcd_leases_set(scene.leases, RANK, &lease));
   pause_ms(5000);
   assert_true(is_there(&scene, "/kept"));
-  assert_true(etcd_leases_set(scene.leases, ETCD_LEASE_RANK, NULL));
+  assert_true(etcd_leases_set(scene.leases, RANK, NULL));
   await_there(&scene, "/kept", false);
   assert_int_equal(atomic_load(&scene.told), 0);
   close_scene(&scene);
@@ -103,16 +107,17 @@ static void test_a_key_is_gone_or_anothers(void **state) {
   struct scene scene;
   open_scene(&scene);
   struct etcd_lease lease = lease_of("/gone", "ours");
-  assert_true(etcd_leases_set(scene.leases, ETCD_LEASE_RANK, &lease));
-  await_state(&scene, ETCD_LEASE_RANK, ETCD_LEASE_STATE_LOST);
+  assert_true(etcd_leases_set(scene.leases, RANK, &lease));
+  await_state(&scene, RANK, ETCD_LEASE_STATE_LOST);
   lease = lease_of("/anothers", "ours");
   put(&scene, "/anothers", "theirs", 0);
-  atomic_store(&scene.state[ETCD_LEASE_RANK], ETCD_LEASE_STATE_HELD);
-  assert_true(etcd_leases_set(scene.leases, ETCD_LEASE_RANK, &lease));
-  await_state(&scene, ETCD_LEASE_RANK, ETCD_LEASE_STATE_LOST);
+  atomic_store(&scene.state[RANK], ETCD_LEASE_STATE_HELD);
+  assert_true(etcd_leases_set(scene.leases, RANK, &lease));
+  await_state(&scene, RANK, ETCD_LEASE_STATE_LOST);
   assert_true(is_there(&scene, "/anothers"));
   assert_int_equal(atomic_load(&scene.told), 2);
   close_scene(&scene);
+  assert_int_equal(atomic_load(&scene.lost), 2);
 }
 
 static void test_a_directory_is_made_and_made_anew(void **state) {
@@ -120,7 +125,7 @@ static void test_a_directory_is_made_and_made_anew(void **state) {
   struct scene scene;
   open_scene(&scene);
   const struct etcd_lease lease = {.key = "/dir/of/run", .ttl_s = 2, .dir = true};
-  assert_true(etcd_leases_set(scene.leases, ETCD_LEASE_RUN, &lease));
+  assert_true(etcd_leases_set(scene.leases, RUN, &lease));
   await_there(&scene, "/dir/of/run", true);
   delete_dir(&scene, "/dir/of/run");
   await_there(&scene, "/dir/of/run", true);
@@ -135,20 +140,22 @@ static void test_etcd_is_silent(void **state) {
   open_scene(&scene);
   const struct etcd_lease key = lease_of("/silent", "ours"), dir = {.key = "/silent-dir", .ttl_s = TTL_S, .dir = true};
   put(&scene, "/silent", "ours", TTL_S);
-  assert_true(etcd_leases_set(scene.leases, ETCD_LEASE_RANK, &key));
-  assert_true(etcd_leases_set(scene.leases, ETCD_LEASE_RUN, &dir));
+  assert_true(etcd_leases_set(scene.leases, RANK, &key));
+  assert_true(etcd_leases_set(scene.leases, RUN, &dir));
   await_there(&scene, "/silent-dir", true);
   const int port = rdzv_etcd_process_port(etcd);
   stop_etcd(NULL);
-  await_state(&scene, ETCD_LEASE_RANK, ETCD_LEASE_STATE_SILENT);
-  await_state(&scene, ETCD_LEASE_RUN, ETCD_LEASE_STATE_SILENT);
+  await_state(&scene, RANK, ETCD_LEASE_STATE_SILENT);
+  await_state(&scene, RUN, ETCD_LEASE_STATE_SILENT);
   assert_int_equal(start_etcd_at(port), 0);
-  await_state(&scene, ETCD_LEASE_RANK, ETCD_LEASE_STATE_LOST);
-  await_state(&scene, ETCD_LEASE_RUN, ETCD_LEASE_STATE_HELD);
+  await_state(&scene, RANK, ETCD_LEASE_STATE_LOST);
+  await_state(&scene, RUN, ETCD_LEASE_STATE_HELD);
   assert_true(is_there(&scene, "/silent-dir"));
   assert_false(is_there(&scene, "/silent"));
   assert_int_equal(atomic_load(&scene.told), 4);
   close_scene(&scene);
+  assert_int_equal(atomic_load(&scene.failing), 2);
+  assert_int_equal(atomic_load(&scene.lost), 1);
 }
 
 int main(void) {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "handler/gen1/lease.h"
+#include "etcd/lease.h"
 
 #include "base/error.h"
 #include "base/wait/thread.h"
 #include "etcd/v2.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,9 +22,7 @@ struct slot {
 
 struct etcd_leases {
   struct etcd_client *client;
-  struct events *events;
-  etcd_lease_told *told;
-  void *user;
+  struct etcd_lease_owner owner;
   struct flag stop;
   pthread_t thread;
   bool started;
@@ -50,7 +49,7 @@ static bool copy_lease(struct etcd_lease *to, const struct etcd_lease *from) {
   return false;
 }
 
-/* Whoever makes the directory: whether it was us does not matter. */
+/* It does not matter which node creates the directory. */
 static int make_dir(struct etcd_client *client, const struct etcd_lease *lease, const struct etcd_call *call) {
   struct etcd_result result;
   const struct etcd_put put = {.exist = ETCD_EXIST_ABSENT, .ttl = lease->ttl_s, .dir = true};
@@ -59,7 +58,6 @@ static int make_dir(struct etcd_client *client, const struct etcd_lease *lease, 
   return outcome == ETCD_V2_EXISTS ? 0 : outcome;
 }
 
-/* With a value it is a condition, though one that may be asked for twice. */
 int etcd_lease_renew(struct etcd_client *client, const struct etcd_lease *lease, const struct etcd_call *call) {
   struct etcd_result result;
   const struct etcd_put put = {.refresh = true,
@@ -80,44 +78,50 @@ static int64_t ends(const struct slot *slot) { return slot->lease.asked_ms + slo
 static void enter_state(struct etcd_leases *leases, struct slot *slot, enum etcd_lease_state state) {
   if (slot->state == state) return;
   slot->state = state;
-  leases->told(leases->user, (int)(slot - leases->slots), state, slot->lease.asked_ms, &slot->cause);
+  leases->owner.told(leases->owner.user, (int)(slot - leases->slots), state, slot->lease.asked_ms, &slot->cause);
 }
 
-/* A clock that has jumped, since we were stopped, is no proof: only etcd not answering is. */
+/* Only an etcd that does not answer is silent: a clock that jumped, because this process was stopped, proves nothing.
+ */
 static void look_for_silence(struct etcd_leases *leases, struct slot *slot) {
   if (slot->failing && deadline_left(ends(slot)) == 0) enter_state(leases, slot, ETCD_LEASE_STATE_SILENT);
 }
 
-static void note_failure(struct etcd_leases *leases, struct slot *slot, const rdzv_error *error) {
+/* A line for people; "": none. */
+struct line {
+  char text[RDZV_MESSAGE_SIZE + 256];
+};
+
+static void note_failure(struct etcd_leases *leases, struct slot *slot, const rdzv_error *error, struct line *line) {
   const int64_t again = deadline_after(AGAIN_MS), end = ends(slot);
   if (!slot->failing)
-    events_note(leases->events, RDZV_NODE_STATE_RUNNING, -1, -1, "the lease '%s' cannot be renewed: %s",
-                slot->lease.key, error->message);
+    snprintf(line->text, sizeof line->text, "cannot renew the lease '%s': %s", slot->lease.key, error->message);
   slot->failing = true;
   slot->cause = *error;
   slot->due_ms = deadline_left(end) > 0 && end < again ? end : again;
   look_for_silence(leases, slot);
 }
 
-/* What came of a renewal that was asked for then. With the lock held. */
-static void note(struct etcd_leases *leases, struct slot *slot, int64_t asked_ms, int outcome,
-                 const rdzv_error *error) {
+/* Takes the outcome of a renewal that was asked for then. With the lock held. */
+static void note(struct etcd_leases *leases, struct slot *slot, int64_t asked_ms, int outcome, const rdzv_error *error,
+                 struct line *line) {
   if (outcome == 0) {
     slot->failing = false;
     slot->lease.asked_ms = asked_ms;
     slot->due_ms = deadline_after(slot->lease.ttl_s * 1000 / 2);
     enter_state(leases, slot, ETCD_LEASE_STATE_HELD);
   } else if (outcome == ETCD_V2_NOT_FOUND || outcome == ETCD_V2_COMPARE_FAILED) {
-    events_note(leases->events, RDZV_NODE_STATE_FAILED, -1, -1, "the lease '%s' expired", slot->lease.key);
+    snprintf(line->text, sizeof line->text, "the lease '%s' expired", slot->lease.key);
     enter_state(leases, slot, ETCD_LEASE_STATE_LOST);
   } else {
-    note_failure(leases, slot, error);
+    note_failure(leases, slot, error, line);
   }
 }
 
-/* Lets the lock go meanwhile, so that the slot may have another when it is done. */
+/* Lets the lock go meanwhile, so the slot may have another lease afterwards. */
 static void renew(struct etcd_leases *leases, struct slot *slot) {
   struct etcd_lease lease;
+  struct line line = {""};
   rdzv_error error = {.code = RDZV_E_NO_MEMORY, .message = "out of memory"};
   const uint64_t generation = slot->generation;
   const int64_t now = clock_now_ms(), try_until = deadline_after(TRY_MS), end = ends(slot);
@@ -125,13 +129,13 @@ static void renew(struct etcd_leases *leases, struct slot *slot) {
   const struct etcd_call call = {end > now && end < try_until ? end : try_until, &leases->stop, &error};
   const bool copied = copy_lease(&lease, &slot->lease);
   pthread_mutex_unlock(&leases->lock);
-  events_flush(leases->events);
   const int outcome = copied ? etcd_lease_renew(leases->client, &lease, &call) : RDZV_E_NO_MEMORY;
   if (copied) free_lease(&lease);
   pthread_mutex_lock(&leases->lock);
-  if (slot->generation == generation && !leases->over) note(leases, slot, now, outcome, &error);
+  if (slot->generation == generation && !leases->over) note(leases, slot, now, outcome, &error, &line);
+  const bool lost = slot->state == ETCD_LEASE_STATE_LOST;
   pthread_mutex_unlock(&leases->lock);
-  events_flush(leases->events);
+  if (line.text[0]) leases->owner.said(leases->owner.user, lost, line.text);
   pthread_mutex_lock(&leases->lock);
 }
 
@@ -145,13 +149,9 @@ static struct slot *first_due(struct etcd_leases *leases) {
   return first;
 }
 
-/* Waits until one is due, or something else is to be looked at, with the lock held. */
+/* Waits until the lease is due or something changed, with the lock held. */
 static void await_due(struct etcd_leases *leases, const struct slot *slot) {
-  if (!slot) {
-    pthread_cond_wait(&leases->changed, &leases->lock);
-    return;
-  }
-  thread_cond_wait(&leases->changed, &leases->lock, slot->due_ms);
+  thread_cond_wait(&leases->changed, &leases->lock, slot ? slot->due_ms : INT64_MAX);
 }
 
 static void *run(void *argument) {
@@ -168,7 +168,7 @@ static void *run(void *argument) {
   return NULL;
 }
 
-/* ---- for the handler ------------------------------------------------------------------------------------------ */
+/* ---- for the owner -------------------------------------------------------------------------------------------- */
 
 bool etcd_leases_set(struct etcd_leases *leases, int at, const struct etcd_lease *lease) {
   struct etcd_lease copy = {0};
@@ -192,11 +192,11 @@ static int start(struct etcd_leases *leases, rdzv_error *error) {
   return errnum == 0 ? 0 : error_errno(error, RDZV_E_IO, errnum, "cannot start the thread that renews leases");
 }
 
-int etcd_leases_open(struct etcd_client *client, struct events *events, etcd_lease_told *told, void *user,
-                     struct etcd_leases **out, rdzv_error *error) {
+int etcd_leases_open(struct etcd_client *client, const struct etcd_lease_owner *owner, struct etcd_leases **out,
+                     rdzv_error *error) {
   struct etcd_leases *leases = calloc(1, sizeof *leases);
   if (!leases) return error_no_memory(error);
-  *leases = (struct etcd_leases){.client = client, .events = events, .told = told, .user = user, .stop = FLAG_NONE};
+  *leases = (struct etcd_leases){.client = client, .owner = *owner, .stop = FLAG_NONE};
   thread_cond_init(&leases->changed);
   pthread_mutex_init(&leases->lock, NULL);
   const int result = start(leases, error);
