@@ -70,12 +70,12 @@ typedef void rdzv_on_agent_event(void *user, const rdzv_agent_event *event);
  * `user`s. The texts take what torchrun's flags of the same names take. */
 typedef struct rdzv_agent_options {
   size_t size;
-  rdzv_params rendezvous;  /* its size is to be set, too; cancel_fd is looked at while opening only, rdzv_agent_stop is
-                              for the rest. Stores that the agent serves log there, too */
-  bool standalone;         /* one node: serves the store itself, on a free port; backend, endpoint, run id and number
-                              of nodes are its own; `conf` is for backend c10d */
-  const char *const *argv; /* the program and its arguments, ending with NULL; looked for in PATH. "${local_rank}" in
-                              them is replaced */
+  const rdzv_params *rendezvous; /* cancel_fd is looked at while opening only, rdzv_agent_stop is for the rest. Stores
+                                    that the agent serves log there, too */
+  bool standalone;            /* one node: serves the store itself, on a free port; backend, endpoint, run id and number
+                                 of nodes are its own; `conf` is for backend c10d */
+  const char *const *argv;    /* the program and its arguments, ending with NULL; looked for in PATH. "${local_rank}" in
+                                 them is replaced */
   const char *nproc_per_node; /* a number, "auto", "cpu" or "gpu"; default "1" */
   const char *role;           /* default "default" */
   int64_t max_restarts;
@@ -91,7 +91,7 @@ typedef struct rdzv_agent_options {
   int64_t exit_barrier_timeout_ms; /* for the other agents to finish; default 300 s */
   rdzv_on_agent_event *on_event;   /* default none */
   void *event_user;
-  rdzv_log log;
+  const rdzv_log *log;
   bool virtual_local_rank; /* LOCAL_RANK is 0 for all workers, and CUDA_VISIBLE_DEVICES names the worker's GPU only */
   bool numa_binding;       /* each worker runs on the processors of its GPU's NUMA node only; without a GPU they are
                               spread over the nodes */

@@ -23,7 +23,7 @@ typedef struct rdzv_backend rdzv_backend;
 enum { RDZV_BACKEND_URGENT = 1 << 0 };
 
 typedef struct rdzv_backend_ops {
-  size_t size; /* of this struct */
+  size_t size; /* sizeof(rdzv_backend_ops); calls that a smaller one does not have are NULL */
   const char *name;
 
   /* One line for people: where the cell is. Owned by the backend. */
@@ -66,7 +66,8 @@ RDZV_BEGIN
 
 /*
  * PyTorch's DynamicRendezvousHandler over a cell, with a store for the rounds, both of which the handler closes, also
- * if this fails; `store` may be NULL: results have none then. RDZV_E_INVALID: an option.
+ * if this fails; `store` may be NULL: results have none then. RDZV_E_INVALID: an option; or `ops`, which lack a call or
+ * have one that this version does not have: then the backend is not closed, and the store is.
  */
 RDZV_API int rdzv_handler_open_dynamic(const rdzv_params *params, rdzv_backend *backend, rdzv_store *store,
                                        rdzv_handler **out, rdzv_error *error);

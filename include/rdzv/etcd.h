@@ -23,15 +23,15 @@ typedef struct rdzv_etcd_options {
   const char *user;    /* default none */
   const char *password;
   int64_t read_timeout_ms; /* for a request, with all its tries; default 60 s */
-  rdzv_log log;
+  const rdzv_log *log;
 } rdzv_etcd_options;
 
 typedef struct rdzv_etcd_store_options {
   size_t size;
   int64_t timeout_ms;
-  rdzv_log log;
+  const rdzv_log *log;
   int cancel_fd;
-  rdzv_etcd_options etcd;
+  const rdzv_etcd_options *etcd; /* how to reach etcd; default all defaults. Its log is this one where it has none */
 } rdzv_etcd_store_options;
 
 RDZV_BEGIN
@@ -62,7 +62,7 @@ typedef struct rdzv_etcd_process_options {
   int port;             /* for clients, on 127.0.0.1; default a free one */
   int64_t timeout_ms;   /* for it to answer; default 60 s */
   int tries;            /* with other ports, where none was given; default 3 */
-  rdzv_log log;
+  const rdzv_log *log;
 } rdzv_etcd_process_options;
 
 /* Starts it, and waits until it answers. RDZV_E_IO: there is no binary, it cannot be run, the port is taken, or a file

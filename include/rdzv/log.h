@@ -3,6 +3,7 @@
 #define RDZV_LOG_H
 
 #include <rdzv/api.h>
+#include <stddef.h>
 
 typedef enum rdzv_log_level {
   RDZV_LOG_OFF = 0,
@@ -13,13 +14,14 @@ typedef enum rdzv_log_level {
 } rdzv_log_level;
 
 /*
- * Where an object's log lines go. All zero: nowhere. Each object that logs takes one in its options, so two users
- * of the library in one process do not share anything.
+ * Where an object's log lines go. Each object that logs takes a pointer to one in its options, and copies it; NULL,
+ * the default, is nowhere. So two users of the library in one process share nothing.
  *
  * write() gets one line without a line end. It may be called from any thread that uses the object and from the
  * object's own threads, from several at once; it must not call back into that object.
  */
 typedef struct rdzv_log {
+  size_t size; /* sizeof(rdzv_log) */
   void (*write)(void *user, rdzv_log_level level, const char *line);
   void *user;
   rdzv_log_level level; /* the most talkative level that is written */

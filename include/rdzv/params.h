@@ -68,7 +68,7 @@ typedef struct rdzv_params {
                              that this machine reaches the endpoint from */
   int cancel_fd;          /* a descriptor of the caller's: while it is readable, calls that wait for others return
                              RDZV_E_CANCELED. See rdzv_handler_cancel. Default none. */
-  rdzv_log log;
+  const rdzv_log *log;
   rdzv_on_event *on_event; /* default none */
   void *event_user;
   const rdzv_registry *registry; /* further backends; default none. Must outlive the call only */

@@ -25,7 +25,7 @@ typedef struct rdzv_server_options {
   const char *bind; /* an address or a name; default "127.0.0.1" */
   int port;         /* default RDZV_DEFAULT_PORT; RDZV_ANY_PORT picks a free one */
   int listen_fd;    /* a listening socket to take instead, owned by the server from then on, also on failure */
-  rdzv_log log;
+  const rdzv_log *log;
   const char *run_id; /* the run that this store is for; clients of ours that name another one are refused. Default
                          none: all are served */
 

@@ -51,7 +51,7 @@ typedef struct rdzv_store rdzv_store;
 typedef struct rdzv_hash_options {
   size_t size;
   int64_t timeout_ms;
-  rdzv_log log;
+  const rdzv_log *log;
   int cancel_fd;
 } rdzv_hash_options;
 
@@ -62,7 +62,7 @@ RDZV_API int rdzv_store_open_hash(const rdzv_hash_options *options, rdzv_store *
 typedef struct rdzv_file_options {
   size_t size;
   int64_t timeout_ms;
-  rdzv_log log;
+  const rdzv_log *log;
   int cancel_fd;
   /* How many stores will open and close this file in all. With it, this store counts itself in the file as
    * PyTorch 2 does, and the close of the last one removes the file. 0: not counted, never removed. Not negative. */
@@ -88,7 +88,7 @@ typedef enum rdzv_dialect {
 typedef struct rdzv_tcp_options {
   size_t size;
   int64_t timeout_ms; /* for connecting, for each operation, and for each blocking wait */
-  rdzv_log log;
+  const rdzv_log *log;
   int cancel_fd;
   rdzv_dialect dialect;
   /* Counts this client under the key `init/`, for which a PyTorch server with a world size waits. */

@@ -113,13 +113,13 @@ static int take_texts(rdzv_agent *agent, const rdzv_agent_options *options, rdzv
 /* ---- the rendezvous ------------------------------------------------------------------------------------------- */
 
 static int serve_standalone(rdzv_agent *agent, rdzv_error *error) {
-  const rdzv_server_options options = {.size = sizeof options, .port = RDZV_ANY_PORT, .log = agent->server_log};
+  const rdzv_server_options options = {.size = sizeof options, .port = RDZV_ANY_PORT, .log = &agent->server_log};
   int result = rdzv_server_open(&options, &agent->standalone, error);
   return result < 0 ? result : rdzv_server_start(agent->standalone, error);
 }
 
 static int open_rendezvous(rdzv_agent *agent, const rdzv_agent_options *options, rdzv_error *error) {
-  rdzv_params params = options->rendezvous;
+  rdzv_params params = *options->rendezvous;
   char run_id[40], *conf = NULL;
   uint64_t random[2] = {0};
   int result = 0;
@@ -144,7 +144,7 @@ static int open_rendezvous(rdzv_agent *agent, const rdzv_agent_options *options,
   handler_find_master_later(agent->handler);
   log_line(&agent->log, RDZV_LOG_INFO, "rendezvous '%s' at %s; this node is '%s'", agent->run_id,
            rdzv_handler_describe(agent->handler), rdzv_handler_node(agent->handler));
-  if (options->rendezvous.cancel_fd > 0) flag_forget(&agent->stop, options->rendezvous.cancel_fd);
+  if (options->rendezvous->cancel_fd > 0) flag_forget(&agent->stop, options->rendezvous->cancel_fd);
   return result;
 }
 
@@ -153,9 +153,9 @@ static int open_rendezvous(rdzv_agent *agent, const rdzv_agent_options *options,
 static int open_parts(rdzv_agent *agent, const rdzv_agent_options *options, rdzv_error *error) {
   int result = take_numbers(agent, options, error);
   if (result == 0) result = take_texts(agent, options, error);
-  if (result == 0 && !options->standalone) result = place_check(&options->rendezvous, &agent->log, error);
+  if (result == 0 && !options->standalone) result = place_check(options->rendezvous, &agent->log, error);
   if (result == 0) result = guard_open(&agent->guard, error); /* before there are threads */
-  if (result == 0) result = flag_open_with(&agent->stop, options->rendezvous.cancel_fd, error);
+  if (result == 0) result = flag_open_with(&agent->stop, options->rendezvous->cancel_fd, error);
   if (result < 0) return result;
   agent->told_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (agent->told_fd < 0) return error_errno(error, RDZV_E_IO, errno, "cannot make an event descriptor");
@@ -176,13 +176,14 @@ static int open_parts(rdzv_agent *agent, const rdzv_agent_options *options, rdzv
 int rdzv_agent_open(const rdzv_agent_options *given, rdzv_agent **out, rdzv_error *error) {
   if (!given || !out) return error_null(error, "rdzv_agent_open", given ? "out" : "options");
   rdzv_agent_options options;
-  int result = options_copy(&options, sizeof options, given, error);
+  rdzv_params rendezvous;
+  int result = options_take(&options, sizeof options, given, "rdzv_agent_options", error);
+  if (result == 0) result = options_take(&rendezvous, sizeof rendezvous, options.rendezvous, "rdzv_params", error);
   if (result < 0) return result;
+  options.rendezvous = &rendezvous;
   rdzv_agent *agent = calloc(1, sizeof *agent);
   if (!agent) return error_no_memory(error);
   agent->born = fork_mark_here();
-  agent->log = options.log;
-  agent->server_log = options.rendezvous.log;
   agent->virtual_local_rank = options.virtual_local_rank;
   agent->numa_binding = options.numa_binding;
   agent->on_event = options.on_event;
@@ -190,7 +191,9 @@ int rdzv_agent_open(const rdzv_agent_options *given, rdzv_agent **out, rdzv_erro
   agent->guard = GUARD_NONE;
   agent->stop = FLAG_NONE;
   agent->told_fd = agent->port_fd = -1;
-  result = open_parts(agent, &options, error);
+  result = log_take(&options.log, &agent->log, error);
+  if (result == 0) result = log_take(&rendezvous.log, &agent->server_log, error);
+  if (result == 0) result = open_parts(agent, &options, error);
   if (result < 0)
     rdzv_agent_free(agent);
   else

@@ -38,7 +38,7 @@ struct c10d_options {
   int64_t read_timeout_ms;
   rdzv_dialect dialect;
   int cancel_fd; /* while opening */
-  rdzv_log log;
+  const rdzv_log *log;
   const char *run_id; /* that the store is for, or NULL: any */
 };
 

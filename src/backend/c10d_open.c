@@ -27,7 +27,7 @@ int c10d_serve(const struct endpoint *endpoint, bool loopback, const char *run_i
                                          : literal ? endpoint->host
                                                    : "127.0.0.1",
                                  .port = endpoint->port ? endpoint->port : RDZV_ANY_PORT,
-                                 .log = *log,
+                                 .log = log,
                                  .run_id = run_id};
   int result = rdzv_server_open(&options, out, error);
   if (result < 0 && result != RDZV_E_IN_USE && !loopback) { /* a machine without IPv6 */
@@ -67,7 +67,7 @@ void c10d_own_endpoint(rdzv_server *server, char out[ENDPOINT_TEXT_SIZE]) {
 static int try_host(const struct endpoint *endpoint, const struct host_match *match, const char *why,
                     const struct c10d_options *options, rdzv_store **store, rdzv_server **server, rdzv_error *error) {
   char own[ENDPOINT_TEXT_SIZE];
-  int result = c10d_serve(endpoint, match->loopback, options->run_id, &options->log, server, error);
+  int result = c10d_serve(endpoint, match->loopback, options->run_id, options->log, server, error);
   if (result < 0) return error_prefix(error, result, "cannot serve the store of the rendezvous");
   c10d_own_endpoint(*server, own);
   result = open_client(own, options, NULL, store, error);
@@ -76,7 +76,7 @@ static int try_host(const struct endpoint *endpoint, const struct host_match *ma
     *server = NULL;
     return result;
   }
-  log_line(&options->log, RDZV_LOG_INFO, "this process serves the store of the rendezvous on %s: %s",
+  log_line(options->log, RDZV_LOG_INFO, "this process serves the store of the rendezvous on %s: %s",
            rdzv_server_address(*server), why);
   return 0;
 }
@@ -127,7 +127,7 @@ static int serve_or_find(const struct endpoint *endpoint, const struct host_matc
 
 static int open_as_client(const char *text, const struct c10d_options *options, struct waiting *waiting,
                           const char *why, rdzv_store **store, rdzv_error *error) {
-  log_line(&options->log, RDZV_LOG_INFO, "this process is a client of the store at '%s': %s", text, why);
+  log_line(options->log, RDZV_LOG_INFO, "this process is a client of the store at '%s': %s", text, why);
   return open_client(text, options, waiting, store, error);
 }
 
@@ -159,7 +159,7 @@ static int open_tcp(const char *text, const struct c10d_options *options, rdzv_s
   if (endpoint_parse_to_serve(text, RDZV_DEFAULT_PORT, &endpoint, error) < 0) return RDZV_E_INVALID;
   int result = flag_open_with(&cancel, options->cancel_fd, error);
   if (result < 0) return result;
-  waiting_begin(&waiting, &options->log, deadline_after(options->read_timeout_ms));
+  waiting_begin(&waiting, options->log, deadline_after(options->read_timeout_ms));
   const struct flag telling = flag_with(&cancel, &waiting);
   result = open_with(text, &endpoint, options, &telling, store, server, &own);
   flag_close(&cancel);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "base/log.h"
 
+#include "base/text/options.h"
 #include "base/text/printable.h"
 
 #include <stdarg.h>
@@ -17,6 +18,12 @@ int rdzv_log_level_parse(const char *name) {
   for (int i = 0; i < (int)(sizeof names / sizeof names[0]); i++)
     if (strcmp(name, names[i]) == 0) return i;
   return -1;
+}
+
+int log_take(const rdzv_log **log, rdzv_log *own, rdzv_error *error) {
+  const int result = options_take(own, sizeof *own, *log, "rdzv_log", error);
+  if (result == 0) *log = own;
+  return result;
 }
 
 void log_line(const rdzv_log *log, rdzv_log_level level, const char *format, ...) {

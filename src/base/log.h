@@ -2,8 +2,12 @@
 #ifndef RDZV_BASE_LOG_H
 #define RDZV_BASE_LOG_H
 
+#include <rdzv/error.h>
 #include <rdzv/log.h>
 #include <stdbool.h>
+
+/* Takes a log over from a caller's options: a copy in *own, to which *log points then. Fails as options_take does. */
+int log_take(const rdzv_log **log, rdzv_log *own, rdzv_error *error);
 
 static inline bool log_on(const rdzv_log *log, rdzv_log_level level) { return log->write && level <= log->level; }
 

@@ -96,8 +96,9 @@ void complain(const char *command, const char *format, ...) __attribute__((__for
 /* A line without an end is shown on the terminal, or is gone: log lines take its place. */
 void show_open_line(bool shown);
 
-/* A log that writes to stderr, each line with the time, the host and the command, which must stay: "rdzv serve". */
-rdzv_log stderr_log(const char *command, int level);
+/* A log that writes to stderr, each line with the time, the host and the command, which must stay: "rdzv serve". Valid
+ * until the next call: to be copied by an object that is opened with it. */
+const rdzv_log *stderr_log(const char *command, int level);
 
 /* Writes the port there, in one step. Gives -1 when it has said what was wrong. */
 int write_port_file(const char *command, const char *path, int port);

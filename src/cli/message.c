@@ -49,8 +49,10 @@ static void write_line(void *command, rdzv_log_level level, const char *line) {
           shown(line).text);
 }
 
-rdzv_log stderr_log(const char *command, int level) {
-  return (rdzv_log){.write = write_line, .user = (void *)command, .level = (rdzv_log_level)level};
+const rdzv_log *stderr_log(const char *command, int level) {
+  static rdzv_log log;
+  log = (rdzv_log){.size = sizeof log, .write = write_line, .user = (void *)command, .level = (rdzv_log_level)level};
+  return &log;
 }
 
 int exit_code_of(int error_code) {

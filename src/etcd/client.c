@@ -415,16 +415,16 @@ static int init(struct etcd_client *client, const rdzv_etcd_options *options, rd
 
 int etcd_open(const rdzv_etcd_options *given, struct etcd_client **out, rdzv_error *error) {
   rdzv_etcd_options options;
-  int result = options_copy(&options, sizeof options, given, error);
+  int result = options_take(&options, sizeof options, given, "rdzv_etcd_options", error);
   if (result < 0) return result;
   struct etcd_client *client = calloc(1, sizeof *client);
   if (!client) return error_no_memory(error);
   atomic_init(&client->holds, 1);
-  client->log = options.log;
   pthread_mutex_init(&client->lock, NULL);
   members_open(&client->members);
   voice_open(&client->voice);
-  result = init(client, &options, error);
+  result = log_take(&options.log, &client->log, error);
+  if (result == 0) result = init(client, &options, error);
   if (result < 0)
     etcd_close(client);
   else

@@ -22,7 +22,7 @@ const char *rdzv_node_state_name(rdzv_node_state state) {
 void events_init(struct events *events, const rdzv_params *params, const char *node, int64_t local_id) {
   *events = (struct events){.on_event = params->on_event,
                             .user = params->event_user,
-                            .log = params->log,
+                            .log = params->log ? *params->log : (rdzv_log){0},
                             .run_id = params->run_id,
                             .node = node,
                             .local_id = local_id};

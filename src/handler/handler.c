@@ -2,6 +2,7 @@
 #include "handler/handler.h"
 
 #include "base/error.h"
+#include "base/log.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,12 +15,13 @@ int handler_init(rdzv_handler *handler, const struct handler_ops *ops, const rdz
                  rdzv_error *error) {
   handler->ops = ops;
   handler->born = fork_mark_here();
-  handler->log = params->log;
   handler->cancel = FLAG_NONE;
   if (!copy(&handler->run_id, params->run_id) || !copy(&handler->endpoint, params->endpoint) ||
       !copy(&handler->local_addr, params->local_addr) || !copy(&handler->node, node))
     return error_no_memory(error);
-  return flag_open_with(&handler->cancel, params->cancel_fd, error);
+  const rdzv_log *log = params->log;
+  const int result = log_take(&log, &handler->log, error);
+  return result < 0 ? result : flag_open_with(&handler->cancel, params->cancel_fd, error);
 }
 
 void handler_deinit(rdzv_handler *handler) {

@@ -71,8 +71,8 @@ void handler_deinit(rdzv_handler *handler);
 
 /* ---- registry.c ---- */
 
-/* Copies params, fills in defaults, and checks what all backends need. */
-int params_check(const rdzv_params *from, rdzv_params *to, rdzv_error *error);
+/* Copies params, fills in defaults, and checks what all backends need. to->log points to a copy in *log. */
+int params_check(const rdzv_params *from, rdzv_params *to, rdzv_log *log, rdzv_error *error);
 
 /* For conf_parse: the log in which options that are ignored are named; NULL: they are refused. */
 const rdzv_log *params_lenient(const rdzv_params *params);

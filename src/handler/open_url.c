@@ -174,7 +174,7 @@ int rdzv_handler_open_url(const char *text, const rdzv_params *params, rdzv_hand
   if (!text || !out) return error_null(error, "rdzv_handler_open_url", text ? "out" : "url");
   struct url url = {0};
   rdzv_params own;
-  int result = options_copy(&own, sizeof own, params, error);
+  int result = options_take(&own, sizeof own, params, "rdzv_params", error);
   if (result == 0) result = parse(&url, text, own.conf, error);
   if (result < 0) {
     error_prefix(error, result, "invalid URL");

@@ -87,10 +87,11 @@ int params_check_nodes(int64_t min, int64_t max, rdzv_error *error) {
   return 0;
 }
 
-const rdzv_log *params_lenient(const rdzv_params *params) { return params->ignore_unknown ? &params->log : NULL; }
+const rdzv_log *params_lenient(const rdzv_params *params) { return params->ignore_unknown ? params->log : NULL; }
 
-int params_check(const rdzv_params *from, rdzv_params *to, rdzv_error *error) {
-  const int result = options_copy(to, sizeof *to, from, error);
+int params_check(const rdzv_params *from, rdzv_params *to, rdzv_log *log, rdzv_error *error) {
+  int result = options_take(to, sizeof *to, from, "rdzv_params", error);
+  if (result == 0) result = log_take(&to->log, log, error);
   if (result < 0) return result;
   if (!to->backend || !*to->backend) to->backend = "c10d";
   if (!to->endpoint) to->endpoint = "";
@@ -125,7 +126,8 @@ static int create(const struct entry *entry, const rdzv_params *params, rdzv_han
 
 static int open_handler(const rdzv_params *params, rdzv_handler **out, rdzv_error *error) {
   rdzv_params own_params;
-  int result = params_check(params, &own_params, error);
+  rdzv_log log;
+  int result = params_check(params, &own_params, &log, error);
   if (result < 0) return error_prefix(error, result, "cannot open a rendezvous");
   const struct entry *entry = find(own_params.registry, own_params.backend);
   if (!entry) return unknown(&own_params, error);

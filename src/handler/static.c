@@ -55,7 +55,7 @@ static const char *store_endpoint(const struct fixed *handler, char own[ENDPOINT
 static int connect_store(struct fixed *handler, rdzv_error *error) {
   const rdzv_tcp_options options = {.size = sizeof options,
                                     .timeout_ms = handler->timeout,
-                                    .log = handler->base.log,
+                                    .log = &handler->base.log,
                                     .cancel_fd = handler->base.cancel.fd,
                                     .announce_worker = true,
                                     .run_id = handler->base.run_id};

@@ -32,12 +32,12 @@ void log_refusal(struct rdzv_server *server, const char *peer, const char *why) 
   const int64_t second = (int64_t)(uv_now(&server->loop) / 1000);
   if (second != server->refusals_second) {
     if (server->refusals > LINES)
-      log_line(&server->options.log, RDZV_LOG_WARNING, "refused %u more clients", server->refusals - LINES);
+      log_line(&server->log, RDZV_LOG_WARNING, "refused %u more clients", server->refusals - LINES);
     server->refusals_second = second;
     server->refusals = 0;
   }
   if (server->refusals++ < LINES)
-    log_line(&server->options.log, RDZV_LOG_WARNING, "closing the connection of %s: %s", peer, why);
+    log_line(&server->log, RDZV_LOG_WARNING, "closing the connection of %s: %s", peer, why);
 }
 
 static void peer_name(const struct conn *conn, char out[ENDPOINT_TEXT_SIZE]) {

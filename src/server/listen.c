@@ -111,7 +111,7 @@ static bool turn_away(struct rdzv_server *server) {
 
 /* Rests until the next tick: what is missing will not come at once, and the socket stays readable meanwhile. */
 static void rest(struct rdzv_server *server, int errnum) {
-  log_line(&server->options.log, RDZV_LOG_ERROR, "cannot accept a connection: %s", strerror(errnum));
+  log_line(&server->log, RDZV_LOG_ERROR, "cannot accept a connection: %s", strerror(errnum));
   uv_poll_stop(&server->listener);
   server->accept_rests = true;
 }

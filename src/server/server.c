@@ -81,7 +81,7 @@ static void shut_down(struct rdzv_server *server) {
 
 static void on_stop(uv_async_t *async) {
   struct rdzv_server *server = async->data;
-  log_line(&server->options.log, RDZV_LOG_INFO, "stopping, with %zu clients and %zu keys", server->conns_count,
+  log_line(&server->log, RDZV_LOG_INFO, "stopping, with %zu clients and %zu keys", server->conns_count,
            ks_count(server->ks));
   shut_down(server);
 }
@@ -126,6 +126,7 @@ static struct rdzv_server *server_new(const rdzv_server_options *options) {
   pthread_mutex_init(&server->clients_lock, NULL);
   thread_cond_init(&server->clients_gone);
   server->options = *options;
+  server->log = *options->log;
   server->options.run_id = options->run_id ? strdup(options->run_id) : NULL;
   server->listen_fd = server->reserve_fd = -1;
   server->limits = limits_of(options);
@@ -163,7 +164,7 @@ static void fit_descriptors(rdzv_server_options *own) {
   if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur == RLIM_INFINITY) return;
   const size_t most = limit.rlim_cur > (rlim_t)2 * FOR_OTHERS ? (size_t)limit.rlim_cur - FOR_OTHERS : FOR_OTHERS;
   if (own->max_connections <= most) return;
-  log_line(&own->log, RDZV_LOG_INFO, "at most %zu clients, as the process may open %llu descriptors", most,
+  log_line(own->log, RDZV_LOG_INFO, "at most %zu clients, as the process may open %llu descriptors", most,
            (unsigned long long)limit.rlim_cur);
   own->max_connections = most;
 }
@@ -191,7 +192,9 @@ static int open_server(rdzv_server_options *own, rdzv_server **out, rdzv_error *
 int rdzv_server_open(const rdzv_server_options *options, rdzv_server **out, rdzv_error *error) {
   if (!out) return error_null(error, "open a server", "out");
   rdzv_server_options own;
-  int result = options_copy(&own, sizeof own, options, error);
+  rdzv_log log;
+  int result = options_take(&own, sizeof own, options, "rdzv_server_options", error);
+  if (result == 0) result = log_take(&own.log, &log, error);
   if (result == 0) result = open_server(&own, out, error);
   if (result < 0 && own.listen_fd > 0) close(own.listen_fd);
   return result;
@@ -206,7 +209,7 @@ static void serve(struct rdzv_server *server) {
   sigemptyset(&pipe_signal);
   sigaddset(&pipe_signal, SIGPIPE);
   pthread_sigmask(SIG_BLOCK, &pipe_signal, &before);
-  log_line(&server->options.log, RDZV_LOG_INFO, "listening on %s", server->address);
+  log_line(&server->log, RDZV_LOG_INFO, "listening on %s", server->address);
   atomic_store(&server->running, true);
   uv_run(&server->loop, UV_RUN_DEFAULT);
   atomic_store(&server->running, false);
@@ -246,7 +249,7 @@ void rdzv_server_drain(rdzv_server *server, int64_t timeout_ms) {
   if (fork_crossed(server->born)) return;
   const deadline until = deadline_after(timeout_ms);
   struct waiting waiting;
-  waiting_begin(&waiting, &server->options.log, until);
+  waiting_begin(&waiting, &server->log, until);
   waiting_about(&waiting, "waiting for other processes to leave the store that this one serves");
   pthread_mutex_lock(&server->clients_lock);
   while (server->clients > 0 && deadline_left(until) > 0) {

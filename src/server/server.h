@@ -105,7 +105,8 @@ struct rdzv_server {
   atomic_bool running; /* in whatever thread */
   fork_mark born;
 
-  rdzv_server_options options; /* with the defaults filled in; bind and listen_fd are not used after open */
+  rdzv_server_options options; /* with the defaults filled in; bind, listen_fd and log are not used after open */
+  rdzv_log log;
   struct wire_limits limits;
   char address[320];
   int port;

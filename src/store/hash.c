@@ -344,11 +344,11 @@ static struct shared *shared_new(void) {
 int rdzv_store_open_hash(const rdzv_hash_options *options, rdzv_store **out, rdzv_error *error) {
   if (!out) return error_null(error, "open a store", "out");
   rdzv_hash_options own;
-  int result = options_copy(&own, sizeof own, options, error);
+  int result = options_take(&own, sizeof own, options, "rdzv_hash_options", error);
   if (result < 0) return result;
   struct shared *shared = shared_new();
   if (!shared) return error_no_memory(error);
-  result = handle_new(shared, own.timeout_ms, own.cancel_fd, &own.log, out, error);
+  result = handle_new(shared, own.timeout_ms, own.cancel_fd, own.log, out, error);
   if (result < 0) shared_release(shared);
   return result;
 }

@@ -3,6 +3,7 @@
 
 #include "base/buf.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/wait/waiting.h"
 
 #include <stdio.h>
@@ -19,10 +20,10 @@ int store_init(rdzv_store *store, const struct store_ops *ops, int64_t timeout_m
     return error_set(error, RDZV_E_INVALID, "invalid timeout of %lld ms: it is negative", (long long)timeout_ms);
   store->ops = ops;
   store->born = fork_mark_here();
-  store->log = *log;
   store->cancel_fd = cancel_fd;
   atomic_init(&store->timeout_ms, timeout_ms ? timeout_ms : RDZV_STORE_TIMEOUT_MS);
-  return flag_open_with(&store->cancel, cancel_fd, error);
+  const int result = log_take(&log, &store->log, error);
+  return result < 0 ? result : flag_open_with(&store->cancel, cancel_fd, error);
 }
 
 struct store_text {

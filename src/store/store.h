@@ -80,7 +80,7 @@ void store_limit_requests(rdzv_store *store, int64_t request_ms);
 /* The time for such a request of a store that was opened with that. */
 int64_t store_request_time(rdzv_store *store, int64_t opened_with_ms);
 
-/* Fills the common part; timeout_ms 0 is the default, cancel_fd 0 none. */
+/* Fills the common part; timeout_ms 0 is the default, cancel_fd 0 none. `log` is the caller's, to be copied. */
 int store_init(rdzv_store *store, const struct store_ops *ops, int64_t timeout_ms, int cancel_fd, const rdzv_log *log,
                rdzv_error *error);
 

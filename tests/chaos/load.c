@@ -25,7 +25,8 @@ rdzv_store *place_open(const struct place *place, int *code) {
   const rdzv_etcd_store_options etcd = {
       .size = sizeof etcd,
       .timeout_ms = REQUEST_MS,
-      .etcd = {.size = sizeof etcd.etcd, .endpoints = place->endpoint, .read_timeout_ms = REQUEST_MS}};
+      .etcd = &(rdzv_etcd_options){
+          .size = sizeof(rdzv_etcd_options), .endpoints = place->endpoint, .read_timeout_ms = REQUEST_MS}};
   switch (place->type) {
     case STORE_HASH: *code = rdzv_store_clone(place->hash, &store, NULL); break;
     case STORE_FILE: *code = rdzv_store_open_file(place->endpoint, &file, &store, NULL); break;

@@ -302,7 +302,8 @@ static int open_base(const struct options *options, rdzv_store **out, rdzv_error
   const rdzv_etcd_store_options etcd = {
       .size = sizeof etcd,
       .timeout_ms = TIMEOUT_MS,
-      .etcd = {.size = sizeof etcd.etcd, .endpoints = strncmp(where, "etcd:", 5) == 0 ? where + 5 : NULL}};
+      .etcd = &(rdzv_etcd_options){.size = sizeof(rdzv_etcd_options),
+                                   .endpoints = strncmp(where, "etcd:", 5) == 0 ? where + 5 : NULL}};
   if (strcmp(where, "hash") == 0) return rdzv_store_open_hash(&hash, out, error);
   if (strncmp(where, "file:", 5) == 0) return rdzv_store_open_file(where + 5, &file, out, error);
   if (strncmp(where, "tcp:", 4) == 0) return rdzv_store_open_tcp(where + 4, &tcp, out, error);

@@ -5,9 +5,10 @@
 #include <rdzv/error.h>
 #include <stddef.h>
 
-/* Copies an options struct, whose first member is its size, from a caller that may have been compiled with another
- * version of the header: what the caller does not know is zero. `from` may be NULL. RDZV_E_INVALID where its size is
- * none. */
-int options_copy(void *to, size_t to_size, const void *from, rdzv_error *error);
+/* Copies the public struct `name`, whose first member is its size, from a caller that may have been compiled with
+ * another version of the header. NULL is all zero. Fields that an older caller does not have are zero. A newer caller
+ * may have more fields, if they are all zero. RDZV_E_INVALID: they are not, or the size is not set. The copy has our
+ * size. */
+int options_take(void *to, size_t to_size, const void *from, const char *name, rdzv_error *error);
 
 #endif

@@ -326,7 +326,8 @@ static int run(const struct settings *settings, const struct run_log *log) {
   return exit_code;
 }
 
-static int open_and_run(const struct settings *settings, rdzv_agent_options *options, struct run_log *log) {
+static int open_and_run(const struct settings *settings, rdzv_agent_options *options, rdzv_params *params,
+                        struct run_log *log) {
   sigset_t signals;
   rdzv_agent *agent;
   rdzv_error error;
@@ -336,7 +337,7 @@ static int open_and_run(const struct settings *settings, rdzv_agent_options *opt
   sigaddset(&signals, SIGTSTP);
   told.canceled = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (told.canceled < 0 || !signals_begin_set(me, &signals, on_signal, NULL)) return EXIT_IO;
-  options->rendezvous.cancel_fd = told.canceled;
+  params->cancel_fd = told.canceled;
   const int result = rdzv_agent_open(options, &agent, &error);
   if (result == RDZV_E_CANCELED && caught()) return 128 + caught();
   if (result < 0) {
@@ -354,8 +355,12 @@ static int open_and_run(const struct settings *settings, rdzv_agent_options *opt
 
 static int launch(const struct settings *settings, char **words) {
   struct run_log log = {.command = me, .event_fd = -1, .json = settings->json_log};
+  const rdzv_log lines = run_log_lines(&log, settings->log_level);
+  rdzv_log quiet = lines;
+  if (quiet.level == RDZV_LOG_INFO) quiet.level = RDZV_LOG_WARNING;
+  rdzv_params params = {.size = sizeof params, .log = &quiet};
   rdzv_agent_options options = {.size = sizeof options,
-                                .rendezvous = {.size = sizeof(rdzv_params)},
+                                .rendezvous = &params,
                                 .standalone = settings->standalone,
                                 .nproc_per_node = settings->nproc,
                                 .role = settings->role,
@@ -373,23 +378,21 @@ static int launch(const struct settings *settings, char **words) {
                                 .on_event = run_log_agent_event,
                                 .event_user = &log,
                                 .worker_descriptors = raise_descriptor_limit(),
-                                .log = run_log_lines(&log, settings->log_level)};
+                                .log = &lines};
   char *conf = NULL, *endpoint = NULL;
-  int code = fill_params(settings, &options.rendezvous, &conf, &endpoint);
-  options.rendezvous.program = words[0] ? basename(words[0]) : NULL;
+  int code = fill_params(settings, &params, &conf, &endpoint);
+  params.program = words[0] ? basename(words[0]) : NULL;
   const char **argv = NULL;
   if (code == EXIT_YES) code = program_words(me, &settings->program, words, &argv);
   if (code == EXIT_YES) code = run_log_open_events(&log, settings->event_log);
   if (code == EXIT_YES) {
-    say_without_effect(settings, &options.rendezvous, &options.log);
+    say_without_effect(settings, &params, &lines);
     options.argv = argv;
-    options.rendezvous.log = options.log;
-    if (options.rendezvous.log.level == RDZV_LOG_INFO) options.rendezvous.log.level = RDZV_LOG_WARNING;
     if (settings->event_log) {
-      options.rendezvous.on_event = run_log_event;
-      options.rendezvous.event_user = &log;
+      params.on_event = run_log_event;
+      params.event_user = &log;
     }
-    code = open_and_run(settings, &options, &log);
+    code = open_and_run(settings, &options, &params, &log);
   }
   run_log_close(&log);
   free(argv);

@@ -17,8 +17,8 @@ static void write_json_line(void *user, rdzv_log_level level, const char *line) 
 }
 
 rdzv_log run_log_lines(struct run_log *log, int level) {
-  if (!log->json) return stderr_log(log->command, level);
-  return (rdzv_log){.write = write_json_line, .level = (rdzv_log_level)level};
+  if (!log->json) return *stderr_log(log->command, level);
+  return (rdzv_log){.size = sizeof(rdzv_log), .write = write_json_line, .level = (rdzv_log_level)level};
 }
 
 /* ---- the event log -------------------------------------------------------------------------------------------- */

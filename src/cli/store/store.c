@@ -296,30 +296,28 @@ static const struct operation *find_operation(const char *name) {
 static int open_etcd(const struct settings *settings, int64_t timeout, const rdzv_log *log, rdzv_store **out,
                      rdzv_error *error) {
   const struct etcd_url *url = &settings->etcd_url;
-  const rdzv_etcd_store_options options = {.size = sizeof options,
-                                           .timeout_ms = timeout,
-                                           .log = *log,
-                                           .etcd = {.size = sizeof options.etcd,
-                                                    .endpoints = url->hosts,
-                                                    .https = url->https,
-                                                    .user = url->user,
-                                                    .password = url->password,
-                                                    .ca_cert = settings->ca_cert,
-                                                    .cert = settings->cert,
-                                                    .key = settings->key,
-                                                    .read_timeout_ms = timeout}};
+  const rdzv_etcd_options etcd = {.size = sizeof etcd,
+                                  .endpoints = url->hosts,
+                                  .https = url->https,
+                                  .user = url->user,
+                                  .password = url->password,
+                                  .ca_cert = settings->ca_cert,
+                                  .cert = settings->cert,
+                                  .key = settings->key,
+                                  .read_timeout_ms = timeout};
+  const rdzv_etcd_store_options options = {.size = sizeof options, .timeout_ms = timeout, .log = log, .etcd = &etcd};
   return rdzv_store_open_etcd(settings->prefix ? settings->prefix : "", &options, out, error);
 }
 
 /* The first lines about a server that is not there yet are worth seeing: without them a wait looks like a hang. */
 static int open_store(const struct settings *settings, rdzv_store **out, rdzv_error *error) {
-  const rdzv_log log = stderr_log(me, RDZV_LOG_INFO);
+  const rdzv_log *log = stderr_log(me, RDZV_LOG_INFO);
   const int64_t timeout = settings->timeout ? settings->timeout : AT_ONCE_MS;
   if (settings->file) {
     const rdzv_file_options options = {.size = sizeof options, .timeout_ms = timeout, .log = log};
     return rdzv_store_open_file(settings->file, &options, out, error);
   }
-  if (settings->etcd) return open_etcd(settings, timeout, &log, out, error);
+  if (settings->etcd) return open_etcd(settings, timeout, log, out, error);
   const char *endpoint = settings->endpoint ? settings->endpoint : getenv("RDZV_ENDPOINT");
   const rdzv_tcp_options options = {
       .size = sizeof options, .timeout_ms = timeout, .log = log, .dialect = (rdzv_dialect)settings->dialect};

@@ -293,7 +293,6 @@ static int init(rdzv_etcd_process *process, const rdzv_etcd_process_options *opt
     return error_set(error, RDZV_E_INVALID, "cannot start etcd: there is no port %d", options->port);
   process->owner = getpid();
   process->guard.line = -1;
-  process->log = options->log;
   process->log_fd = options->log_fd > 0 ? options->log_fd : -1;
   if (options->data_dir && !(process->given_dir = strdup(options->data_dir))) return error_no_memory(error);
   if (options->log_path && !(process->given_log = strdup(options->log_path))) return error_no_memory(error);
@@ -304,11 +303,12 @@ static int init(rdzv_etcd_process *process, const rdzv_etcd_process_options *opt
 int rdzv_etcd_process_start(const rdzv_etcd_process_options *given, rdzv_etcd_process **out, rdzv_error *error) {
   if (!out) return error_null(error, "rdzv_etcd_process_start", "out");
   rdzv_etcd_process_options options;
-  int result = options_copy(&options, sizeof options, given, error);
+  int result = options_take(&options, sizeof options, given, "rdzv_etcd_process_options", error);
   if (result < 0) return result;
   rdzv_etcd_process *process = calloc(1, sizeof *process);
   if (!process) return error_no_memory(error);
-  result = init(process, &options, error);
+  result = log_take(&options.log, &process->log, error);
+  if (result == 0) result = init(process, &options, error);
   const int tries = options.port > 0 ? 1 : options.tries > 0 ? options.tries : TRIES;
   for (int i = 0; i < tries && (i == 0 ? result == 0 : result == RDZV_E_CONNECTION); i++)
     result = try_start(process, options.port, options.timeout_ms > 0 ? options.timeout_ms : READY_MS, error);

@@ -24,7 +24,7 @@ int c10d_create(void *user, const rdzv_params *params, rdzv_handler **out, rdzv_
   conf_free(&conf);
   result = c10d_open_store(endpoint, &options, &store, &server, error);
   if (result < 0) return result;
-  result = c10d_open(store, server, params->run_id, &params->log, &backend, error);
+  result = c10d_open(store, server, params->run_id, params->log, &backend, error);
   if (result < 0) {
     rdzv_store_free(store);
     return result;

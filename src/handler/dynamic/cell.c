@@ -38,7 +38,7 @@ static int decode(struct dynamic *handler, rdzv_value *bytes, uint64_t token, st
     result = pickle_read(rdzv_value_bytes(bytes), state, &layouts, error);
     if (result == RDZV_E_CORRUPT)
       error_prefix(error, result, "the state of the rendezvous at %s is corrupt",
-                   handler->backend->ops->describe(handler->backend));
+                   handler->ops.describe(handler->backend));
     if (result == 0) {
       event->state = state;
       const enum torch_layout near = handler->layout_known ? handler->layout : handler->preferred;
@@ -59,7 +59,7 @@ void cell_read(struct dynamic *handler, struct engine_event *event, struct rende
   rdzv_value bytes;
   uint64_t token = 0;
   *event = (struct engine_event){.kind = ENGINE_EV_STATE_READ};
-  int result = handler->backend->ops->get(handler->backend, &bytes, &token, error);
+  int result = handler->ops.get(handler->backend, &bytes, &token, error);
   if (result == 0) result = decode(handler, &bytes, token, event, state, error);
   if (result < 0) failed(event, error);
 }
@@ -77,8 +77,8 @@ void cell_swap(struct dynamic *handler, const struct engine_update *update, stru
   bool written = false;
   int result = encode(handler, update->state, &bytes, error);
   if (result == 0)
-    result = handler->backend->ops->set(handler->backend, (rdzv_bytes){bytes.data, bytes.len},
-                                        update->urgent ? RDZV_BACKEND_URGENT : 0, &token, &written, &now, error);
+    result = handler->ops.set(handler->backend, (rdzv_bytes){bytes.data, bytes.len},
+                              update->urgent ? RDZV_BACKEND_URGENT : 0, &token, &written, &now, error);
   buf_free(&bytes);
   *event = (struct engine_event){.kind = written ? ENGINE_EV_SWAP_WON : ENGINE_EV_SWAP_LOST, .token = token};
   if (result == 0 && !written)
@@ -92,7 +92,7 @@ bool cell_await(struct dynamic *handler, uint64_t token, int64_t until_ms, struc
                 struct rendezvous_state *state, rdzv_error *error) {
   rdzv_value bytes;
   *event = (struct engine_event){.kind = ENGINE_EV_STATE_READ};
-  int result = handler->backend->ops->await_change(handler->backend, deadline_left(until_ms), &token, &bytes, error);
+  int result = handler->ops.await_change(handler->backend, deadline_left(until_ms), &token, &bytes, error);
   if (result == RDZV_E_CANCELED) return false;
   if (result == 0) result = decode(handler, &bytes, token, event, state, error);
   if (result == RDZV_E_TIMEOUT)

@@ -63,7 +63,7 @@ struct patience {
 /* The sentence for a thread that has not answered: it waits for the store, which is silent. */
 static int silent(struct dynamic *handler, const char *what, rdzv_error *error) {
   const double silence = (double)(clock_now_ms() - handler->answered_ms) / 1000;
-  const char *where = handler->backend->ops->describe(handler->backend);
+  const char *where = handler->ops.describe(handler->backend);
   if (handler->trouble.code != 0)
     return error_set(error, handler->trouble.code, "cannot %s: no answer for %.1f s from %s: %s", what, silence, where,
                      handler->trouble.message);
@@ -140,8 +140,7 @@ static int end_ask(struct dynamic *handler, const char *what, const struct patie
 /* A wait for the store, which has only to answer. */
 static void begin_waiting(struct dynamic *handler, struct waiting *waiting, const char *what, deadline until) {
   waiting_begin(waiting, &handler->base.log, until);
-  waiting_about(waiting, "waiting to %s: no answer yet from %s", what,
-                handler->backend->ops->describe(handler->backend));
+  waiting_about(waiting, "waiting to %s: no answer yet from %s", what, handler->ops.describe(handler->backend));
 }
 
 static int ask(struct dynamic *handler, unsigned what, const char *name, rdzv_error *error) {
@@ -514,9 +513,7 @@ static int dynamic_shutdown(rdzv_handler *base, rdzv_error *error) {
   return result;
 }
 
-static const char *dynamic_describe(rdzv_handler *base) {
-  return self(base)->backend->ops->describe(self(base)->backend);
-}
+static const char *dynamic_describe(rdzv_handler *base) { return self(base)->ops.describe(self(base)->backend); }
 
 static int find_master_now(rdzv_handler *base, rdzv_result *result, rdzv_error *error) {
   return result->rank == 0 ? 0 : dynamic_find_master((struct dynamic *)base, (struct result *)result, error);

@@ -37,6 +37,7 @@ enum {
 
 struct dynamic {
   rdzv_handler base;
+  rdzv_backend_ops ops;
   rdzv_backend *backend;
   rdzv_server *server; /* that the backend owns; NULL: another process serves */
   rdzv_store *store;   /* of the rounds, and that of the backend: for clones only. May be NULL */

@@ -31,7 +31,7 @@ static int open_both(const rdzv_etcd_options *etcd, const rdzv_params *params, r
   if (result < 0) return result;
   result = ask(client, params, error);
   if (result == 0) result = etcd_v2_cell_open(etcd_share(client), params->run_id, backend, error);
-  if (result == 0) result = etcd_store_open(etcd_share(client), STORE_PREFIX, 0, 0, &params->log, store, error);
+  if (result == 0) result = etcd_store_open(etcd_share(client), STORE_PREFIX, 0, 0, params->log, store, error);
   etcd_close(client);
   return result;
 }

@@ -17,7 +17,7 @@ enum { NO_MEMORY_MS = 100 }; /* before trying again */
 void dynamic_ask(struct dynamic *handler, unsigned what) {
   handler->asks |= what;
   pthread_cond_signal(&handler->asked);
-  if (handler->in_backend_wait) handler->backend->ops->wake(handler->backend);
+  if (handler->in_backend_wait) handler->ops.wake(handler->backend);
 }
 
 static void answer(struct dynamic *handler, unsigned what, int outcome, const rdzv_error *error) {
@@ -33,7 +33,7 @@ static void tell_joined(struct dynamic *handler, const struct engine_update *upd
               "joined round %" PRId64 " as rank %" PRId64 " in a world of %" PRId64, update->round, update->rank,
               update->world_size);
   if (handler->answering != DYNAMIC_JOIN || (handler->asks & DYNAMIC_JOIN)) return; /* nobody waits any more */
-  struct result *result = result_new(handler->base.run_id, handler->backend->ops->name, handler->base.node);
+  struct result *result = result_new(handler->base.run_id, handler->ops.name, handler->base.node);
   if (!result || !result_add_members(result, update->state)) {
     answer(handler, DYNAMIC_JOIN, error_no_memory(&handler->error), NULL);
     rdzv_result_free(result ? &result->base : NULL);
@@ -57,8 +57,7 @@ static void tell_failed(struct dynamic *handler, const struct engine_update *upd
   rdzv_error error = update->error;
   if (error.code == RDZV_E_TIMEOUT) {
     const size_t len = strlen(error.message);
-    snprintf(error.message + len, sizeof error.message - len, "; at %s",
-             handler->backend->ops->describe(handler->backend));
+    snprintf(error.message + len, sizeof error.message - len, "; at %s", handler->ops.describe(handler->backend));
   }
   events_note(&handler->events, RDZV_NODE_STATE_FAILED, -1, -1, "%s", error.message);
   answer(handler, what, error.code, &error);
@@ -246,7 +245,7 @@ static bool pause_until(struct dynamic *handler, int64_t until_ms) {
 }
 
 static void give_permit(struct dynamic *handler) {
-  if (handler->has_permit) handler->backend->ops->give_permit(handler->backend);
+  if (handler->has_permit) handler->ops.give_permit(handler->backend);
   handler->has_permit = false;
 }
 
@@ -255,8 +254,7 @@ static int await_permit(struct dynamic *handler, int64_t timeout_ms) {
   const int64_t most = silence_look_interval(&handler->engine.config.settings);
   rdzv_error error;
   if (!begin_backend_wait(handler, 0)) return RDZV_E_CANCELED;
-  const int result =
-      handler->backend->ops->take_permit(handler->backend, timeout_ms < most ? timeout_ms : most, &error);
+  const int result = handler->ops.take_permit(handler->backend, timeout_ms < most ? timeout_ms : most, &error);
   end_backend_wait(handler);
   if (result == 0 || result == RDZV_E_TIMEOUT) {
     pthread_mutex_lock(&handler->lock);
@@ -279,7 +277,7 @@ static bool take_permit(struct dynamic *handler, const struct engine_update *upd
 }
 
 static bool back_off(struct dynamic *handler, const struct engine_update *update, struct engine_event *event) {
-  const bool permits = handler->backend->ops->take_permit && update->permit_ms > 0;
+  const bool permits = handler->ops.take_permit && update->permit_ms > 0;
   if (permits && !handler->has_permit) return take_permit(handler, update, event);
   *event = (struct engine_event){.kind = ENGINE_EV_TIMER};
   return pause_until(handler, update->until_ms);

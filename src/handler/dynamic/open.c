@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text/options.h"
 #include "base/wait/thread.h"
 #include "handler/dynamic/dynamic.h"
 #include "handler/dynamic/program_name.h"
@@ -18,7 +19,7 @@ static void stop_thread(struct dynamic *handler) {
   handler->stopping = true;
   pthread_cond_signal(&handler->asked);
   pthread_mutex_unlock(&handler->lock);
-  handler->backend->ops->cancel(handler->backend);
+  handler->ops.cancel(handler->backend);
   pthread_join(handler->thread, NULL);
 }
 
@@ -31,7 +32,7 @@ void dynamic_close(rdzv_handler *base) {
   state_free(&handler->view);
   rdzv_store_free(handler->store);
   if (handler->server && base->linger_ms > 0) rdzv_server_drain(handler->server, base->linger_ms);
-  handler->backend->ops->close(handler->backend);
+  handler->ops.close(handler->backend);
   flag_close(&handler->done);
   flag_close(&handler->changed);
   flag_close(&handler->ended);
@@ -56,7 +57,7 @@ void dynamic_abandon(rdzv_handler *base) {
   if (pthread_mutex_trylock(&handler->call) == 0) dynamic_forget_master(handler);
   events_abandon(&handler->events);
   rdzv_store_free(handler->store);
-  handler->backend->ops->close(handler->backend);
+  handler->ops.close(handler->backend);
   flag_close(&handler->done);
   flag_close(&handler->changed);
   flag_close(&handler->ended);
@@ -79,7 +80,7 @@ enum { ETCD_SWAP_MS = 4 };
 static void init_engine(struct dynamic *handler, const rdzv_params *params, unsigned options, const struct conf *conf) {
   struct engine_config config = {.node = handler->node,
                                  .settings = RENDEZVOUS_SETTINGS_DEFAULT,
-                                 .trace = log_on(&params->log, RDZV_LOG_DEBUG) ? trace : NULL,
+                                 .trace = log_on(params->log, RDZV_LOG_DEBUG) ? trace : NULL,
                                  .argument = handler};
   if (options & CONF_ETCD) config.swap_ms = ETCD_SWAP_MS;
   config.settings.min_nodes = params->min_nodes;
@@ -100,12 +101,14 @@ static void init_engine(struct dynamic *handler, const rdzv_params *params, unsi
   engine_init(&handler->engine, &config);
 }
 
-static void init_plain(struct dynamic *handler, const rdzv_params *params, rdzv_backend *backend, rdzv_store *store) {
+static void init_plain(struct dynamic *handler, const rdzv_params *params, const rdzv_backend_ops *ops,
+                       rdzv_backend *backend, rdzv_store *store) {
   thread_cond_init(&handler->asked);
   pthread_mutex_init(&handler->call, NULL);
   pthread_mutex_init(&handler->look, NULL);
   pthread_mutex_init(&handler->lock, NULL);
   handler->base.cancel = handler->done = handler->changed = handler->ended = handler->looked = FLAG_NONE;
+  handler->ops = *ops;
   handler->backend = backend;
   handler->store = store;
   handler->view = STATE_EMPTY;
@@ -138,34 +141,51 @@ static int open_parts(struct dynamic *handler, const rdzv_params *params, rdzv_e
   return result == 0 ? start_thread(handler, error) : result;
 }
 
-static void close_both(rdzv_backend *backend, rdzv_store *store) {
+static void close_both(const rdzv_backend_ops *ops, rdzv_backend *backend, rdzv_store *store) {
   rdzv_store_free(store);
-  backend->ops->close(backend);
+  ops->close(backend);
 }
 
-int dynamic_open(const rdzv_params *given, unsigned options, rdzv_backend *backend, rdzv_store *store,
-                 rdzv_handler **out, rdzv_error *error) {
+/* A backend is somebody else's code, too, and may be compiled for another version of its header. */
+static int take_ops(const rdzv_backend *backend, rdzv_backend_ops *ops, rdzv_error *error) {
+  if (!backend || !backend->ops) return error_null(error, "rdzv_handler_open_dynamic", backend ? "ops" : "backend");
+  const int result = options_take(ops, sizeof *ops, backend->ops, "rdzv_backend_ops", error);
+  if (result < 0) return result;
+  const bool whole =
+      ops->name && ops->describe && ops->get && ops->set && ops->await_change && ops->wake && ops->cancel && ops->close;
+  if (!whole || !ops->take_permit != !ops->give_permit)
+    return error_set(error, RDZV_E_INVALID,
+                     "backend '%s' lacks a call: only take_permit and give_permit may be NULL, both",
+                     ops->name ? ops->name : "");
+  return 0;
+}
+
+static const rdzv_log nowhere = {.size = sizeof nowhere};
+
+static int open_checked(const rdzv_params *given, unsigned options, const rdzv_backend_ops *ops, rdzv_backend *backend,
+                        rdzv_store *store, rdzv_handler **out, rdzv_error *error) {
   rdzv_params params = {0};
+  rdzv_log log;
   struct conf conf = {0};
-  int result = params_check(given, &params, error);
+  int result = params_check(given, &params, &log, error);
   rdzv_params again = params; /* options that are ignored have been named by whoever made the backend */
-  if (options != CONF_DYNAMIC) again.log = (rdzv_log){0};
+  if (options != CONF_DYNAMIC) again.log = &nowhere;
   if (result == 0) result = conf_parse(params.conf, options, params_lenient(&again), &conf, error);
   if (result == 0 && store) {
     result = program_name_check(store, &params, error);
     if (result < 0) conf_free(&conf);
   }
   if (result < 0) {
-    close_both(backend, store);
+    close_both(ops, backend, store);
     return result;
   }
   struct dynamic *handler = calloc(1, sizeof *handler);
   if (!handler) {
     conf_free(&conf);
-    close_both(backend, store);
+    close_both(ops, backend, store);
     return error_no_memory(error);
   }
-  init_plain(handler, &params, backend, store);
+  init_plain(handler, &params, ops, backend, store);
   init_engine(handler, &params, options, &conf);
   conf_free(&conf);
   result = open_parts(handler, &params, error);
@@ -174,17 +194,24 @@ int dynamic_open(const rdzv_params *given, unsigned options, rdzv_backend *backe
     return result;
   }
   events_note(&handler->events, RDZV_NODE_STATE_INIT, -1, -1, "opened rendezvous '%s' at %s", params.run_id,
-              backend->ops->describe(backend));
+              ops->describe(backend));
   events_flush(&handler->events);
   *out = &handler->base;
   return 0;
 }
 
+int dynamic_open(const rdzv_params *params, unsigned options, rdzv_backend *backend, rdzv_store *store,
+                 rdzv_handler **out, rdzv_error *error) {
+  rdzv_backend_ops ops;
+  const int result = take_ops(backend, &ops, error);
+  if (result == 0 && out) return open_checked(params, options, &ops, backend, store, out, error);
+  rdzv_store_free(store);
+  if (result < 0) return result;
+  ops.close(backend);
+  return error_null(error, "rdzv_handler_open_dynamic", "out");
+}
+
 int rdzv_handler_open_dynamic(const rdzv_params *params, rdzv_backend *backend, rdzv_store *store, rdzv_handler **out,
                               rdzv_error *error) {
-  if (!out) {
-    close_both(backend, store);
-    return error_null(error, "rdzv_handler_open_dynamic", "out");
-  }
   return dynamic_open(params, CONF_DYNAMIC, backend, store, out, error);
 }

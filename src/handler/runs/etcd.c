@@ -107,7 +107,7 @@ int runs_remove_etcd(const rdzv_params *params, size_t *removed, rdzv_error *err
   int result = place_open(&place, params, error);
   if (result < 0) return result;
   if (place.v2) {
-    result = etcd_store_open(etcd_share(place.client), V2_STORE, 0, params->cancel_fd, &params->log, &store, error);
+    result = etcd_store_open(etcd_share(place.client), V2_STORE, 0, params->cancel_fd, params->log, &store, error);
     if (result == 0) result = runs_remove_store(store, params->run_id, removed, error);
     rdzv_store_free(store);
   }

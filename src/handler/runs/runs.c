@@ -4,6 +4,7 @@
 
 #include "base/buf.h"
 #include "base/error.h"
+#include "base/text/options.h"
 #include "handler/conf.h"
 #include "handler/handler.h"
 
@@ -149,10 +150,12 @@ static int open_c10d(const rdzv_params *params, rdzv_store **store, rdzv_error *
 
 static bool is_c10d(const rdzv_params *params) { return strcmp(params->backend, "c10d") == 0; }
 
-static int check(const rdzv_params *given, bool needs_id, rdzv_params *params, rdzv_error *error) {
-  rdzv_params own = *given;
+static int check(const rdzv_params *given, bool needs_id, rdzv_params *params, rdzv_log *log, rdzv_error *error) {
+  rdzv_params own;
+  int result = options_take(&own, sizeof own, given, "rdzv_params", error);
+  if (result < 0) return result;
   if (!needs_id) own.run_id = "any";
-  const int result = params_check(&own, params, error);
+  result = params_check(&own, params, log, error);
   if (result < 0) return result;
   if (!is_c10d(params) && strncmp(params->backend, "etcd", 4) != 0)
     return error_set(error, RDZV_E_UNSUPPORTED, "backend '%s' has no runs to look at", params->backend);
@@ -162,9 +165,10 @@ static int check(const rdzv_params *given, bool needs_id, rdzv_params *params, r
 int rdzv_runs_list(const rdzv_params *given, rdzv_value **out, size_t *count, rdzv_error *error) {
   if (!given || !out || !count) return error_null(error, "rdzv_runs_list", !given ? "params" : !out ? "out" : "count");
   rdzv_params params;
+  rdzv_log log;
   rdzv_store *store = NULL;
   struct runs runs = {0};
-  int result = check(given, false, &params, error);
+  int result = check(given, false, &params, &log, error);
   if (result < 0) return result;
   if (is_c10d(&params)) {
     result = open_c10d(&params, &store, error);
@@ -186,9 +190,10 @@ int rdzv_runs_list(const rdzv_params *given, rdzv_value **out, size_t *count, rd
 int rdzv_runs_remove(const rdzv_params *given, size_t *removed, rdzv_error *error) {
   if (!given || !removed) return error_null(error, "rdzv_runs_remove", given ? "removed" : "params");
   rdzv_params params;
+  rdzv_log log;
   rdzv_store *store = NULL;
   size_t count = 0;
-  int result = check(given, true, &params, error);
+  int result = check(given, true, &params, &log, error);
   if (result < 0) return result;
   if (is_c10d(&params)) {
     result = open_c10d(&params, &store, error);

@@ -611,11 +611,12 @@ int rdzv_store_open_etcd(const char *prefix, const rdzv_etcd_store_options *give
   if (!out) return error_null(error, "open a store", "out");
   rdzv_etcd_store_options options;
   struct etcd_client *client;
-  int result = options_copy(&options, sizeof options, given, error);
+  rdzv_etcd_options etcd;
+  int result = options_take(&options, sizeof options, given, "rdzv_etcd_store_options", error);
+  if (result == 0) result = options_take(&etcd, sizeof etcd, options.etcd, "rdzv_etcd_options", error);
   if (result < 0) return result;
-  if (options.etcd.size == 0) options.etcd.size = sizeof options.etcd;
-  if (!options.etcd.log.write) options.etcd.log = options.log;
-  result = etcd_open(&options.etcd, &client, error);
+  if (!etcd.log) etcd.log = options.log;
+  result = etcd_open(&etcd, &client, error);
   if (result < 0) return result;
-  return etcd_store_open(client, prefix, options.timeout_ms, options.cancel_fd, &options.log, out, error);
+  return etcd_store_open(client, prefix, options.timeout_ms, options.cancel_fd, options.log, out, error);
 }

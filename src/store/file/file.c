@@ -281,7 +281,7 @@ static int file_clone(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_e
   const struct file_store *file = self(store);
   const rdzv_file_options options = {.size = sizeof options,
                                      .timeout_ms = rdzv_store_get_timeout(store),
-                                     .log = store->log,
+                                     .log = &store->log,
                                      .cancel_fd = cancel_fd,
                                      .num_workers = file->num_workers,
                                      .run_id = file->run_id};
@@ -331,7 +331,7 @@ static int keep_options(struct file_store *file, const rdzv_file_options *option
 static int file_new(const char *path, const rdzv_file_options *options, struct file_store **out, rdzv_error *error) {
   struct file_store *file = calloc(1, sizeof *file);
   if (!file) return error_no_memory(error);
-  int result = store_init(&file->base, &file_ops, options->timeout_ms, options->cancel_fd, &options->log, error);
+  int result = store_init(&file->base, &file_ops, options->timeout_ms, options->cancel_fd, options->log, error);
   if (result < 0) {
     free(file);
     return result;
@@ -351,7 +351,7 @@ int rdzv_store_open_file(const char *path, const rdzv_file_options *options, rdz
   if (!out) return error_null(error, "open a store", "out");
   rdzv_file_options own;
   struct file_store *file = NULL;
-  int result = options_copy(&own, sizeof own, options, error);
+  int result = options_take(&own, sizeof own, options, "rdzv_file_options", error);
   if (result == 0) result = check_options(path, &own, error);
   if (result == 0) result = file_new(path, &own, &file, error);
   if (!file) return result;

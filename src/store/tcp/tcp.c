@@ -128,14 +128,15 @@ static int open_handle(const struct endpoint *endpoint, enum wire_dialect known,
                        const struct flag *cancel, struct waiting *waiting, rdzv_store **out, rdzv_error *error) {
   struct tcp_store *tcp = calloc(1, sizeof *tcp);
   if (!tcp) return error_no_memory(error);
-  int result = store_init(&tcp->base, &tcp_ops, options->timeout_ms, options->cancel_fd, &options->log, error);
+  int result = store_init(&tcp->base, &tcp_ops, options->timeout_ms, options->cancel_fd, options->log, error);
   if (result < 0) {
     free(tcp);
     return result;
   }
   tcp->options = *options;
+  tcp->options.log = &tcp->base.log;
   tcp->options.timeout_ms = rdzv_store_get_timeout(&tcp->base);
-  tcp_conn_init(&tcp->conn, endpoint, options->dialect, &options->log);
+  tcp_conn_init(&tcp->conn, endpoint, options->dialect, &tcp->base.log);
   tcp->options.run_id = tcp->conn.run_id = options->run_id ? strdup(options->run_id) : NULL;
   tcp->conn.dialect = known;
   thread_cond_init(&tcp->not_busy);
@@ -159,7 +160,7 @@ int store_open_tcp(const char *endpoint, const rdzv_tcp_options *options, struct
   if (!out) return error_null(error, "open a store", "out");
   rdzv_tcp_options own;
   struct endpoint parsed;
-  int result = options_copy(&own, sizeof own, options, error);
+  int result = options_take(&own, sizeof own, options, "rdzv_tcp_options", error);
   if (result == 0) result = endpoint_parse(endpoint, RDZV_DEFAULT_PORT, &parsed, error);
   if (result == 0 && (own.dialect < RDZV_DIALECT_AUTO || own.dialect > RDZV_DIALECT_RDZV))
     result = error_set(error, RDZV_E_INVALID, "invalid dialect %d", (int)own.dialect);

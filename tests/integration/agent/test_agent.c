@@ -47,7 +47,6 @@ static bool has_seen(const struct watcher *watcher, rdzv_agent_state state) {
 
 static rdzv_agent_options alone(const char *const *argv, struct watcher *watcher) {
   return (rdzv_agent_options){.size = sizeof(rdzv_agent_options),
-                              .rendezvous = {.size = sizeof(rdzv_params)},
                               .standalone = true,
                               .argv = argv,
                               .log_dir = "/dev/null",
@@ -270,17 +269,19 @@ static void test_two_agents_in_one_process(void **state) {
   (void)state;
   rdzv_server *server = serve();
   const char *const *program = PROGRAM("test $WORLD_SIZE = 2");
+  const rdzv_params params = {
+      .size = sizeof params,
+      .endpoint = rdzv_server_address(server),
+      .run_id = "job",
+      .min_nodes = 2,
+      .conf = "is_host=false", /* libuv closes in a way that the thread sanitizer does not see */
+      .local_addr = "127.0.0.1"};
   struct watcher watchers[2] = {{0}};
   struct node nodes[2];
   for (int i = 0; i < 2; i++) {
     nodes[i].options = alone(program, &watchers[i]);
     nodes[i].options.standalone = false;
-    nodes[i].options.rendezvous.endpoint = rdzv_server_address(server);
-    nodes[i].options.rendezvous.run_id = "job";
-    nodes[i].options.rendezvous.conf =
-        "is_host=false"; /* libuv closes in a way that the thread sanitizer does not see */
-    nodes[i].options.rendezvous.min_nodes = 2;
-    nodes[i].options.rendezvous.local_addr = "127.0.0.1";
+    nodes[i].options.rendezvous = &params;
     assert_int_equal(pthread_create(&nodes[i].thread, NULL, run_node, &nodes[i]), 0);
   }
   for (int i = 0; i < 2; i++) {

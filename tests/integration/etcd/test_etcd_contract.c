@@ -11,7 +11,8 @@ static rdzv_store *open_store(const char *endpoint, int64_t timeout_ms) {
   const rdzv_etcd_store_options options = {
       .size = sizeof options,
       .timeout_ms = timeout_ms,
-      .etcd = {.size = sizeof options.etcd, .endpoints = endpoint, .read_timeout_ms = timeout_ms}};
+      .etcd = &(rdzv_etcd_options){
+          .size = sizeof(rdzv_etcd_options), .endpoints = endpoint, .read_timeout_ms = timeout_ms}};
   rdzv_store *store;
   rdzv_error error;
   if (rdzv_store_open_etcd("/contract", &options, &store, &error) < 0) fail_msg("%s", error.message);
@@ -163,10 +164,10 @@ static void test_an_authority_that_cannot_be_set(void **state) {
   name[TOO_LONG] = '\0';
   const rdzv_etcd_store_options options = {.size = sizeof options,
                                            .timeout_ms = 5000,
-                                           .etcd = {.size = sizeof options.etcd,
-                                                    .endpoints = rdzv_etcd_process_endpoint(etcd),
-                                                    .ca_cert = name,
-                                                    .read_timeout_ms = 5000}};
+                                           .etcd = &(rdzv_etcd_options){.size = sizeof(rdzv_etcd_options),
+                                                                        .endpoints = rdzv_etcd_process_endpoint(etcd),
+                                                                        .ca_cert = name,
+                                                                        .read_timeout_ms = 5000}};
   rdzv_store *store;
   rdzv_error error;
   assert_code(rdzv_store_open_etcd("/contract", &options, &store, &error), 0);

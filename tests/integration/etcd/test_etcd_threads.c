@@ -72,7 +72,8 @@ static rdzv_store *open_store(const char *prefix, int64_t timeout_ms, int cancel
       .size = sizeof options,
       .timeout_ms = timeout_ms,
       .cancel_fd = cancel_fd,
-      .etcd = {.size = sizeof options.etcd, .endpoints = member.endpoint, .read_timeout_ms = 20000}};
+      .etcd = &(rdzv_etcd_options){
+          .size = sizeof(rdzv_etcd_options), .endpoints = member.endpoint, .read_timeout_ms = 20000}};
   if (rdzv_store_open_etcd(prefix, &options, &store, &error) < 0) fail_msg("%s", error.message);
   return store;
 }

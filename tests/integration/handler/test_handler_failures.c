@@ -331,7 +331,8 @@ static void note_client(void *user, rdzv_log_level level, const char *line) {
  * becomes a client of nobody instead. 0: as it should be. */
 static int open_with_few_descriptors(const char *endpoint) {
   atomic_bool client = false;
-  struct node_options options = {.log = {note_client, &client, RDZV_LOG_DEBUG}, .conf = "read_timeout=1"};
+  struct node_options options = {.log = &(rdzv_log){sizeof(rdzv_log), note_client, &client, RDZV_LOG_DEBUG},
+                                 .conf = "read_timeout=1"};
   const int lowest = dup(0);
   close(lowest);
   for (int more = 0; more < 64; more++) {

@@ -156,8 +156,7 @@ static void close_agent(void *argument) {
 static void test_an_agent_is_recognised(void **state) {
   (void)state;
   const char *argv[] = {"/bin/true", NULL};
-  const rdzv_agent_options options = {
-      .size = sizeof options, .standalone = true, .argv = argv, .rendezvous = {.size = sizeof(rdzv_params)}};
+  const rdzv_agent_options options = {.size = sizeof options, .standalone = true, .argv = argv};
   rdzv_agent *agent;
   rdzv_agent_result *result;
   rdzv_error error;

@@ -269,6 +269,30 @@ static void test_options_of_c10d_are_for_c10d(void **state) {
   assert_error(result, RDZV_E_INVALID, &error, "option 'is_host' does not apply to this backend");
 }
 
+/* A call that must be there is asked for before anything is called. `ops` end before it, or it is NULL. */
+static void test_a_backend_that_lacks_a_call_is_refused(void **state) {
+  struct scene *scene = *state;
+  static const size_t needed[] = {offsetof(rdzv_backend_ops, name),         offsetof(rdzv_backend_ops, describe),
+                                  offsetof(rdzv_backend_ops, get),          offsetof(rdzv_backend_ops, set),
+                                  offsetof(rdzv_backend_ops, await_change), offsetof(rdzv_backend_ops, wake),
+                                  offsetof(rdzv_backend_ops, cancel),       offsetof(rdzv_backend_ops, close)};
+  const rdzv_params params = {.size = sizeof params, .run_id = "job"};
+  for (size_t i = 0; i < 2 * COUNT_OF(needed); i++) {
+    const size_t at = needed[i / 2];
+    rdzv_backend_ops ops = memory_ops;
+    struct cell cell = {.base = {&ops}, .memory = &scene->memory};
+    rdzv_handler *handler = NULL;
+    rdzv_error error;
+    if (i % 2)
+      ops.size = at;
+    else
+      memset((char *)&ops + at, 0, sizeof(void *));
+    assert_error(rdzv_handler_open_dynamic(&params, &cell.base, NULL, &handler, &error), RDZV_E_INVALID, &error,
+                 "lacks a call");
+    assert_null(handler);
+  }
+}
+
 /* ---- names ---------------------------------------------------------------------------------------------------- */
 
 static void test_names_are_given_once(void **state) {
@@ -405,6 +429,7 @@ int main(void) {
       IN_A_SCENE(test_a_member_at_rest_writes_its_heartbeat_and_no_more),
       IN_A_SCENE(test_an_option_that_is_wrong_closes_the_backend),
       IN_A_SCENE(test_options_of_c10d_are_for_c10d),
+      IN_A_SCENE(test_a_backend_that_lacks_a_call_is_refused),
       IN_A_SCENE(test_names_are_given_once),
       IN_A_SCENE(test_a_creator_that_fails_is_an_error),
       IN_A_SCENE(test_an_unknown_backend_is_refused_with_the_nearest),

@@ -301,7 +301,7 @@ static void note_stop(void *user, rdzv_log_level level, const char *line) {
 /* Whoever waits for something is told that the server stops, at once. */
 static void test_who_waits_is_told_that_the_server_stops(void **state) {
   (void)state;
-  const rdzv_server_options options = {.log = {note_stop, NULL, RDZV_LOG_INFO}};
+  const rdzv_server_options options = {.log = &(rdzv_log){sizeof(rdzv_log), note_stop, NULL, RDZV_LOG_INFO}};
   rdzv_server *server = serve_with(options, RDZV_ANY_PORT);
   struct proxy proxy;
   struct blocked all[BLOCKED_KINDS];

@@ -35,7 +35,7 @@ static void test_a_node(void **state) {
 static void test_opening(void **state) {
   (void)state;
   const rdzv_params params = {.size = sizeof params, .run_id = "job", .endpoint = "127.0.0.1:1"};
-  const rdzv_agent_options options = {.size = sizeof options, .rendezvous = params};
+  const rdzv_agent_options options = {.size = sizeof options, .rendezvous = &params};
   rdzv_handler *handler;
   rdzv_agent *agent;
   rdzv_value *ids;

@@ -13,7 +13,7 @@ struct caller {
   rdzv_store *store;
   const char *endpoint;
   int cancel_fd;
-  rdzv_log log;
+  const rdzv_log *log;
   int result;
   rdzv_error error;
 };
@@ -124,7 +124,8 @@ static void test_canceled_in_a_pause_between_tries(void **state) {
   close(peer_listen(1, &port)); /* a port that is free now */
   char endpoint[32];
   snprintf(endpoint, sizeof endpoint, "127.0.0.1:%d", port);
-  struct caller caller = {.endpoint = endpoint, .cancel_fd = fd, .log = {raise_on_line, &fd, RDZV_LOG_INFO}};
+  struct caller caller = {
+      .endpoint = endpoint, .cancel_fd = fd, .log = &(rdzv_log){sizeof(rdzv_log), raise_on_line, &fd, RDZV_LOG_INFO}};
   begin(&caller, open_store);
   assert_ends_canceled(&caller);
   close(fd);
@@ -248,7 +249,8 @@ static void test_canceled_while_connecting_again(void **state) {
   (void)state;
   rdzv_server *server = serve();
   int fd = eventfd(0, 0);
-  struct caller caller = {.endpoint = rdzv_server_address(server), .log = {raise_on_line, &fd, RDZV_LOG_INFO}};
+  struct caller caller = {.endpoint = rdzv_server_address(server),
+                          .log = &(rdzv_log){sizeof(rdzv_log), raise_on_line, &fd, RDZV_LOG_INFO}};
   open_store(&caller);
   assert_code(caller.result, 0);
   rdzv_server_free(server);

@@ -209,7 +209,8 @@ static void test_a_connection_that_was_closed_in_peace_costs_nothing(void **stat
   (void)state;
   sem_t closed;
   sem_init(&closed, 0, 0);
-  const rdzv_server_options options = {.idle_timeout_ms = 50, .log = {post_when_closed, &closed, RDZV_LOG_WARNING}};
+  const rdzv_server_options options = {
+      .idle_timeout_ms = 50, .log = &(rdzv_log){sizeof(rdzv_log), post_when_closed, &closed, RDZV_LOG_WARNING}};
   rdzv_server *server = serve_with(options, RDZV_ANY_PORT);
   rdzv_store *store = store_of(server);
   for (int i = 1; i <= 3; i++) {

@@ -34,7 +34,7 @@ static inline void count_lost(void *user, rdzv_log_level level, const char *line
 }
 
 static inline rdzv_backend *cell_in(struct cells *cells, rdzv_store *store) {
-  const rdzv_log log = {count_lost, cells, RDZV_LOG_DEBUG};
+  const rdzv_log log = {sizeof log, count_lost, cells, RDZV_LOG_DEBUG};
   rdzv_backend *cell;
   rdzv_error error;
   if (c10d_open(store, NULL, RUN_ID, &log, &cell, &error) < 0) fail_msg("%s", error.message);

@@ -34,7 +34,7 @@ struct node_options {
   int cancel_fd;
   rdzv_on_event *on_event;
   void *event_user;
-  rdzv_log log;
+  const rdzv_log *log;
   const rdzv_registry *registry;
   const char *backend;
 };

@@ -21,7 +21,7 @@ static void test_a_level_writes_itself_and_what_is_graver(void **state) {
   for (int wanted = RDZV_LOG_OFF; wanted <= RDZV_LOG_DEBUG; wanted++)
     for (int level = RDZV_LOG_ERROR; level <= RDZV_LOG_DEBUG; level++) {
       struct seen seen = {0};
-      const rdzv_log log = {note, &seen, (rdzv_log_level)wanted};
+      const rdzv_log log = {sizeof log, note, &seen, (rdzv_log_level)wanted};
       log_line(&log, (rdzv_log_level)level, "line %d", level);
       assert_int_equal(seen.lines, level <= wanted);
       if (seen.lines) assert_int_equal(seen.level, level);
@@ -43,7 +43,7 @@ static void test_a_line_that_is_too_long_is_cut(void **state) {
   memset(text, 'x', sizeof text - 1);
   text[sizeof text - 1] = '\0';
   struct seen seen = {0};
-  const rdzv_log log = {note, &seen, RDZV_LOG_DEBUG};
+  const rdzv_log log = {sizeof log, note, &seen, RDZV_LOG_DEBUG};
   log_line(&log, RDZV_LOG_INFO, "%s", text);
   assert_int_equal(strlen(seen.text), 2047);
 }

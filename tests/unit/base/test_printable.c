@@ -74,7 +74,7 @@ static void test_errors_and_log_lines_are_printable(void **state) {
   (void)state;
   rdzv_error error;
   char line[256];
-  const rdzv_log log = {.write = keep, .user = line, .level = RDZV_LOG_INFO};
+  const rdzv_log log = {.size = sizeof log, .write = keep, .user = line, .level = RDZV_LOG_INFO};
   error_set(&error, RDZV_E_IO, "refused: %s", "\033]0;title\a\nnext");
   assert_string_equal(error.message, "refused: \\x1b]0;title\\x07\\x0anext");
   error_prefix(&error, RDZV_E_IO, "at '%s'", "\033c");

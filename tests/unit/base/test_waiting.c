@@ -107,7 +107,7 @@ static void hear(void *user, rdzv_log_level level, const char *line) {
 
 /* A wait that began so long ago, with its first line due. */
 static struct waiting begun(struct heard *heard, int64_t ago_ms, int64_t left_ms) {
-  const rdzv_log log = {.write = hear, .user = heard, .level = RDZV_LOG_DEBUG};
+  const rdzv_log log = {.size = sizeof log, .write = hear, .user = heard, .level = RDZV_LOG_DEBUG};
   struct waiting waiting;
   *heard = (struct heard){.count = 0};
   waiting_begin(&waiting, &log, left_ms < 0 ? INT64_MAX : deadline_after(left_ms));

@@ -322,7 +322,7 @@ static void keep_line(void *user, rdzv_log_level level, const char *line) {
 static void test_leniently_what_does_not_apply_is_ignored_and_named(void **state) {
   (void)state;
   char line[256];
-  const rdzv_log log = {.write = keep_line, .user = line, .level = RDZV_LOG_WARNING};
+  const rdzv_log log = {.size = sizeof log, .write = keep_line, .user = line, .level = RDZV_LOG_WARNING};
   static const struct {
     const char *text, *line;
   } cases[] = {{"timeout=900",

@@ -60,9 +60,8 @@ static void keep_line(void *user, rdzv_log_level level, const char *line) {
 }
 
 static rdzv_file_options options(int64_t timeout_ms) {
-  return (rdzv_file_options){.size = sizeof(rdzv_file_options),
-                             .timeout_ms = timeout_ms,
-                             .log = {.write = keep_line, .level = RDZV_LOG_DEBUG}};
+  static const rdzv_log log = {.size = sizeof log, .write = keep_line, .level = RDZV_LOG_DEBUG};
+  return (rdzv_file_options){.size = sizeof(rdzv_file_options), .timeout_ms = timeout_ms, .log = &log};
 }
 
 static rdzv_store *open_with(const rdzv_file_options *with) {
