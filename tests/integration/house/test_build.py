@@ -69,11 +69,11 @@ class Build(rdzvtest.Case):
         prefix = self.path("a prefix")
         done = self.make("install", f"PREFIX={prefix}", path=path)
         self.assertNotIn("setup:", done.stderr)  # nothing is missing, and nothing is called missing
-        with open(os.path.join(rdzvtest.SOURCE, "README.md"), encoding="utf-8") as file:
+        with open(os.path.join(rdzvtest.SOURCE, "docs", "guide.md"), encoding="utf-8") as file:
             example = re.search(r"```c\n(.*?)```", file.read(), re.S)[1]
         with open(self.path("prog.c"), "w", encoding="utf-8") as file:
             file.write(example)
-        # As the README says it, by a shell that keeps the space of the prefix.
+        # As the guide says it, by a shell that keeps the space of the prefix.
         subprocess.run(["bash", "-c", 'eval cc prog.c $(pkg-config --cflags --libs rdzv) -o prog'], cwd=self.folder, check=True,
                        env={**os.environ, "PKG_CONFIG_PATH": os.path.join(prefix, "lib/pkgconfig")})
         server = self.serve()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What the documents say is so: their C examples compile and run, man pages and completions know every option that
 --help does and no other, and the wire's table is the code's."""
+import html
 import os
 import re
 import subprocess
@@ -16,6 +17,12 @@ def read(*path):
         return file.read()
 
 
+def pages():
+    """The Markdown pages for people."""
+    docs = os.path.join(rdzvtest.SOURCE, "docs")
+    return ["README.md", "CONTRIBUTING.md", *(os.path.join("docs", name) for name in sorted(os.listdir(docs)) if name.endswith(".md"))]
+
+
 class Examples(rdzvtest.Case):
     def build(self, source, name):
         with open(self.path(name + ".c"), "w", encoding="utf-8") as file:
@@ -25,8 +32,8 @@ class Examples(rdzvtest.Case):
                         "-Wl,-rpath," + rdzvtest.BUILD, "-o", self.path(name)], check=True)
         return self.path(name)
 
-    def test_the_c_examples_of_the_readme_compile_and_run(self):
-        blocks = re.findall(r"```c\n(.*?)```", read("README.md"), re.S)
+    def test_the_c_examples_compile_and_run(self):
+        blocks = [block for page in pages() for block in re.findall(r"```c\n(.*?)```", read(page), re.S)]
         self.assertGreaterEqual(len(blocks), 1)
         for number, block in enumerate(blocks):
             server = self.serve()
@@ -57,10 +64,11 @@ class Examples(rdzvtest.Case):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("every round had the ranks that it must have", done.stdout)
 
-    def test_the_shell_examples_of_the_readme_run(self):
+    def test_the_shell_examples_run(self):
         """Lines that begin with `$ rdzv store` print what stands below them."""
         server = self.serve()
-        examples = re.findall(r"^\$ (rdzv store .*)\n((?:(?!\$|```).*\n)*)", read("README.md"), re.M)
+        examples = [example for page in pages()
+                    for example in re.findall(r"^\$ (rdzv store .*)\n((?:(?!\$|```).*\n)*)", read(page), re.M)]
         self.assertGreaterEqual(len(examples), 3)
         environment = {**os.environ, "PATH": rdzvtest.BUILD + ":" + os.environ["PATH"],
                        "RDZV_ENDPOINT": server.endpoint}
@@ -69,6 +77,69 @@ class Examples(rdzvtest.Case):
                                   timeout=rdzvtest.DEADLINE)
             self.assertEqual(done.stdout, output, command)
         self.stop(server)
+
+
+    def test_the_picture_shows_what_the_command_prints(self):
+        """examples/record draws it; times, process ids and random names are not compared."""
+        done = subprocess.run([os.path.join(rdzvtest.SOURCE, "examples", "record"), rdzvtest.RDZV], capture_output=True,
+                              text=True, check=False, timeout=rdzvtest.DEADLINE)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        picture = re.findall(r"<text [^>]*>(.*)</text>", read("docs", "failing-job.svg"))
+        self.assertEqual(self.without_chance(html.unescape("\n".join(picture))), self.without_chance(done.stdout.rstrip("\n")))
+
+    @staticmethod
+    def without_chance(session):
+        session = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME", session)
+        session = re.sub(r"(pid |run\[)\d+", r"\1PID", session)
+        session = re.sub(r"/rdzv_\w+/\w+", "/LOGS", session)
+        return re.sub(r"\n\s*\|\s+\^+$", "", session, flags=re.M)  # only newer Pythons mark the place
+
+
+class Pages(unittest.TestCase):
+    """What the pages point to is there."""
+
+    @staticmethod
+    def anchors(page):
+        titles = re.findall(r"^#+ (.*)$", read(page), re.M)
+        return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+    def test_links(self):
+        count = 0
+        for page in [*pages(), "CHANGELOG.md"]:
+            for link in re.findall(r"\]\(([^)\s]+)\)", read(page)):
+                if link.startswith("http"):
+                    continue
+                path, _, anchor = link.partition("#")
+                target = os.path.normpath(os.path.join(os.path.dirname(page), path)) if path else page
+                self.assertTrue(os.path.exists(os.path.join(rdzvtest.SOURCE, target)), f"{page}: {link}")
+                if anchor:
+                    self.assertIn(anchor, self.anchors(target), f"{page}: {link}")
+                count += 1
+        self.assertGreater(count, 20)
+
+    def test_paths_of_the_source(self):
+        """`src/server/`, `server/conn.c`, `tests/sim`: in backticks, from the top of the tree or from a room."""
+        rooms = os.listdir(os.path.join(rdzvtest.SOURCE, "src"))
+        tops = os.listdir(rdzvtest.SOURCE)
+        count = 0
+        for page in pages():
+            for path in re.findall(r"`([a-z0-9_]+/[\w./-]*\w/?)`", read(page)):
+                first = path.split("/")[0]
+                bases = [base for base, names in (("", tops), ("src", rooms)) if first in names and first != "build"]
+                if not bases:
+                    continue
+                found = [name for base in bases for name in
+                         (os.path.join(rdzvtest.SOURCE, base, path + ending) for ending in ("", ".c", ".h")) if os.path.exists(name)]
+                self.assertTrue(found, f"{page}: {path}")
+                count += 1
+        self.assertGreater(count, 60)
+
+    def test_make_targets(self):
+        targets = set(re.findall(r"^([a-z][a-z -]*):", read("Makefile"), re.M))
+        targets = {name for names in targets for name in names.split()}
+        for page in pages():
+            for target in re.findall(r"^make ([a-z][a-z-]*)|`make ([a-z][a-z-]*)", read(page), re.M):
+                self.assertIn("".join(target), targets, page)
 
 
 class Options(unittest.TestCase):
