@@ -1,14 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The yardstick of the store benchmark: a raw single-threaded epoll echo server on loopback. It does what any
- * single-threaded server must do for a request (wait, read, write) and nothing else.
+/* The yardstick of the store benchmark: a raw single-threaded epoll server on loopback. It does what any
+ * single-threaded server must do for a request (wait, read, write) and nothing else: what comes is sent back.
+ *
+ * A client that begins with ECHO_HELLO and two lengths gets `answer` bytes of zeros for each `request` bytes that come,
+ * so that a store that answers less or more than it was sent is compared with a server that moves as many bytes.
  *
  *   echo [PORT]    binds 127.0.0.1:PORT (0 or none: a free one), prints the port, ends on SIGTERM or SIGINT
  */
+#include "load/echo.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,17 +25,20 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { READ_SIZE = 64 * 1024, EVENTS = 1024, MOST_FILES = 64 * 1024 };
+enum { READ_SIZE = 64 * 1024, MOST_ANSWERED = 1024 * 1024, EVENTS = 1024, MOST_FILES = 64 * 1024 };
 
-/* What a full socket did not take; empty nearly always. */
-struct rest {
-  char *data;
-  size_t len;
+struct peer {
+  bool known; /* its first bytes have come */
+  struct echo_hello hello;
+  size_t come; /* of the next request */
+  char *rest;  /* what a full socket did not take; NULL nearly always */
+  size_t rest_len;
 };
 
 static int poller;
-static struct rest rests[MOST_FILES]; /* by descriptor */
+static struct peer peers[MOST_FILES]; /* by descriptor */
 static char input[READ_SIZE];
+static const char zeros[MOST_ANSWERED];
 
 __attribute__((noreturn, format(printf, 1, 2))) static void die(const char *format, ...) {
   va_list args;
@@ -47,8 +56,8 @@ static void poller_control(int op, int fd, uint32_t events) {
 }
 
 static void peer_close(int fd) {
-  free(rests[fd].data);
-  rests[fd] = (struct rest){0};
+  free(peers[fd].rest);
+  peers[fd] = (struct peer){0};
   close(fd);
 }
 
@@ -60,37 +69,64 @@ static ssize_t send_some(int fd, const char *data, size_t len) {
 
 /* Keeps the part the socket did not take, and reads no more from this peer until it has gone out. */
 static void peer_keep(int fd, const char *data, size_t len) {
-  struct rest *rest = &rests[fd];
-  rest->data = malloc(len);
-  if (!rest->data) die("out of memory");
-  memcpy(rest->data, data, len);
-  rest->len = len;
+  struct peer *peer = &peers[fd];
+  peer->rest = malloc(len);
+  if (!peer->rest) die("out of memory");
+  memcpy(peer->rest, data, len);
+  peer->rest_len = len;
   poller_control(EPOLL_CTL_MOD, fd, EPOLLOUT);
 }
 
 static void peer_flush(int fd) {
-  struct rest *rest = &rests[fd];
-  const ssize_t n = send_some(fd, rest->data, rest->len);
+  struct peer *peer = &peers[fd];
+  const ssize_t n = send_some(fd, peer->rest, peer->rest_len);
   if (n < 0) {
     peer_close(fd);
     return;
   }
-  rest->len -= (size_t)n;
-  memmove(rest->data, rest->data + n, rest->len);
-  if (rest->len > 0) return;
-  free(rest->data);
-  rest->data = NULL;
+  peer->rest_len -= (size_t)n;
+  memmove(peer->rest, peer->rest + n, peer->rest_len);
+  if (peer->rest_len > 0) return;
+  free(peer->rest);
+  peer->rest = NULL;
   poller_control(EPOLL_CTL_MOD, fd, EPOLLIN);
+}
+
+/* Takes the hello off the first bytes of a peer, if it sent one; returns how many bytes that were. */
+static size_t peer_meet(struct peer *peer, size_t got) {
+  struct echo_hello hello = {0};
+  peer->known = true;
+  if (got < sizeof hello) return 0;
+  memcpy(&hello, input, sizeof hello);
+  if (hello.magic != ECHO_HELLO) return 0;
+  if (hello.request == 0) die("a client asks for answers to requests of no bytes");
+  peer->hello = hello;
+  return sizeof hello;
+}
+
+/* Sends what the bytes that came are answered with; returns false when the peer is gone. */
+static bool peer_answer(int fd, size_t got) {
+  struct peer *peer = &peers[fd];
+  const size_t skip = peer->known ? 0 : peer_meet(peer, got);
+  const char *data = input;
+  size_t len = got;
+  if (peer->hello.request) {
+    peer->come += got - skip;
+    data = zeros;
+    len = peer->come / peer->hello.request * peer->hello.answer;
+    peer->come %= peer->hello.request;
+    if (len > sizeof zeros) die("a client asks for answers that are too long");
+  }
+  if (len == 0) return true;
+  const ssize_t sent = send_some(fd, data, len);
+  if (sent >= 0 && (size_t)sent < len) peer_keep(fd, data + sent, len - (size_t)sent);
+  return sent >= 0;
 }
 
 static void peer_read(int fd) {
   const ssize_t got = recv(fd, input, sizeof input, 0);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  const ssize_t sent = got > 0 ? send_some(fd, input, (size_t)got) : -1;
-  if (sent < 0)
-    peer_close(fd);
-  else if (sent < got)
-    peer_keep(fd, input + sent, (size_t)(got - sent));
+  if (got <= 0 || !peer_answer(fd, (size_t)got)) peer_close(fd);
 }
 
 static void accept_all(int listener) {
@@ -162,7 +198,7 @@ int main(int argc, char **argv) {
       if (fd == ending) return 0;
       if (fd == listener)
         accept_all(listener);
-      else if (rests[fd].data)
+      else if (peers[fd].rest)
         peer_flush(fd);
       else
         peer_read(fd);

@@ -52,6 +52,8 @@ enum {
 /* The key of connection `index`. Runs that need fresh keys name them by a number of their own. */
 void wire_key(char key[KEY_LEN + 1], uint32_t number, unsigned index);
 uint8_t *wire_hello(uint8_t *out, enum dialect dialect);
+/* From here on the echo server answers each `request` bytes with `answer` zeros. */
+uint8_t *wire_echo_hello(uint8_t *out, size_t request, size_t answer);
 uint8_t *wire_set(uint8_t *out, enum dialect dialect, const char *key, const char *value, size_t len);
 uint8_t *wire_add(uint8_t *out, enum dialect dialect, const char *key, int64_t amount);
 /* GET, or CHECK and WAIT of one key. */

@@ -33,17 +33,20 @@ static void key_of(char key[KEY_LEN + 1], const struct conn *conn) {
   wire_key(key, 0, conn->index); /* the same keys in every run: the store does not grow with them */
 }
 
+/* From the echo server: an answer as long as a store's, all zeros, as conn->ans is from the beginning. */
 static void plan_prepare(const struct run *run, struct conn *conn) {
   const struct options *o = run->options;
   char key[KEY_LEN + 1];
   key_of(key, conn);
-  uint8_t *end = wire_prepare(wire_hello(conn->req, o->dialect), o->dialect, o->op, key, conn->index);
+  if (o->dialect == DIALECT_ECHO) {
+    uint8_t *end = wire_echo_hello(conn->req, run->request_len, run->answer_len);
+    end = wire_request(end, o->dialect, o->op, key, conn->index, 1);
+    conn_plan(conn, conn->req, (size_t)(end - conn->req), conn->ans, run->answer_len);
+    return;
+  }
+  const uint8_t *end = wire_prepare(wire_hello(conn->req, o->dialect), o->dialect, o->op, key, conn->index);
   conn->ans[0] = 0;
-  const size_t len = (size_t)(end - conn->req);
-  if (o->dialect == DIALECT_ECHO)
-    conn_plan(conn, conn->req, len, conn->req, len);
-  else
-    conn_plan(conn, conn->req, len, conn->ans, 1);
+  conn_plan(conn, conn->req, (size_t)(end - conn->req), conn->ans, 1);
 }
 
 /* One request more than the pipeline holds: a batch starts at the first or the second, by the parity of its turn. */
@@ -62,9 +65,7 @@ static void begin_batch(struct loop *loop, const struct run *run, struct conn *c
   const struct options *o = run->options;
   const size_t first = conn->turns & 1, depth = o->pipeline;
   const uint8_t *out = conn->req + first * run->request_len, *want = conn->ans + first * run->answer_len;
-  if (o->dialect == DIALECT_ECHO) {
-    want = out;
-  } else if (o->op == OP_ADD) {
+  if (o->op == OP_ADD && o->dialect != DIALECT_ECHO) {
     uint8_t *ans = conn->ans;
     for (uint64_t i = 1; i <= depth; i++) ans = wire_answer(ans, OP_ADD, conn->index, conn->turns + i);
     want = conn->ans;
@@ -162,8 +163,7 @@ void load_run(const struct options *options) {
   run.options = options;
   wire_key(key, 0, 0);
   run.request_len = (size_t)(wire_request(scratch, options->dialect, options->op, key, 0, 1) - scratch);
-  run.answer_len =
-      options->dialect == DIALECT_ECHO ? run.request_len : (size_t)(wire_answer(scratch, options->op, 0, 1) - scratch);
+  run.answer_len = (size_t)(wire_answer(scratch, options->op, 0, 1) - scratch);
   const size_t longest = run.request_len > run.answer_len ? run.request_len : run.answer_len;
   loop_init(&loop, options->port, options->connections, MESSAGE_MAX + (options->pipeline + 1) * longest);
   for (unsigned i = 0; i < loop.count; i++) plan_prepare(&run, &loop.conns[i]);

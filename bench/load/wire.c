@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* PyTorch's TCPStore protocol, as far as the benchmark speaks it: little-endian integers, u64 lengths, v2's opcodes one
- * above v1's. The dialect `echo` sends v2's bytes without the hello. */
+ * above v1's. The dialect `echo` sends v2's bytes without the hello, or behind one of its own. */
 #include "load.h"
+
+#include "echo.h"
 
 #include <endian.h>
 #include <stdio.h>
@@ -46,6 +48,11 @@ static uint8_t *put_value(uint8_t *out, unsigned index, uint64_t turn) {
  * follows. No PING: servers before 2.5 have none, and the first answered request tells as much. */
 uint8_t *wire_hello(uint8_t *out, enum dialect dialect) {
   return dialect == DIALECT_V2 ? put(out, hello_v2, sizeof hello_v2) : out;
+}
+
+uint8_t *wire_echo_hello(uint8_t *out, size_t request, size_t answer) {
+  const struct echo_hello hello = {ECHO_HELLO, (uint16_t)request, (uint16_t)answer};
+  return put(out, &hello, sizeof hello);
 }
 
 uint8_t *wire_set(uint8_t *out, enum dialect dialect, const char *key, const char *value, size_t len) {
