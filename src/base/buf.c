@@ -12,8 +12,7 @@ static bool resize(struct buf *buf, size_t cap) {
   return true;
 }
 
-bool buf_reserve(struct buf *buf, size_t more) {
-  if (more <= buf->cap - buf->len) return true;
+bool buf_grow(struct buf *buf, size_t more) {
   if (more > SIZE_MAX / 2 - buf->len) return false;
   size_t cap = buf->cap ? buf->cap : 64;
   while (cap < buf->len + more) cap *= 2;
@@ -23,13 +22,6 @@ bool buf_reserve(struct buf *buf, size_t more) {
 bool buf_reserve_exactly(struct buf *buf, size_t more) {
   if (more <= buf->cap - buf->len) return true;
   return more <= SIZE_MAX / 2 - buf->len && resize(buf, buf->len + more);
-}
-
-bool buf_append(struct buf *buf, const void *data, size_t len) {
-  if (!buf_reserve(buf, len)) return false;
-  if (len > 0) memcpy(buf->data + buf->len, data, len);
-  buf->len += len;
-  return true;
 }
 
 void buf_consume(struct buf *buf, size_t len) {

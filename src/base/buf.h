@@ -15,11 +15,11 @@ struct buf {
 };
 
 /* Makes room for `more` bytes behind the used ones. False: no memory, nothing changed. */
-bool buf_reserve(struct buf *buf, size_t more);
+static inline bool buf_reserve(struct buf *buf, size_t more);
 
 /* The same, and not more than that. */
 bool buf_reserve_exactly(struct buf *buf, size_t more);
-bool buf_append(struct buf *buf, const void *data, size_t len);
+static inline bool buf_append(struct buf *buf, const void *data, size_t len);
 
 /* Drops the first `len` used bytes. */
 void buf_consume(struct buf *buf, size_t len);
@@ -35,6 +35,20 @@ static inline bool bytes_equal(rdzv_bytes a, rdzv_bytes b) {
 /* memcpy for lengths that may be 0 with a NULL source, which memcpy does not take. */
 static inline void bytes_copy(void *to, const void *from, size_t len) {
   if (len > 0) memcpy(to, from, len);
+}
+
+/* Inline, since each answer of the server consists of a few short pieces. buf_grow is the rest of buf_reserve. */
+bool buf_grow(struct buf *buf, size_t more);
+
+static inline bool buf_reserve(struct buf *buf, size_t more) {
+  return more <= buf->cap - buf->len || buf_grow(buf, more);
+}
+
+static inline bool buf_append(struct buf *buf, const void *data, size_t len) {
+  if (!buf_reserve(buf, len)) return false;
+  bytes_copy(buf->data + buf->len, data, len);
+  buf->len += len;
+  return true;
 }
 
 /* A short, printable form of a key for messages: bytes that are not printable as \xNN, cut with "…". */

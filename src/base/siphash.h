@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* SipHash-2-4 (Aumasson and Bernstein, 2012): a hash whose collisions nobody finds who does not know the seed. */
+/* SipHash (Aumasson and Bernstein, 2012): a hash whose collisions cannot be found without its seed. */
 #ifndef RDZV_BASE_SIPHASH_H
 #define RDZV_BASE_SIPHASH_H
 
@@ -10,6 +10,11 @@ struct siphash_seed {
   uint64_t key[2];
 };
 
+/* SipHash-2-4, for what must not be forged. */
 uint64_t siphash(const struct siphash_seed *seed, const void *data, size_t len);
+
+/* SipHash-1-3, for hash tables: half the rounds. Its values are not shown to anybody, and the tables of Rust, Python
+ * and Ruby use it for keys from strangers. */
+uint64_t siphash_short(const struct siphash_seed *seed, const void *data, size_t len);
 
 #endif

@@ -16,8 +16,8 @@ static void on_turn(uv_idle_t *handle);
 enum {
   SLICE_NS = 200 * 1000,   /* for one client */
   TURN_NS = 1000 * 1000,   /* for all that is left, between two looks at the sockets */
-  UNITS_BEFORE_CLOCK = 16, /* small requests between two looks at the clock */
-  BYTES_OF_A_UNIT = 4096,
+  UNITS_BEFORE_CLOCK = 64, /* small requests between two looks at the clock */
+  BYTES_OF_A_UNIT = 1024,
   WAKES_AT_ONCE = 64,
 };
 

@@ -37,7 +37,11 @@ static enum wire_result begin(struct wire_decoder *decoder, const uint8_t *data,
 
 static void fill(const struct wire_decoder *decoder, const uint8_t *data, struct wire_request *out) {
   const struct wire_scan *scan = &decoder->scan;
-  *out = (struct wire_request){.op = (enum wire_op)decoder->op, .size = scan->pos};
+  out->op = (enum wire_op)decoder->op;
+  out->size = scan->pos;
+  out->key = out->value = out->desired = out->list = (rdzv_bytes){0};
+  out->number = out->epoch = 0;
+  out->count = 0;
   const char *fields = wire_ops[decoder->op].fields;
   bool value_seen = false, number_seen = false;
   for (int i = 0; i < scan->count; i++) {

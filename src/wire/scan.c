@@ -1,29 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "wire/scan.h"
 
-#include <endian.h>
-
-uint32_t wire_load32(const uint8_t *data) {
-  uint32_t number;
-  memcpy(&number, data, sizeof number);
-  return le32toh(number);
-}
-
-uint64_t wire_load64(const uint8_t *data) {
-  uint64_t number;
-  memcpy(&number, data, sizeof number);
-  return le64toh(number);
-}
-
-rdzv_bytes wire_list_next(rdzv_bytes *list) {
-  const uint8_t *data = list->data;
-  const size_t len = (size_t)wire_load64(data);
-  *list = (rdzv_bytes){data + 8 + len, list->len - 8 - len};
-  return (rdzv_bytes){data + 8, len};
-}
-
 void wire_scan_start(struct wire_scan *scan, const char *fields, size_t pos) {
-  *scan = (struct wire_scan){.fields = fields, .pos = pos};
+  scan->fields = fields; /* the other members are written before they are read: this is done for each request */
+  scan->pos = pos;
+  scan->items = 0;
+  scan->in_list = false;
+  scan->count = 0;
 }
 
 static enum wire_result over_limit(struct wire_scan *scan, const char *why, uint64_t size, uint64_t limit) {

@@ -7,10 +7,12 @@
 #ifndef RDZV_WIRE_SCAN_H
 #define RDZV_WIRE_SCAN_H
 
+#include <endian.h>
 #include <rdzv/bytes.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 struct wire_limits {
   size_t max_key;     /* bytes in a key, without the slash that clients put before each */
@@ -52,10 +54,24 @@ static inline rdzv_bytes wire_field_bytes(const struct wire_scan *scan, int i, c
   return (rdzv_bytes){data + scan->field[i].at, scan->field[i].len};
 }
 
-/* Takes the next length-prefixed bytes off a walked list. */
-rdzv_bytes wire_list_next(rdzv_bytes *list);
+static inline uint32_t wire_load32(const uint8_t *data) {
+  uint32_t number;
+  memcpy(&number, data, sizeof number);
+  return le32toh(number);
+}
 
-uint32_t wire_load32(const uint8_t *data);
-uint64_t wire_load64(const uint8_t *data);
+static inline uint64_t wire_load64(const uint8_t *data) {
+  uint64_t number;
+  memcpy(&number, data, sizeof number);
+  return le64toh(number);
+}
+
+/* Takes the next length-prefixed bytes off a walked list. */
+static inline rdzv_bytes wire_list_next(rdzv_bytes *list) {
+  const uint8_t *data = list->data;
+  const size_t len = (size_t)wire_load64(data);
+  *list = (rdzv_bytes){data + 8 + len, list->len - 8 - len};
+  return (rdzv_bytes){data + 8, len};
+}
 
 #endif

@@ -3,9 +3,6 @@
 
 #include "base/buf.h"
 
-#include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <utlist.h>
 
@@ -34,7 +31,7 @@ static struct entry *find_hashed(const struct keyspace *ks, rdzv_bytes key, uint
 }
 
 struct entry *entry_find(const struct keyspace *ks, rdzv_bytes key) {
-  return find_hashed(ks, key, siphash(&ks->seed, key.data, key.len));
+  return find_hashed(ks, key, siphash_short(&ks->seed, key.data, key.len));
 }
 
 static int make(struct keyspace *ks, rdzv_bytes key, uint64_t hash, struct entry **out) {
@@ -56,7 +53,7 @@ static int make(struct keyspace *ks, rdzv_bytes key, uint64_t hash, struct entry
 }
 
 int entry_find_or_make(struct keyspace *ks, rdzv_bytes key, struct entry **out) {
-  const uint64_t hash = siphash(&ks->seed, key.data, key.len);
+  const uint64_t hash = siphash_short(&ks->seed, key.data, key.len);
   struct entry *found = find_hashed(ks, key, hash);
   if (!found) return make(ks, key, hash, out);
   *out = found;
@@ -177,17 +174,6 @@ int ks_append(struct keyspace *ks, rdzv_bytes key, rdzv_bytes value) {
   return result < 0 ? result : write_to(ks, entry, value_of(entry).len, value, true);
 }
 
-int ks_parse_number(rdzv_bytes text, int64_t *number) {
-  const char *start = text.data;
-  char *end;
-  if (!start) return RDZV_E_NOT_A_NUMBER;
-  errno = 0;
-  const long long parsed = strtoll(start, &end, 10);
-  if (end == start || errno == ERANGE) return RDZV_E_NOT_A_NUMBER;
-  *number = parsed;
-  return 0;
-}
-
 /* The entry of a key, and what its number will be. */
 static int add_up(struct keyspace *ks, rdzv_bytes key, int64_t delta, struct entry **entry, int64_t *sum) {
   int64_t number = 0;
@@ -199,9 +185,8 @@ static int add_up(struct keyspace *ks, rdzv_bytes key, int64_t delta, struct ent
 }
 
 static int write_number(struct keyspace *ks, struct entry *entry, int64_t number, bool wake) {
-  char text[24];
-  const int len = snprintf(text, sizeof text, "%" PRId64, number);
-  return write_to(ks, entry, 0, (rdzv_bytes){text, (size_t)len}, wake);
+  char text[NUMBER_BYTES];
+  return write_to(ks, entry, 0, number_text(number, text), wake);
 }
 
 int ks_add(struct keyspace *ks, rdzv_bytes key, int64_t delta, int64_t *sum) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Inside the keyspace: keyspace.c has the values and queues, keyspace_waits.c who waits for them. */
+/* Inside the keyspace: keyspace.c has the values and queues, waits.c who waits for them, table.c finds a key's entry,
+ * number.c reads and writes the numbers of ks_add. */
 #ifndef RDZV_STORE_KEYSPACE_PARTS_H
 #define RDZV_STORE_KEYSPACE_PARTS_H
 
@@ -88,7 +89,13 @@ int entry_find_or_make(struct keyspace *ks, rdzv_bytes key, struct entry **out);
 void entry_drop_if_unused(struct keyspace *ks, struct entry *entry);
 bool entry_is_as_wanted(const struct entry *entry, enum ks_want want); /* NULL is fine */
 
-/* ---- keyspace_waits.c ---- */
+/* ---- number.c ---- */
+enum { NUMBER_BYTES = 20 }; /* of the longest, -9223372036854775808 */
+
+/* The number in decimal text, without a zero byte behind it. */
+rdzv_bytes number_text(int64_t number, char out[NUMBER_BYTES]);
+
+/* ---- waits.c ---- */
 bool entry_is_watched(const struct entry *entry);
 
 /* Has all waiters of a kind woken. */

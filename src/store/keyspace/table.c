@@ -3,45 +3,23 @@
 
 #include <stdlib.h>
 
-enum { FIRST_BITS = 6 };
-
-static unsigned top_bit(size_t number) { return 63u - (unsigned)__builtin_clzll(number); }
-
-/* Segment 0 has the first 2^FIRST_BITS places; segment n begins at place 2^(FIRST_BITS + n - 1). */
-static struct table_node **place_at(const struct table *table, size_t i) {
-  if (i >> FIRST_BITS == 0) return &table->segments[0][i];
-  const unsigned top = top_bit(i);
-  return &table->segments[top - FIRST_BITS + 1][i - ((size_t)1 << top)];
-}
-
-/* Places up to the last power of two are chosen by as many bits of the hash; those that were split by one bit more. */
-static struct table_node **place_of(const struct table *table, uint64_t hash) {
-  const size_t half = (size_t)1 << top_bit(table->places);
-  const size_t i = (size_t)hash & (2 * half - 1);
-  return place_at(table, i < table->places ? i : i & (half - 1));
-}
-
-struct table_node *table_first(const struct table *table, uint64_t hash) {
-  return table->places ? *place_of(table, hash) : NULL;
-}
-
 static bool make_first(struct table *table) {
-  table->segments[0] = calloc((size_t)1 << FIRST_BITS, sizeof *table->segments[0]); /* NOLINT: of pointers */
+  table->segments[0] = calloc((size_t)1 << TABLE_FIRST_BITS, sizeof *table->segments[0]); /* NOLINT: of pointers */
   if (!table->segments[0]) return false;
-  table->places = (size_t)1 << FIRST_BITS;
+  table->places = (size_t)1 << TABLE_FIRST_BITS;
   return true;
 }
 
 /* Adds one place and gives it those of its partner that belong there. Without memory the chains just get longer. */
 static void grow(struct table *table) {
   const size_t added = table->places;
-  const unsigned top = top_bit(added), segment = top - FIRST_BITS + 1;
+  const unsigned top = table_top_bit(added), segment = top - TABLE_FIRST_BITS + 1;
   if (segment >= TABLE_SEGMENTS) return;
   if (!table->segments[segment]) {
     table->segments[segment] = calloc((size_t)1 << top, sizeof *table->segments[segment]); /* NOLINT: of pointers */
     if (!table->segments[segment]) return;
   }
-  struct table_node **from = place_at(table, added - ((size_t)1 << top)), **to = place_at(table, added);
+  struct table_node **from = table_place_at(table, added - ((size_t)1 << top)), **to = table_place_at(table, added);
   table->places++;
   while (*from) {
     struct table_node *node = *from;
@@ -58,7 +36,7 @@ static void grow(struct table *table) {
 bool table_add(struct table *table, struct table_node *node) {
   if (!table->places && !make_first(table)) return false;
   if (table->count >= table->places) grow(table);
-  struct table_node **place = place_of(table, node->hash);
+  struct table_node **place = table_place_of(table, node->hash);
   node->next = *place;
   *place = node;
   table->count++;
@@ -66,7 +44,7 @@ bool table_add(struct table *table, struct table_node *node) {
 }
 
 void table_remove(struct table *table, struct table_node *node) {
-  struct table_node **at = place_of(table, node->hash);
+  struct table_node **at = table_place_of(table, node->hash);
   while (*at != node) at = &(*at)->next;
   *at = node->next;
   table->count--;
@@ -74,7 +52,7 @@ void table_remove(struct table *table, struct table_node *node) {
 
 struct table_node *table_any(const struct table *table, size_t *at) {
   for (; *at < table->places; (*at)++) {
-    struct table_node *node = *place_at(table, *at);
+    struct table_node *node = *table_place_at(table, *at);
     if (node) return node;
   }
   return NULL;

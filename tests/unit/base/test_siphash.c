@@ -20,6 +20,17 @@ static void test_it_is_siphash_2_4(void **state) {
   assert_true(siphash(&seed, data, 15) == 0xa129ca6149be45e5);
 }
 
+/* The same data by SipHash-1-3. */
+static void test_the_short_one_is_siphash_1_3(void **state) {
+  (void)state;
+  unsigned char data[16];
+  for (unsigned char i = 0; i < sizeof data; i++) data[i] = i;
+  assert_true(siphash_short(&seed, data, 0) == 0xabac0158050fc4dc);
+  assert_true(siphash_short(&seed, data, 1) == 0xc9f49bf37d57ca93);
+  assert_true(siphash_short(&seed, data, 8) == 0x369095118d299a8e);
+  assert_true(siphash_short(&seed, data, 15) == 0xd320d86d2a519956);
+}
+
 /* Another seed gives another hash. */
 static void test_the_seed_counts(void **state) {
   (void)state;
@@ -28,6 +39,8 @@ static void test_the_seed_counts(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_it_is_siphash_2_4), cmocka_unit_test(test_the_seed_counts)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_it_is_siphash_2_4),
+                                     cmocka_unit_test(test_the_short_one_is_siphash_1_3),
+                                     cmocka_unit_test(test_the_seed_counts)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

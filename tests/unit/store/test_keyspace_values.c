@@ -99,6 +99,22 @@ static void test_add_counts_from_0_in_decimal_text(void **state) {
   assert_value(world, "n", "-2");
 }
 
+/* A sum is written as printf does it. */
+static void test_add_writes_the_sum_in_decimal(void **state) {
+  struct world *world = *state;
+  const int64_t sums[] = {0, 7, -7, 10, -10, 99, 100, 123456789, -1000000000, INT64_MAX, INT64_MIN, INT64_MIN + 1};
+  for (size_t i = 0; i < COUNT_OF(sums); i++) {
+    char text[32];
+    rdzv_bytes value;
+    int64_t sum;
+    snprintf(text, sizeof text, "%" PRId64, sums[i]);
+    set(world, "n", "0");
+    assert_code(ks_add(world->ks, BYTES("n"), sums[i], &sum), 0);
+    ks_get(world->ks, BYTES("n"), &value);
+    assert_bytes_(value, rdzv_str(text), __FILE__, __LINE__);
+  }
+}
+
 /* The old text is read as strtoll does in base 10, like PyTorch: what it does not take is no number and stays. */
 static void test_add_reads_the_old_text_as_strtoll_does(void **state) {
   struct world *world = *state;
@@ -117,6 +133,9 @@ static void test_add_reads_the_old_text_as_strtoll_does(void **state) {
       {BYTES("5\0"
              "9"),
        0, 6},
+      {BYTES("999999999999999999"), 0, 1000000000000000000},
+      {BYTES("-999999999999999999"), 0, -999999999999999998},
+      {BYTES("1000000000000000000"), 0, 1000000000000000001},
       {BYTES("9223372036854775807"), 0, INT64_MIN},
       {BYTES("-9223372036854775808"), 0, INT64_MIN + 1},
       {BYTES("9223372036854775808"), RDZV_E_NOT_A_NUMBER, 0},
@@ -125,6 +144,8 @@ static void test_add_reads_the_old_text_as_strtoll_does(void **state) {
       {BYTES(""), RDZV_E_NOT_A_NUMBER, 0},
       {BYTES(" "), RDZV_E_NOT_A_NUMBER, 0},
       {BYTES("+"), RDZV_E_NOT_A_NUMBER, 0},
+      {BYTES("-"), RDZV_E_NOT_A_NUMBER, 0},
+      {BYTES("--1"), RDZV_E_NOT_A_NUMBER, 0},
       {BYTES("- 1"), RDZV_E_NOT_A_NUMBER, 0},
       {BYTES("x1"), RDZV_E_NOT_A_NUMBER, 0},
       {BYTES("\0"
@@ -307,6 +328,7 @@ int main(void) {
       IN_A_WORLD(test_append_adds_to_the_end),
       IN_A_WORLD(test_a_value_that_is_appended_to_often_is_whole),
       IN_A_WORLD(test_add_counts_from_0_in_decimal_text),
+      IN_A_WORLD(test_add_writes_the_sum_in_decimal),
       IN_A_WORLD(test_add_reads_the_old_text_as_strtoll_does),
       IN_A_WORLD(test_add_wraps_at_64_bits),
       IN_A_WORLD(test_compare_set_follows_pytorchs_table),

@@ -45,7 +45,7 @@ static void put_fields(struct wire_writer *out, const char *fields, uint64_t ite
 static void assert_same_scan(const struct wire_scan *a, const struct wire_scan *b) {
   assert_int_equal(a->pos, b->pos);
   assert_int_equal(a->count, b->count);
-  assert_memory_equal(a->field, b->field, sizeof a->field);
+  assert_memory_equal(a->field, b->field, (size_t)a->count * sizeof a->field[0]);
 }
 
 /* Whatever two places a message is cut at, and with each piece in new memory, the fields are the same, and each piece
