@@ -247,7 +247,7 @@ static void check(const struct node *nodes, unsigned count) {
 /* ---- the report ----------------------------------------------------------------------------------------------- */
 
 /* The greeting of a connection is not the user's to count. */
-static bool is_greeting(unsigned op) { return op == WIRE_VALIDATE || op == WIRE_PING; }
+static bool is_greeting(unsigned op) { return op == WIRE_OP_VALIDATE || op == WIRE_OP_PING; }
 
 static void print_requests(void) {
   const char *comma = "";
@@ -290,7 +290,7 @@ static void report(const struct node *nodes, const struct options *o, unsigned j
          last_of(nodes, o->nodes, true), last_of(nodes, o->nodes, false));
   printf("\"ops_per_node\": %.2f, \"sent_per_node\": %.0f, \"received_per_node\": %.0f, \"connections\": %llu, ",
          (double)sum_of_requests() / count, (double)all.counts.sent / count, (double)all.counts.received / count,
-         (unsigned long long)all.counts.requests[WIRE_VALIDATE]);
+         (unsigned long long)all.counts.requests[WIRE_OP_VALIDATE]);
   printf("\"user_s\": %.3f, \"system_s\": %.3f, ", (double)usage.ru_utime.tv_sec + (double)usage.ru_utime.tv_usec / 1e6,
          (double)usage.ru_stime.tv_sec + (double)usage.ru_stime.tv_usec / 1e6);
   print_requests();

@@ -80,7 +80,7 @@ static void say_why(struct conn *conn) {
   char peer[ENDPOINT_TEXT_SIZE];
   peer_name(conn, peer);
   if (conn->doom_code != RDZV_E_STOPPED) log_refusal(server, peer, conn->doom_why);
-  if (conn->decoder.dialect != WIRE_RDZV || conn->out || conn->doom_code == RDZV_E_CONNECTION) return;
+  if (conn->decoder.dialect != WIRE_DIALECT_RDZV || conn->out || conn->doom_code == RDZV_E_CONNECTION) return;
   struct wire_writer *out = &server->aside;
   wire_put_refusal(out, conn->doom_code, conn->doom_why);
   if (!out->failed) outbox_send_now(conn, out->buf.data, out->buf.len);
@@ -316,9 +316,9 @@ static size_t execute_all(struct conn *conn, const uint8_t *data, size_t len) {
   while (!conn->is_doomed && !conn->out) {
     struct wire_request request;
     const enum wire_result result = wire_decode(&conn->decoder, &server->limits, data + used, len - used, &request);
-    if (result != WIRE_DONE) conn->has_more = false;
-    if (result == WIRE_BAD) doom_for_request(conn);
-    if (result != WIRE_DONE) break;
+    if (result != WIRE_RESULT_DONE) conn->has_more = false;
+    if (result == WIRE_RESULT_BAD) doom_for_request(conn);
+    if (result != WIRE_RESULT_DONE) break;
     const size_t answered = server->answers.buf.len;
     const bool done = execute(conn, &request, data + used);
     if (done || !conn->walk) used += request.size; /* what is done in slices stays in front */
@@ -371,7 +371,7 @@ bool conn_take_front(struct conn *conn, size_t size, struct buf *out) {
 static void go_on_with_walk(struct conn *conn) {
   struct walk *walk = conn->walk;
   const size_t size = walk->size;
-  if (walk->op == WIRE_WAIT || walk->op == WIRE_GET_WAIT) {
+  if (walk->op == WIRE_OP_WAIT || walk->op == WIRE_OP_GET_WAIT) {
     const struct walk wait = *walk;
     free(walk);
     conn->walk = NULL;

@@ -17,7 +17,7 @@ void wire_put_refusal(struct wire_writer *out, int code, const char *why) {
 }
 
 void refuse(struct conn *conn, int code, const char *why) {
-  if (conn->decoder.dialect != WIRE_RDZV) {
+  if (conn->decoder.dialect != WIRE_DIALECT_RDZV) {
     conn_doom(conn, code, why);
     return;
   }
@@ -29,7 +29,7 @@ void refuse(struct conn *conn, int code, const char *why) {
 }
 
 void answer_ok(const struct conn *conn, struct wire_writer *out) {
-  if (conn->decoder.dialect == WIRE_RDZV) wire_put8(out, WIRE_DONE_BYTE);
+  if (conn->decoder.dialect == WIRE_DIALECT_RDZV) wire_put8(out, WIRE_BYTE_DONE);
 }
 
 void answer_value(struct conn *conn, struct wire_writer *out, rdzv_bytes key, rdzv_bytes value) {
@@ -124,19 +124,19 @@ static int validate(struct conn *conn, const struct wire_request *request, struc
 /* The third PING of a greeting, where a run serves this store. */
 static bool is_another_run(const struct conn *conn, uint64_t nonce) {
   const char *run_id = conn->server->options.run_id;
-  const bool third = conn->decoder.dialect == WIRE_RDZV && conn->decoder.requests == 4;
+  const bool third = conn->decoder.dialect == WIRE_DIALECT_RDZV && conn->decoder.requests == 4;
   return run_id && third && (nonce & WIRE_RUN_MASK) == WIRE_RUN_NONCE && nonce != wire_run_nonce(run_id);
 }
 
 static int ping(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
-  const bool hello = conn->decoder.dialect == WIRE_V2 && conn->decoder.requests == 2;
+  const bool hello = conn->decoder.dialect == WIRE_DIALECT_V2 && conn->decoder.requests == 2;
   if (hello && request->number == WIRE_HELLO_NONCE) {
-    conn->decoder.dialect = WIRE_RDZV;
+    conn->decoder.dialect = WIRE_DIALECT_RDZV;
     wire_put32(out, WIRE_HELLO_ANSWER);
     wire_put64(out, conn->server->instance);
     return 0;
   }
-  const bool second = conn->decoder.dialect == WIRE_RDZV && conn->decoder.requests == 3;
+  const bool second = conn->decoder.dialect == WIRE_DIALECT_RDZV && conn->decoder.requests == 3;
   if (second && request->number == WIRE_SESSION_NONCE) return offer_session(conn, out);
   if (is_another_run(conn, request->number)) {
     struct rdzv_server *server = conn->server;
@@ -186,7 +186,7 @@ static int compare_set(struct conn *conn, const struct wire_request *request, st
 static int get(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
   rdzv_bytes value;
   const bool there = ks_get(conn->server->ks, request->key, &value) != 0;
-  if (!there && conn->decoder.dialect == WIRE_V1) return RDZV_E_PROTOCOL;
+  if (!there && conn->decoder.dialect == WIRE_DIALECT_V1) return RDZV_E_PROTOCOL;
   answer_ok(conn, out);
   answer_value(conn, out, request->key, value);
   return 0;
@@ -245,14 +245,14 @@ static int barrier(struct conn *conn, const struct wire_request *request, struct
   const int result = ks_barrier(conn->server->ks, request->key, (int64_t)request->number, &full);
   if (result < 0) return result;
   if (full)
-    wire_put8(out, WIRE_DONE_BYTE);
+    wire_put8(out, WIRE_BYTE_DONE);
   else
     pending_keep(conn, request);
   return 0;
 }
 
 static int watch_key(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
-  wire_put8(out, WIRE_WATCHING_BYTE);
+  wire_put8(out, WIRE_BYTE_WATCHING);
   pending_keep(conn, request);
   return 0;
 }
@@ -281,32 +281,32 @@ static int compare_set_version(struct conn *conn, const struct wire_request *req
   return 0;
 }
 
-/* Asks a client of ours whether this is PyTorch 1.x (wire/op.h, WIRE_NOT_V1_BYTE)? */
+/* Asks a client of ours whether this is PyTorch 1.x (wire/op.h, WIRE_BYTE_NOT_V1)? */
 static bool is_v1_question(const struct conn *conn, const struct wire_request *request) {
-  const bool first = conn->decoder.dialect == WIRE_V1 && conn->decoder.requests == 1;
+  const bool first = conn->decoder.dialect == WIRE_DIALECT_V1 && conn->decoder.requests == 1;
   rdzv_bytes list = request->list;
-  return first && request->op == WIRE_CHECK && request->count == 1 && wire_list_next(&list).len == 0;
+  return first && request->op == WIRE_OP_CHECK && request->count == 1 && wire_list_next(&list).len == 0;
 }
 
 /* NULL: one that may wait (pending.c) or may take long (many.c, listing.c). */
 static handler *const handlers[WIRE_OP_COUNT] = {
-    [WIRE_VALIDATE] = validate,
-    [WIRE_SET] = set,
-    [WIRE_COMPARE_SET] = compare_set,
-    [WIRE_GET] = get,
-    [WIRE_ADD] = add,
-    [WIRE_NUM_KEYS] = num_keys,
-    [WIRE_WATCH_KEY] = watch_key,
-    [WIRE_DELETE_KEY] = delete_key,
-    [WIRE_APPEND] = append,
-    [WIRE_PING] = ping,
-    [WIRE_QUEUE_PUSH] = queue_push,
-    [WIRE_QUEUE_POP] = queue_pop,
-    [WIRE_QUEUE_LEN] = queue_len,
-    [WIRE_BARRIER] = barrier,
-    [WIRE_GET_VERSION] = get_version,
-    [WIRE_COMPARE_SET_VERSION] = compare_set_version,
-    [WIRE_SESSION] = take_session,
+    [WIRE_OP_VALIDATE] = validate,
+    [WIRE_OP_SET] = set,
+    [WIRE_OP_COMPARE_SET] = compare_set,
+    [WIRE_OP_GET] = get,
+    [WIRE_OP_ADD] = add,
+    [WIRE_OP_NUM_KEYS] = num_keys,
+    [WIRE_OP_WATCH_KEY] = watch_key,
+    [WIRE_OP_DELETE_KEY] = delete_key,
+    [WIRE_OP_APPEND] = append,
+    [WIRE_OP_PING] = ping,
+    [WIRE_OP_QUEUE_PUSH] = queue_push,
+    [WIRE_OP_QUEUE_POP] = queue_pop,
+    [WIRE_OP_QUEUE_LEN] = queue_len,
+    [WIRE_OP_BARRIER] = barrier,
+    [WIRE_OP_GET_VERSION] = get_version,
+    [WIRE_OP_COMPARE_SET_VERSION] = compare_set_version,
+    [WIRE_OP_SESSION] = take_session,
 };
 
 static const char *reason(int code) {
@@ -329,15 +329,15 @@ bool execute(struct conn *conn, const struct wire_request *request, const uint8_
     return true;
   }
   if (is_v1_question(conn, request)) {
-    wire_put8(&conn->server->answers, WIRE_NOT_V1_BYTE);
+    wire_put8(&conn->server->answers, WIRE_BYTE_NOT_V1);
     return true;
   }
   switch (request->op) {
-    case WIRE_CHECK:
-    case WIRE_MULTI_GET:
-    case WIRE_MULTI_SET:
-    case WIRE_CANCEL_WAIT: return many_begin(conn, request, data);
-    case WIRE_LIST_KEYS: return listing_ask(conn);
+    case WIRE_OP_CHECK:
+    case WIRE_OP_MULTI_GET:
+    case WIRE_OP_MULTI_SET:
+    case WIRE_OP_CANCEL_WAIT: return many_begin(conn, request, data);
+    case WIRE_OP_LIST_KEYS: return listing_ask(conn);
     default: return pending_begin(conn, request, data);
   }
 }

@@ -54,8 +54,8 @@ static void answer(struct conn *conn) {
     refuse_code(conn, listing->code);
     return;
   }
-  const uint8_t done = WIRE_DONE_BYTE;
-  if (conn->decoder.dialect == WIRE_RDZV) conn_send(conn, &done, sizeof done);
+  const uint8_t done = WIRE_BYTE_DONE;
+  if (conn->decoder.dialect == WIRE_DIALECT_RDZV) conn_send(conn, &done, sizeof done);
   conn_send_blob(conn, blob_hold(listing->keys));
 }
 

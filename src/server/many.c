@@ -31,7 +31,7 @@ static int get_one(struct conn *conn, struct walk *walk, rdzv_bytes key) {
   struct rdzv_server *server = conn->server;
   rdzv_bytes value;
   const bool there = ks_get(server->ks, key, &value) != 0;
-  if (!there && conn->decoder.dialect == WIRE_V1) return RDZV_E_PROTOCOL;
+  if (!there && conn->decoder.dialect == WIRE_DIALECT_V1) return RDZV_E_PROTOCOL;
   if (value.len + 8 > server->limits.max_message - walk->values.len) return RDZV_E_LIMIT;
   return chain_put_found(&walk->values, server, key, value) ? 0 : RDZV_E_LIMIT;
 }
@@ -48,9 +48,9 @@ static int step(struct conn *conn, struct walk *walk, const uint8_t *data) {
   int result = 0;
   for (size_t n = 0; n < SLICE_KEYS && walk->left > 0 && walk->at - began < SLICE_BYTES && result == 0; n++) {
     const rdzv_bytes key = take(walk, data);
-    if (walk->op == WIRE_CHECK)
+    if (walk->op == WIRE_OP_CHECK)
       result = check_one(conn, walk, key);
-    else if (walk->op == WIRE_MULTI_GET)
+    else if (walk->op == WIRE_OP_MULTI_GET)
       result = get_one(conn, walk, key);
     else
       result = stage_one(conn, walk, key, take(walk, data));
@@ -61,14 +61,14 @@ static int step(struct conn *conn, struct walk *walk, const uint8_t *data) {
 
 static void finish(struct conn *conn, struct walk *walk) {
   struct wire_writer *out = &conn->server->answers;
-  if (walk->op == WIRE_MULTI_SET) {
+  if (walk->op == WIRE_OP_MULTI_SET) {
     ks_commit(conn->server->ks, walk->stages, walk->staged);
     conn->write = walk->write;
     did(conn, walk->op, 0);
   }
   answer_ok(conn, out);
-  if (walk->op == WIRE_CHECK) wire_put8(out, walk->absent);
-  if (walk->op == WIRE_MULTI_GET) conn_send_chain(conn, &walk->values);
+  if (walk->op == WIRE_OP_CHECK) wire_put8(out, walk->absent);
+  if (walk->op == WIRE_OP_MULTI_GET) conn_send_chain(conn, &walk->values);
 }
 
 /* ---- what it holds ------------------------------------------------------------------------------------------ */
@@ -108,9 +108,9 @@ static bool check_at_once(struct conn *conn, const struct wire_request *request)
 
 /* True: nothing is left of the request. */
 static bool go_on(struct conn *conn, struct walk *walk, const uint8_t *data) {
-  if (!walk->over && walk->op == WIRE_CANCEL_WAIT) {
+  if (!walk->over && walk->op == WIRE_OP_CANCEL_WAIT) {
     if (pending_cancel_some(conn, SLICE_KEYS)) return false;
-    wire_put8(&conn->server->answers, WIRE_CANCELED_BYTE); /* in our dialect too this byte is the whole answer */
+    wire_put8(&conn->server->answers, WIRE_BYTE_CANCELED); /* in our dialect too this byte is the whole answer */
     walk->over = true;
   } else if (!walk->over) {
     const int result = step(conn, walk, data);
@@ -124,11 +124,11 @@ static bool go_on(struct conn *conn, struct walk *walk, const uint8_t *data) {
 }
 
 bool many_begin(struct conn *conn, const struct wire_request *request, const uint8_t *data) {
-  if (request->op == WIRE_CHECK && !is_large(request)) return check_at_once(conn, request);
+  if (request->op == WIRE_OP_CHECK && !is_large(request)) return check_at_once(conn, request);
   struct walk walk = {.op = request->op, .size = request->size, .left = request->count, .write = conn->write};
   int result = 0;
   if (request->count > 0) walk.at = (size_t)((const uint8_t *)request->list.data - data);
-  if (walk.op == WIRE_MULTI_SET) result = make_stages(conn->server, &walk);
+  if (walk.op == WIRE_OP_MULTI_SET) result = make_stages(conn->server, &walk);
   if (result == 0 && go_on(conn, &walk, data)) return true;
   struct walk *kept = result == 0 ? malloc(sizeof *kept) : NULL;
   if (!kept) {

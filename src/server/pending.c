@@ -43,7 +43,7 @@ static bool wait_answer(struct conn *conn, const struct wire_request *request, s
   rdzv_bytes list = request->list;
   for (size_t i = 0; i < request->count; i++)
     if (!ks_present(conn->server->ks, wire_list_next(&list))) return false;
-  wire_put8(out, WIRE_DONE_BYTE);
+  wire_put8(out, WIRE_BYTE_DONE);
   return true;
 }
 
@@ -63,7 +63,7 @@ static bool get_answer(struct conn *conn, const struct wire_request *request, st
       return true;
     }
   }
-  wire_put8(out, WIRE_DONE_BYTE);
+  wire_put8(out, WIRE_BYTE_DONE);
   list = request->list;
   for (size_t i = 0; i < request->count; i++) {
     const rdzv_bytes key = wire_list_next(&list);
@@ -85,7 +85,7 @@ static bool pop_answer(struct conn *conn, const struct wire_request *request, st
     ks_queue_pass_on(ks, request->key);
     return true;
   }
-  wire_put8(out, WIRE_DONE_BYTE);
+  wire_put8(out, WIRE_BYTE_DONE);
   wire_put_bytes(out, ks_queue_front(ks, request->key));
   ks_queue_drop(ks, request->key);
   return true;
@@ -99,7 +99,7 @@ static bool changed_answer(struct conn *conn, const struct wire_request *request
   rdzv_bytes value;
   const uint64_t version = ks_get(conn->server->ks, request->key, &value);
   if (version == request->number) return false;
-  wire_put8(out, WIRE_DONE_BYTE);
+  wire_put8(out, WIRE_BYTE_DONE);
   wire_put64(out, version);
   answer_value(conn, out, request->key, value);
   return true;
@@ -110,16 +110,16 @@ static int changed_list(struct rdzv_server *server, struct ks_waiter *waiter, co
 }
 
 static const struct blocking blocking[WIRE_OP_COUNT] = {
-    [WIRE_WAIT] = {wait_answer, wait_list, false},
-    [WIRE_GET_WAIT] = {get_answer, get_list, true},
-    [WIRE_QUEUE_POP_WAIT] = {pop_answer, pop_list, true},
-    [WIRE_WAIT_CHANGED] = {changed_answer, changed_list, true},
+    [WIRE_OP_WAIT] = {wait_answer, wait_list, false},
+    [WIRE_OP_GET_WAIT] = {get_answer, get_list, true},
+    [WIRE_OP_QUEUE_POP_WAIT] = {pop_answer, pop_list, true},
+    [WIRE_OP_WAIT_CHANGED] = {changed_answer, changed_list, true},
 };
 
 /* ---- keeping them ------------------------------------------------------------------------------------------- */
 
 static struct pending **list_of(struct pending *pending) {
-  return pending->op == WIRE_WATCH_KEY ? &pending->conn->watches : &pending->conn->pending;
+  return pending->op == WIRE_OP_WATCH_KEY ? &pending->conn->watches : &pending->conn->pending;
 }
 
 struct pending *pending_new(struct conn *conn, enum wire_op op, size_t keys, const uint8_t *data, size_t size) {
@@ -157,7 +157,7 @@ void pending_run_not(struct pending *pending) {
 
 /* The request that was kept for being executed again. It was whole before. */
 static struct wire_request request_of(const struct pending *pending) {
-  struct wire_decoder decoder = {.dialect = WIRE_RDZV};
+  struct wire_decoder decoder = {.dialect = WIRE_DIALECT_RDZV};
   struct wire_request request;
   wire_decode(&decoder, &pending->conn->server->limits, pending->request, pending->size, &request);
   return request;
@@ -165,7 +165,7 @@ static struct wire_request request_of(const struct pending *pending) {
 
 /* The item that a pop was woken for, and does not take, is for the next. */
 static void pass_on(const struct pending *pending) {
-  if (pending->op == WIRE_QUEUE_POP_WAIT) ks_queue_pass_on(pending->conn->server->ks, request_of(pending).key);
+  if (pending->op == WIRE_OP_QUEUE_POP_WAIT) ks_queue_pass_on(pending->conn->server->ks, request_of(pending).key);
 }
 
 void pending_free(struct pending *pending) {
@@ -215,8 +215,8 @@ void pending_keep(struct conn *conn, const struct wire_request *request) {
   if (!may_wait(conn, 1)) return;
   struct pending *pending = pending_new(conn, request->op, 1, NULL, 0);
   int result = RDZV_E_NO_MEMORY;
-  if (pending && request->op == WIRE_WATCH_KEY) result = ks_watch(ks, &pending->waiter, request->key);
-  if (pending && request->op == WIRE_BARRIER) result = ks_wait_barrier(ks, &pending->waiter, request->key);
+  if (pending && request->op == WIRE_OP_WATCH_KEY) result = ks_watch(ks, &pending->waiter, request->key);
+  if (pending && request->op == WIRE_OP_BARRIER) result = ks_wait_barrier(ks, &pending->waiter, request->key);
   if (result < 0) pending_give_up(conn, pending);
 }
 
@@ -254,7 +254,7 @@ static void wake(void *user, struct ks_waiter *waiter) {
   }
   pending_free(pending);
   if (conn->is_doomed) return;
-  const uint8_t done = WIRE_DONE_BYTE;
+  const uint8_t done = WIRE_BYTE_DONE;
   conn_send(conn, &done, sizeof done);
 }
 

@@ -49,7 +49,7 @@ void pending_begin_large(struct conn *conn, enum wire_op op, size_t size, size_t
   pending->large = large;
   large->first = large->at = first;
   large->left = count;
-  large->listing = op == WIRE_WAIT;
+  large->listing = op == WIRE_OP_WAIT;
   conn->holder = pending;
   pending_run_later(pending);
 }
@@ -82,7 +82,8 @@ static int look_or_list_one(struct rdzv_server *server, struct pending *pending)
   const rdzv_bytes key = next_key(large);
   rdzv_bytes value;
   if (large->listing)
-    return ks_wait_add(server->ks, &pending->waiter, pending->op == WIRE_WAIT ? KS_WANT_PRESENT : KS_WANT_VALUE, key);
+    return ks_wait_add(server->ks, &pending->waiter, pending->op == WIRE_OP_WAIT ? KS_WANT_PRESENT : KS_WANT_VALUE,
+                       key);
   if (ks_get(server->ks, key, &value) == 0) {
     chain_free(&large->values, &server->budget);
     rewind_to(pending, true);
@@ -95,7 +96,7 @@ static int look_or_list_one(struct rdzv_server *server, struct pending *pending)
 static void answer_large(struct pending *pending) {
   struct conn *conn = pending->conn;
   struct chain values = pending->large->values;
-  const uint8_t done = WIRE_DONE_BYTE;
+  const uint8_t done = WIRE_BYTE_DONE;
   pending->large->values = (struct chain){0};
   release(conn, pending);
   pending_free(pending);
@@ -127,11 +128,11 @@ static void run_large(struct rdzv_server *server, struct pending *pending) {
     pending_run_later(pending);
   } else if (large->listing && ks_wait_close(server->ks, &pending->waiter)) {
     release(conn, pending);
-    if (pending->op == WIRE_WAIT)
+    if (pending->op == WIRE_OP_WAIT)
       pending_large_free(pending);
     else
       rewind_to(pending, false); /* for when it is woken */
-  } else if (!large->listing || pending->op == WIRE_WAIT) {
+  } else if (!large->listing || pending->op == WIRE_OP_WAIT) {
     answer_large(pending);
   } else {
     rewind_to(pending, false);

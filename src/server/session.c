@@ -158,18 +158,18 @@ bool session_took(struct sessions *sessions, struct session *session, uint64_t n
 }
 
 void session_repeat(const struct session *session, const struct wire_request *request, struct wire_writer *out) {
-  wire_put8(out, WIRE_DONE_BYTE);
+  wire_put8(out, WIRE_BYTE_DONE);
   switch (session->op) {
-    case WIRE_ADD:
-    case WIRE_DELETE_KEY: wire_put64(out, session->result); break;
-    case WIRE_COMPARE_SET: wire_put_bytes(out, request->desired); break;
-    case WIRE_COMPARE_SET_VERSION:
+    case WIRE_OP_ADD:
+    case WIRE_OP_DELETE_KEY: wire_put64(out, session->result); break;
+    case WIRE_OP_COMPARE_SET: wire_put_bytes(out, request->desired); break;
+    case WIRE_OP_COMPARE_SET_VERSION:
       wire_put8(out, true);
       wire_put64(out, session->result);
       wire_put_bytes(out, (rdzv_bytes){0});
       break;
-    case WIRE_QUEUE_POP: wire_put64(out, session->result); /* fall through */
-    case WIRE_QUEUE_POP_WAIT: wire_put_bytes(out, rdzv_value_bytes(&session->value)); break;
+    case WIRE_OP_QUEUE_POP: wire_put64(out, session->result); /* fall through */
+    case WIRE_OP_QUEUE_POP_WAIT: wire_put_bytes(out, rdzv_value_bytes(&session->value)); break;
     default: break; /* SET, APPEND, MULTI_SET, QUEUE_PUSH: that it was done is all */
   }
 }

@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum wire_dialect { WIRE_UNKNOWN = 0, WIRE_V1, WIRE_V2, WIRE_RDZV };
+enum wire_dialect { WIRE_DIALECT_UNKNOWN = 0, WIRE_DIALECT_V1, WIRE_DIALECT_V2, WIRE_DIALECT_RDZV };
 
 /* Fields: k key, v value, n 8-byte number, w 4-byte number, K list of keys, P list of key and value pairs.
  * Columns: name, number in V1, in V2, in RDZV (-1: not there), fields, is it a write: one that a session numbers. */
@@ -47,7 +47,7 @@ enum wire_dialect { WIRE_UNKNOWN = 0, WIRE_V1, WIRE_V2, WIRE_RDZV };
   X(SESSION, -1, -1, 133, "vnn", false)
 
 enum wire_op {
-#define WIRE_OP_ENUM(name, v1, v2, rdzv, fields, writes) WIRE_##name,
+#define WIRE_OP_ENUM(name, v1, v2, rdzv, fields, writes) WIRE_OP_##name,
   WIRE_OP_LIST(WIRE_OP_ENUM)
 #undef WIRE_OP_ENUM
       WIRE_OP_COUNT
@@ -65,13 +65,10 @@ extern const struct wire_op_row wire_ops[WIRE_OP_COUNT];
 /* The operation of a number, or -1. */
 int wire_op_of(enum wire_dialect dialect, uint8_t number);
 
-enum {
-  WIRE_MAGIC = 0x3C85F7CE, /* what VALIDATE carries */
-  /* One-byte answers. In RDZV they are statuses: a higher one is an error code, negated, and a text follows. */
-  WIRE_DONE_BYTE = 0,
-  WIRE_CANCELED_BYTE = 1,
-  WIRE_WATCHING_BYTE = 3,
-};
+enum { WIRE_MAGIC = 0x3C85F7CE }; /* what VALIDATE carries */
+
+/* One-byte answers. In RDZV they are statuses: a higher one is an error code, negated, and a text follows. */
+enum wire_byte { WIRE_BYTE_DONE = 0, WIRE_BYTE_CANCELED = 1, WIRE_BYTE_WATCHING = 3 };
 
 /* A client that begins with VALIDATE and a PING of this number asks for RDZV. No process has this id, so no PyTorch
  * client sends it; PyTorch's servers from 2.5 on echo it; 1.x takes it for a SET whose key is longer than memory. */
@@ -83,7 +80,7 @@ enum {
 /* A client whose greeting is reset finds PyTorch 1.x by a CHECK of one empty key in V1, the first request of its
  * connection. PyTorch's clients put a slash before each key, so none asks this, and its servers answer 0 or 1; our
  * server answers this byte. Where V2 is spoken the same bytes are an ADD that is not complete. */
-#define WIRE_NOT_V1_BYTE 'r'
+#define WIRE_BYTE_NOT_V1 'r'
 
 /* A client that wants a session sends a second PING, of this number, behind the first one. Servers that have none echo
  * it; one that has answers these four bytes and a token instead. */

@@ -4,7 +4,7 @@
 static enum wire_result bad(struct wire_decoder *decoder, const char *why) {
   decoder->scan.why = why;
   decoder->scan.over_limit = false;
-  return WIRE_BAD;
+  return WIRE_RESULT_BAD;
 }
 
 /* A V2 client begins with VALIDATE. In V1 a first byte 0 is SET, and the magic would be a key of 1 GB; any other
@@ -13,26 +13,26 @@ static enum wire_result find_dialect(struct wire_decoder *decoder, const uint8_t
   const size_t hello = 5;
   decoder->scan.want = hello;
   if (data[0] != 0) {
-    decoder->dialect = WIRE_V1;
+    decoder->dialect = WIRE_DIALECT_V1;
   } else if (len < hello) {
-    return WIRE_MORE;
+    return WIRE_RESULT_MORE;
   } else {
-    decoder->dialect = wire_load32(data + 1) == WIRE_MAGIC ? WIRE_V2 : WIRE_V1;
+    decoder->dialect = wire_load32(data + 1) == WIRE_MAGIC ? WIRE_DIALECT_V2 : WIRE_DIALECT_V1;
   }
-  return WIRE_DONE;
+  return WIRE_RESULT_DONE;
 }
 
 static enum wire_result begin(struct wire_decoder *decoder, const uint8_t *data, size_t len) {
-  if (decoder->dialect == WIRE_UNKNOWN) {
+  if (decoder->dialect == WIRE_DIALECT_UNKNOWN) {
     const enum wire_result result = find_dialect(decoder, data, len);
-    if (result != WIRE_DONE) return result;
+    if (result != WIRE_RESULT_DONE) return result;
   }
   decoder->op = wire_op_of(decoder->dialect, data[0]);
   if (decoder->op < 0) return bad(decoder, "an operation that does not exist");
-  if (decoder->op == WIRE_VALIDATE && decoder->requests > 0) return bad(decoder, "a second VALIDATE");
+  if (decoder->op == WIRE_OP_VALIDATE && decoder->requests > 0) return bad(decoder, "a second VALIDATE");
   wire_scan_start(&decoder->scan, wire_ops[decoder->op].fields, 1);
   decoder->started = true;
-  return WIRE_DONE;
+  return WIRE_RESULT_DONE;
 }
 
 static void fill(const struct wire_decoder *decoder, const uint8_t *data, struct wire_request *out) {
@@ -63,15 +63,15 @@ static void fill(const struct wire_decoder *decoder, const uint8_t *data, struct
 
 enum wire_result wire_decode(struct wire_decoder *decoder, const struct wire_limits *limits, const uint8_t *data,
                              size_t len, struct wire_request *out) {
-  if (len == 0) return WIRE_MORE;
+  if (len == 0) return WIRE_RESULT_MORE;
   if (!decoder->started) {
     const enum wire_result result = begin(decoder, data, len);
-    if (result != WIRE_DONE) return result;
+    if (result != WIRE_RESULT_DONE) return result;
   }
   const enum wire_result result = wire_scan(&decoder->scan, limits, data, len);
-  if (result != WIRE_DONE) return result;
+  if (result != WIRE_RESULT_DONE) return result;
   fill(decoder, data, out);
   decoder->started = false;
   decoder->requests++;
-  return WIRE_DONE;
+  return WIRE_RESULT_DONE;
 }

@@ -27,7 +27,7 @@ struct wire_decoder {
   struct wire_scan scan;
 };
 
-/* The next request of `data`, which begins where the last one ended. On WIRE_BAD scan.why says why. */
+/* The next request of `data`, which begins where the last one ended. On WIRE_RESULT_BAD scan.why says why. */
 enum wire_result wire_decode(struct wire_decoder *decoder, const struct wire_limits *limits, const uint8_t *data,
                              size_t len, struct wire_request *out);
 

@@ -2,7 +2,8 @@
 /*
  * Walks the fields of one message, request or answer, from any split of the stream, without copying. The scanner
  * keeps offsets only and goes on where it stopped, so a message that arrives byte by byte is walked once. Lengths and
- * counts are compared with their limits before anything else is done with them. After WIRE_BAD only a new start helps.
+ * counts are compared with their limits before anything else is done with them. After WIRE_RESULT_BAD only a new start
+ * helps.
  */
 #ifndef RDZV_WIRE_SCAN_H
 #define RDZV_WIRE_SCAN_H
@@ -21,7 +22,7 @@ struct wire_limits {
   size_t max_message; /* bytes in a whole message */
 };
 
-enum wire_result { WIRE_MORE, WIRE_DONE, WIRE_BAD };
+enum wire_result { WIRE_RESULT_MORE, WIRE_RESULT_DONE, WIRE_RESULT_BAD };
 
 enum { WIRE_MAX_FIELDS = 4 };
 
@@ -34,12 +35,12 @@ struct wire_field {
 struct wire_scan {
   const char *fields; /* left to walk: those of wire/op.h, b for one byte, V for a list of `items` values */
   size_t pos;         /* bytes walked */
-  size_t want;        /* after WIRE_MORE: the message is at least this long */
+  size_t want;        /* after WIRE_RESULT_MORE: the message is at least this long */
   uint64_t items;     /* left in the list under way */
   bool in_list;
   int count; /* of fields walked */
   struct wire_field field[WIRE_MAX_FIELDS];
-  const char *why; /* after WIRE_BAD */
+  const char *why; /* after WIRE_RESULT_BAD */
   bool over_limit; /* that is, it was well formed but too much: */
   uint64_t size, limit;
 };

@@ -26,12 +26,12 @@ static inline int begin_wait(struct keyspace *ks, struct waits *waits, const str
   rdzv_bytes keys[MAX_KEYS] = {request->key}, list = request->list;
   for (size_t n = 0; n < request->count; n++) keys[n] = wire_list_next(&list);
   switch (request->op) {
-    case WIRE_WAIT: return ks_wait(ks, waiter, KS_WANT_PRESENT, keys, request->count);
-    case WIRE_GET_WAIT: return ks_wait(ks, waiter, KS_WANT_VALUE, keys, request->count);
-    case WIRE_QUEUE_POP_WAIT: return ks_wait(ks, waiter, KS_WANT_QUEUE, keys, 1);
-    case WIRE_WAIT_CHANGED: return ks_wait_change(ks, waiter, keys[0]);
-    case WIRE_WATCH_KEY: return ks_watch(ks, waiter, keys[0]);
-    case WIRE_BARRIER: return ks_wait_barrier(ks, waiter, keys[0]);
+    case WIRE_OP_WAIT: return ks_wait(ks, waiter, KS_WANT_PRESENT, keys, request->count);
+    case WIRE_OP_GET_WAIT: return ks_wait(ks, waiter, KS_WANT_VALUE, keys, request->count);
+    case WIRE_OP_QUEUE_POP_WAIT: return ks_wait(ks, waiter, KS_WANT_QUEUE, keys, 1);
+    case WIRE_OP_WAIT_CHANGED: return ks_wait_change(ks, waiter, keys[0]);
+    case WIRE_OP_WATCH_KEY: return ks_watch(ks, waiter, keys[0]);
+    case WIRE_OP_BARRIER: return ks_wait_barrier(ks, waiter, keys[0]);
     default: return 0; /* reads nothing that a check does not read */
   }
 }
@@ -75,17 +75,17 @@ static inline int execute(struct keyspace *ks, struct waits *waits, const struct
   int64_t sum;
   bool swapped;
   switch (request->op) {
-    case WIRE_SET: return ks_set(ks, key, value);
-    case WIRE_APPEND: return ks_append(ks, key, value);
-    case WIRE_ADD: return ks_add(ks, key, (int64_t)request->number, &sum);
-    case WIRE_COMPARE_SET: return ks_compare_set(ks, key, value, request->desired, &now);
-    case WIRE_COMPARE_SET_VERSION: return ks_compare_set_version(ks, key, request->number, value, &swapped);
-    case WIRE_DELETE_KEY: return delete_key(ks, key);
-    case WIRE_MULTI_SET: return multi_set(ks, request);
-    case WIRE_QUEUE_PUSH: return ks_queue_push(ks, key, value);
-    case WIRE_QUEUE_POP: return pop(ks, key);
-    case WIRE_CANCEL_WAIT: return cancel_waits(ks, waits), 0;
-    case WIRE_BARRIER: return barrier(ks, waits, request);
+    case WIRE_OP_SET: return ks_set(ks, key, value);
+    case WIRE_OP_APPEND: return ks_append(ks, key, value);
+    case WIRE_OP_ADD: return ks_add(ks, key, (int64_t)request->number, &sum);
+    case WIRE_OP_COMPARE_SET: return ks_compare_set(ks, key, value, request->desired, &now);
+    case WIRE_OP_COMPARE_SET_VERSION: return ks_compare_set_version(ks, key, request->number, value, &swapped);
+    case WIRE_OP_DELETE_KEY: return delete_key(ks, key);
+    case WIRE_OP_MULTI_SET: return multi_set(ks, request);
+    case WIRE_OP_QUEUE_PUSH: return ks_queue_push(ks, key, value);
+    case WIRE_OP_QUEUE_POP: return pop(ks, key);
+    case WIRE_OP_CANCEL_WAIT: return cancel_waits(ks, waits), 0;
+    case WIRE_OP_BARRIER: return barrier(ks, waits, request);
     default: return begin_wait(ks, waits, request);
   }
 }

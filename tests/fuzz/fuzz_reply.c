@@ -34,8 +34,8 @@ static enum wire_result in_pieces(struct wire_scan *scan, const uint8_t *data, s
     uint8_t *memory = fuzz_copy(data, come);
     const enum wire_result result = wire_scan(scan, &limits, memory, come);
     free(memory);
-    if (result == WIRE_MORE) CHECK(scan->want > come);
-    if (result != WIRE_MORE || come == len) return result;
+    if (result == WIRE_RESULT_MORE) CHECK(scan->want > come);
+    if (result != WIRE_RESULT_MORE || come == len) return result;
   }
 }
 
@@ -52,8 +52,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len) {
   CHECK(one.pos == pieces.pos && one.count == pieces.count);
   CHECK(memcmp(one.field, pieces.field, sizeof one.field[0] * (size_t)one.count) == 0);
   CHECK(one.pos <= len - 2);
-  if (result == WIRE_BAD) CHECK(one.why && strcmp(one.why, pieces.why) == 0);
-  if (result == WIRE_DONE) check_fields(&one, fields, items, answer);
+  if (result == WIRE_RESULT_BAD) CHECK(one.why && strcmp(one.why, pieces.why) == 0);
+  if (result == WIRE_RESULT_DONE) check_fields(&one, fields, items, answer);
   free(answer);
   return 0;
 }

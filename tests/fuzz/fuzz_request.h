@@ -34,9 +34,9 @@ static inline void check_request(const struct wire_request *request, const uint8
 
 /* As the server does: the second request may ask for our own dialect. */
 static inline void note_hello(struct wire_decoder *decoder, const struct wire_request *request) {
-  if (decoder->dialect == WIRE_V2 && decoder->requests == 2 && request->op == WIRE_PING &&
+  if (decoder->dialect == WIRE_DIALECT_V2 && decoder->requests == 2 && request->op == WIRE_OP_PING &&
       request->number == WIRE_HELLO_NONCE)
-    decoder->dialect = WIRE_RDZV;
+    decoder->dialect = WIRE_DIALECT_RDZV;
 }
 
 /* Decodes the next request as it comes in pieces. The pieces before the last must not be enough. */
@@ -47,8 +47,8 @@ static inline enum wire_result decode_pieces(struct wire_decoder *decoder, const
     if (come < len) come += fuzz_step(seed, len - come);
     *memory = fuzz_copy(data, come);
     const enum wire_result result = wire_decode(decoder, &fuzz_limits, *memory, come, out);
-    if (result == WIRE_MORE && come > 0) CHECK(decoder->scan.want > come);
-    if (result != WIRE_MORE || come == len) return result;
+    if (result == WIRE_RESULT_MORE && come > 0) CHECK(decoder->scan.want > come);
+    if (result != WIRE_RESULT_MORE || come == len) return result;
     free(*memory);
   }
 }
@@ -67,8 +67,8 @@ static inline int fuzz_requests(enum wire_dialect dialect, const uint8_t *data, 
     const enum wire_result result = wire_decode(&one, &fuzz_limits, whole + at, len - at, &a);
     CHECK(decode_pieces(&pieces, whole + at, len - at, &seed, &b, &memory) == result);
     CHECK(one.dialect == pieces.dialect && one.requests == pieces.requests);
-    if (result == WIRE_BAD) CHECK(one.scan.why && strcmp(one.scan.why, pieces.scan.why) == 0);
-    if (result == WIRE_DONE) {
+    if (result == WIRE_RESULT_BAD) CHECK(one.scan.why && strcmp(one.scan.why, pieces.scan.why) == 0);
+    if (result == WIRE_RESULT_DONE) {
       check_request(&a, whole + at, len - at);
       CHECK(a.op == b.op && a.size == b.size && a.number == b.number && a.count == b.count);
       CHECK(same_place(a.key, whole + at, b.key, memory) && same_place(a.value, whole + at, b.value, memory));
@@ -78,7 +78,7 @@ static inline int fuzz_requests(enum wire_dialect dialect, const uint8_t *data, 
       at += a.size;
     }
     free(memory);
-    if (result != WIRE_DONE) break;
+    if (result != WIRE_RESULT_DONE) break;
   }
   free(whole);
   return 0;

@@ -61,7 +61,7 @@ static void take_requests(struct world *world, struct client *client) {
   enum wire_result result;
   size_t used = 0;
   while ((result = wire_decode(&client->decoder, &limits, client->in + used, client->in_len - used, &request)) ==
-         WIRE_DONE) {
+         WIRE_RESULT_DONE) {
     const int code = execute(world->ks, &client->waits, &request);
     CHECK(code == 0 || code == RDZV_E_LIMIT || code == RDZV_E_NOT_A_NUMBER);
     if (world->deferred) ks_settle(world->ks, SETTLED);
@@ -70,7 +70,7 @@ static void take_requests(struct world *world, struct client *client) {
   }
   client->in_len -= used;
   memmove(client->in, client->in + used, client->in_len);
-  if (result == WIRE_BAD) leave(world, client);
+  if (result == WIRE_RESULT_BAD) leave(world, client);
 }
 
 static void run(const uint8_t *data, size_t len, bool deferred) {
@@ -79,7 +79,7 @@ static void run(const uint8_t *data, size_t len, bool deferred) {
   world.ks = ks_new(&world.budget, &events, &world);
   CHECK(world.ks);
   if (deferred) ks_defer(world.ks);
-  for (int i = 0; i < CLIENTS; i++) world.clients[i].decoder.dialect = i == 0 ? WIRE_V1 : WIRE_RDZV;
+  for (int i = 0; i < CLIENTS; i++) world.clients[i].decoder.dialect = i == 0 ? WIRE_DIALECT_V1 : WIRE_DIALECT_RDZV;
   for (size_t at = 0; at + 2 <= len;) {
     struct client *client = &world.clients[data[at] % CLIENTS];
     const size_t size = data[at + 1] < len - at - 2 ? data[at + 1] : len - at - 2;

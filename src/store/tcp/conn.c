@@ -95,8 +95,8 @@ int tcp_conn_receive(struct tcp_conn *conn, const char *fields, uint64_t items, 
   conn->scan.items = items;
   for (;;) {
     const enum wire_result result = wire_scan(&conn->scan, &limits, conn->in.data, conn->in.len);
-    if (result == WIRE_DONE) return 0;
-    if (result == WIRE_BAD)
+    if (result == WIRE_RESULT_DONE) return 0;
+    if (result == WIRE_RESULT_BAD)
       return error_set(error, RDZV_E_PROTOCOL, "the answer of %s is no TCPStore's: %s", conn->peer, conn->scan.why);
     if (!buf_reserve(&conn->in, room(conn))) return error_no_memory(error);
     size_t got;
@@ -169,19 +169,19 @@ static int no_greeting(struct tcp_conn *conn, const struct conn_try *try) {
 }
 
 static void put_validate(struct tcp_conn *conn) {
-  wire_put_op(&conn->out, WIRE_V2, WIRE_VALIDATE);
+  wire_put_op(&conn->out, WIRE_DIALECT_V2, WIRE_OP_VALIDATE);
   wire_put32(&conn->out, WIRE_MAGIC);
 }
 
 static void put_ping(struct tcp_conn *conn, uint32_t nonce) {
-  wire_put_op(&conn->out, WIRE_V2, WIRE_PING);
+  wire_put_op(&conn->out, WIRE_DIALECT_V2, WIRE_OP_PING);
   wire_put32(&conn->out, nonce);
 }
 
 /* The answer to the second PING: PyTorch's servers and ours of old echo it, ours of today brings a session. */
 static int receive_offer(struct tcp_conn *conn, const struct conn_try *try) {
   uint64_t unused;
-  const bool ours = conn->dialect == WIRE_RDZV;
+  const bool ours = conn->dialect == WIRE_DIALECT_RDZV;
   int result = ask(conn, ours ? "bw" : "w", &unused, try);
   if (result < 0) return result;
   const uint64_t answer = conn->scan.field[ours ? 1 : 0].number;
@@ -201,9 +201,9 @@ static int receive_offer(struct tcp_conn *conn, const struct conn_try *try) {
 static int receive_run(struct tcp_conn *conn, const struct conn_try *try) {
   uint64_t status = 0, unused;
   if (!conn->run_id) return 0;
-  int result = conn->dialect == WIRE_RDZV ? ask(conn, "b", &status, try) : 0;
+  int result = conn->dialect == WIRE_DIALECT_RDZV ? ask(conn, "b", &status, try) : 0;
   if (result < 0) return result;
-  if (conn->dialect == WIRE_RDZV) tcp_conn_consume(conn);
+  if (conn->dialect == WIRE_DIALECT_RDZV) tcp_conn_consume(conn);
   result = ask(conn, status ? "v" : "w", &unused, try);
   if (result < 0) return result;
   const rdzv_bytes text = status ? wire_field_bytes(&conn->scan, 0, conn->in.data) : rdzv_str("");
@@ -227,10 +227,10 @@ static int greet_v2(struct tcp_conn *conn, const struct conn_try *try) {
   if (result < 0) return result;
   if (answer != WIRE_HELLO_NONCE && answer != WIRE_HELLO_ANSWER) return no_greeting(conn, try);
   tcp_conn_consume(conn);
-  conn->dialect = answer == WIRE_HELLO_ANSWER ? WIRE_RDZV : WIRE_V2;
-  result = conn->dialect == WIRE_RDZV ? ask(conn, "n", &conn->instance, try) : 0;
+  conn->dialect = answer == WIRE_HELLO_ANSWER ? WIRE_DIALECT_RDZV : WIRE_DIALECT_V2;
+  result = conn->dialect == WIRE_DIALECT_RDZV ? ask(conn, "n", &conn->instance, try) : 0;
   if (result < 0) return result;
-  if (conn->dialect == WIRE_RDZV) tcp_conn_consume(conn);
+  if (conn->dialect == WIRE_DIALECT_RDZV) tcp_conn_consume(conn);
   result = receive_offer(conn, try);
   return result < 0 ? result : receive_run(conn, try);
 }
@@ -240,7 +240,7 @@ static int greet_v2(struct tcp_conn *conn, const struct conn_try *try) {
 static int greet_v1(struct tcp_conn *conn, const struct conn_try *try) {
   int result = dial(conn, try);
   if (result < 0) return result;
-  wire_put_op(&conn->out, WIRE_V1, WIRE_CHECK);
+  wire_put_op(&conn->out, WIRE_DIALECT_V1, WIRE_OP_CHECK);
   wire_put64(&conn->out, 1);
   wire_put_bytes(&conn->out, (rdzv_bytes){0});
   uint64_t answer;
@@ -250,14 +250,14 @@ static int greet_v1(struct tcp_conn *conn, const struct conn_try *try) {
                  "%s closes every connection: it is full, or stopping, or PyTorch 2.2 to 2.4 (then choose dialect v2)",
                  conn->peer);
   if (result < 0) return result;
-  if (answer == WIRE_NOT_V1_BYTE)
+  if (answer == WIRE_BYTE_NOT_V1)
     return error_set(
         try->error, RDZV_E_CONNECTION,
         "the rdzv server at %s was reached, but the connection is lost in the greeting (is a proxy between?)",
         conn->peer);
   if (answer > 1 || conn->in.len > conn->scan.pos) return no_greeting(conn, try);
   tcp_conn_consume(conn);
-  conn->dialect = WIRE_V1;
+  conn->dialect = WIRE_DIALECT_V1;
   return 0;
 }
 
@@ -271,26 +271,27 @@ static int greet(struct tcp_conn *conn, const struct conn_try *try) {
   conn->instance = 0;
   conn->has_offer = false;
   if (conn->wanted == RDZV_DIALECT_V1) {
-    conn->dialect = WIRE_V1;
+    conn->dialect = WIRE_DIALECT_V1;
     return 0;
   }
   if (conn->wanted == RDZV_DIALECT_V2) {
-    conn->dialect = WIRE_V2;
+    conn->dialect = WIRE_DIALECT_V2;
     put_validate(conn);
     return tcp_conn_send(conn, try->until, try->cancel, try->error);
   }
   int result = greet_v2(conn, try);
   if (conn->wanted == RDZV_DIALECT_RDZV) {
-    if (result == 0 && conn->dialect != WIRE_RDZV)
+    if (result == 0 && conn->dialect != WIRE_DIALECT_RDZV)
       result = error_set(try->error, RDZV_E_UNSUPPORTED, "the server at %s is not an rdzv server", conn->peer);
     return result;
   }
-  if (result == RDZV_E_CONNECTION && conn->dialect == WIRE_UNKNOWN) { /* once may be an accident */
+  if (result == RDZV_E_CONNECTION && conn->dialect == WIRE_DIALECT_UNKNOWN) { /* once may be an accident */
     result = dial(conn, try);
     if (result == 0) result = greet_v2(conn, try);
   }
   if (result != RDZV_E_CONNECTION) return result;
-  return conn->dialect == WIRE_V2 || conn->dialect == WIRE_RDZV ? lost_greeting(conn, try) : greet_v1(conn, try);
+  return conn->dialect == WIRE_DIALECT_V2 || conn->dialect == WIRE_DIALECT_RDZV ? lost_greeting(conn, try)
+                                                                                : greet_v1(conn, try);
 }
 
 /* ---- connecting -------------------------------------------------------------------------------------------- */

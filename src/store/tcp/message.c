@@ -97,7 +97,7 @@ static int receive_byte(struct tcp_store *tcp, deadline until) {
   if (result < 0) return result;
   const int status = (int)tcp_number(tcp, 0);
   tcp_conn_consume(&tcp->conn);
-  if (status <= WIRE_CANCELED_BYTE) return status;
+  if (status <= WIRE_BYTE_CANCELED) return status;
   if (tcp_is_ours(tcp)) return receive_refusal(tcp, -status);
   return error_set(tcp->call.error, RDZV_E_PROTOCOL, "an answer that no TCPStore gives: %d", status);
 }
@@ -124,7 +124,7 @@ static int settle(struct tcp_store *tcp) {
   const int status = silence_is_loss(tcp, receive_byte(tcp, tcp->until));
   if (status < 0) return status;
   tcp->conn.cancel_owed = false;
-  if (status == WIRE_CANCELED_BYTE) return 0;
+  if (status == WIRE_BYTE_CANCELED) return 0;
   return error_set(tcp->call.error, RDZV_E_PROTOCOL, "a canceled wait was answered twice");
 }
 
@@ -159,7 +159,7 @@ int tcp_ask_number(struct tcp_store *tcp, const char *fields, uint64_t *number) 
 }
 
 int tcp_ask_done(struct tcp_store *tcp) {
-  if (!tcp_is_ours(tcp)) tcp_put_op(tcp, WIRE_NUM_KEYS);
+  if (!tcp_is_ours(tcp)) tcp_put_op(tcp, WIRE_OP_NUM_KEYS);
   const int result = tcp_ask(tcp, tcp_is_ours(tcp) ? "" : "n", 0);
   if (result == 0) tcp_conn_consume(&tcp->conn);
   return result;
@@ -192,13 +192,13 @@ int tcp_take_values(struct tcp_store *tcp, rdzv_value *out, size_t count) {
  * is the last one. The wait's own may cross with it: then it comes first, and that to the cancel is owed. */
 static int cancel_wait(struct tcp_store *tcp) {
   if (!tcp->conn.cancel_owed) {
-    tcp_put_op(tcp, WIRE_CANCEL_WAIT);
+    tcp_put_op(tcp, WIRE_OP_CANCEL_WAIT);
     const int sent = tcp_send(tcp);
     if (sent < 0) return sent;
     tcp->conn.cancel_owed = true;
   }
   const int result = receive_status(tcp, deadline_after(CANCEL_MS));
-  if (result == WIRE_CANCELED_BYTE) {
+  if (result == WIRE_BYTE_CANCELED) {
     tcp->conn.cancel_owed = false;
   } else if (result == RDZV_E_TIMEOUT) { /* it does not even answer that */
     tcp_conn_drop(&tcp->conn);
@@ -228,7 +228,7 @@ int tcp_ask_blocking(struct tcp_store *tcp, const char *fields, uint64_t items, 
   int result = tcp_send(tcp);
   if (result < 0) return result;
   result = receive_status(tcp, until);
-  if (result == WIRE_CANCELED_BYTE) return error_set(tcp->call.error, RDZV_E_PROTOCOL, "an answer out of turn");
+  if (result == WIRE_BYTE_CANCELED) return error_set(tcp->call.error, RDZV_E_PROTOCOL, "an answer out of turn");
   if (result == RDZV_E_TIMEOUT) result = cancel_wait(tcp);
   if (result == RDZV_E_CANCELED && !flag_raised(&tcp->base.cancel)) return take_back(tcp, fields, items);
   return result < 0 ? result : tcp_more(tcp, fields, items);

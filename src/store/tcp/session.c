@@ -22,7 +22,7 @@ uint64_t tcp_session_number(struct tcp_session *session) { return ++session->num
 void tcp_session_put(struct tcp_session *session, uint64_t write, struct wire_writer *out) {
   const uint64_t next = write ? write : session->number + 1;
   if (!session->attached || (write && session->next != write)) {
-    wire_put_op(out, WIRE_RDZV, WIRE_SESSION);
+    wire_put_op(out, WIRE_DIALECT_RDZV, WIRE_OP_SESSION);
     wire_put_bytes(out, (rdzv_bytes){session->token, sizeof session->token});
     wire_put64(out, next);
     wire_put64(out, ++session->epoch);

@@ -46,7 +46,7 @@ static void tcp_abandon(rdzv_store *store) {
 static unsigned tcp_features(rdzv_store *store) {
   const unsigned all = RDZV_FEATURE_APPEND | RDZV_FEATURE_QUEUES | RDZV_FEATURE_LIST_KEYS | RDZV_FEATURE_VERSIONS;
   const enum wire_dialect dialect = tcp_dialect(self(store));
-  return dialect == WIRE_RDZV ? all : dialect == WIRE_V2 ? RDZV_FEATURE_APPEND : 0;
+  return dialect == WIRE_DIALECT_RDZV ? all : dialect == WIRE_DIALECT_V2 ? RDZV_FEATURE_APPEND : 0;
 }
 
 static const char *tcp_describe(rdzv_store *store) {
@@ -63,7 +63,7 @@ static const char *tcp_describe(rdzv_store *store) {
 
 /* The key under which PyTorch's clients count themselves has no slash before it. */
 static int try_announce(struct tcp_store *tcp, struct tcp_args *args) {
-  tcp_put_op(tcp, WIRE_ADD);
+  tcp_put_op(tcp, WIRE_OP_ADD);
   tcp_put_value(tcp, rdzv_str("init/"));
   tcp_put_number(tcp, 1);
   return tcp_ask_number(tcp, "n", &args->number_out);
@@ -164,7 +164,7 @@ int store_open_tcp(const char *endpoint, const rdzv_tcp_options *options, struct
   if (result == 0) result = endpoint_parse(endpoint, RDZV_DEFAULT_PORT, &parsed, error);
   if (result == 0 && (own.dialect < RDZV_DIALECT_AUTO || own.dialect > RDZV_DIALECT_RDZV))
     result = error_set(error, RDZV_E_INVALID, "invalid dialect %d", (int)own.dialect);
-  return result < 0 ? result : open_handle(&parsed, WIRE_UNKNOWN, &own, NULL, waiting, out, error);
+  return result < 0 ? result : open_handle(&parsed, WIRE_DIALECT_UNKNOWN, &own, NULL, waiting, out, error);
 }
 
 int rdzv_store_open_tcp(const char *endpoint, const rdzv_tcp_options *options, rdzv_store **out, rdzv_error *error) {

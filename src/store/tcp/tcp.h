@@ -42,7 +42,7 @@ struct tcp_store {
   } facts;
 };
 
-static inline bool tcp_is_ours(const struct tcp_store *tcp) { return tcp->conn.dialect == WIRE_RDZV; }
+static inline bool tcp_is_ours(const struct tcp_store *tcp) { return tcp->conn.dialect == WIRE_DIALECT_RDZV; }
 
 /* The dialect of the server as last seen. Needs no hold on the handle. */
 enum wire_dialect tcp_dialect(struct tcp_store *tcp);

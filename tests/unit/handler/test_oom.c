@@ -109,7 +109,7 @@ static void write_messages(void) {
   for (int i = 0; i < 20; i++) {
     const struct buf before = out.buf;
     const bool failed = out.failed;
-    wire_put_op(&out, WIRE_RDZV, WIRE_SET);
+    wire_put_op(&out, WIRE_DIALECT_RDZV, WIRE_OP_SET);
     wire_put32(&out, 1);
     wire_put64(&out, 2);
     wire_put_bytes(&out, (rdzv_bytes){text, sizeof text});

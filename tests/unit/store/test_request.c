@@ -17,7 +17,7 @@ static void put_request(struct wire_writer *out, enum wire_dialect dialect, enum
       case 'k': wire_put_bytes(out, BYTES("the key")); break;
       case 'v': wire_put_bytes(out, value_seen ? BYTES("desired") : BYTES("value")), value_seen = true; break;
       case 'n': wire_put64(out, NUMBER); break;
-      case 'w': wire_put32(out, op == WIRE_VALIDATE ? WIRE_MAGIC : NUMBER); break;
+      case 'w': wire_put32(out, op == WIRE_OP_VALIDATE ? WIRE_MAGIC : NUMBER); break;
       default:
         wire_put64(out, 2);
         for (int i = 0; i < (*field == 'P' ? 4 : 2); i++) wire_put_bytes(out, BYTES("item"));
@@ -41,7 +41,7 @@ static void assert_request(const struct wire_request *request, enum wire_op op, 
 
 /* A decoder that is past the greeting of its dialect. */
 static struct wire_decoder decoder_of(enum wire_dialect dialect) {
-  return (struct wire_decoder){.dialect = dialect, .requests = dialect == WIRE_V1 ? 0 : 2};
+  return (struct wire_decoder){.dialect = dialect, .requests = dialect == WIRE_DIALECT_V1 ? 0 : 2};
 }
 
 static enum wire_result decode_copy(struct wire_decoder *decoder, const uint8_t *data, size_t len,
@@ -55,26 +55,26 @@ static enum wire_result decode_copy(struct wire_decoder *decoder, const uint8_t 
 /* Feeds the first `cut` bytes, then all. */
 static void assert_cut(enum wire_dialect dialect, enum wire_op op, const struct buf *stream, size_t cut) {
   struct wire_decoder decoder = decoder_of(dialect);
-  if (op == WIRE_VALIDATE) decoder.requests = 0;
+  if (op == WIRE_OP_VALIDATE) decoder.requests = 0;
   struct wire_request request;
   uint8_t *memory;
-  assert_int_equal(decode_copy(&decoder, stream->data, cut, &request, &memory), WIRE_MORE);
+  assert_int_equal(decode_copy(&decoder, stream->data, cut, &request, &memory), WIRE_RESULT_MORE);
   free(memory);
-  assert_int_equal(decode_copy(&decoder, stream->data, stream->len, &request, &memory), WIRE_DONE);
+  assert_int_equal(decode_copy(&decoder, stream->data, stream->len, &request, &memory), WIRE_RESULT_DONE);
   assert_request(&request, op, stream->len);
   free(memory);
 }
 
 static void assert_byte_by_byte(enum wire_dialect dialect, enum wire_op op, const struct buf *stream) {
   struct wire_decoder decoder = decoder_of(dialect);
-  if (op == WIRE_VALIDATE) decoder.requests = 0;
+  if (op == WIRE_OP_VALIDATE) decoder.requests = 0;
   struct wire_request request;
   for (size_t len = 0; len <= stream->len; len++) {
     uint8_t *memory;
     const enum wire_result result = decode_copy(&decoder, stream->data, len, &request, &memory);
-    assert_int_equal(result, len == stream->len ? WIRE_DONE : WIRE_MORE);
-    if (result == WIRE_MORE && len > 0) assert_true(decoder.scan.want > len && decoder.scan.want <= stream->len);
-    if (result == WIRE_DONE) assert_request(&request, op, stream->len);
+    assert_int_equal(result, len == stream->len ? WIRE_RESULT_DONE : WIRE_RESULT_MORE);
+    if (result == WIRE_RESULT_MORE && len > 0) assert_true(decoder.scan.want > len && decoder.scan.want <= stream->len);
+    if (result == WIRE_RESULT_DONE) assert_request(&request, op, stream->len);
     free(memory);
   }
 }
@@ -83,7 +83,7 @@ static void assert_byte_by_byte(enum wire_dialect dialect, enum wire_op op, cons
 static void test_every_operation_of_every_dialect_is_read_from_any_split(void **state) {
   (void)state;
   int seen = 0;
-  for (int dialect = WIRE_V1; dialect <= WIRE_RDZV; dialect++)
+  for (int dialect = WIRE_DIALECT_V1; dialect <= WIRE_DIALECT_RDZV; dialect++)
     for (int op = 0; op < WIRE_OP_COUNT; op++) {
       if (wire_ops[op].number[dialect] < 0) continue;
       struct wire_writer stream = {0};
@@ -100,32 +100,33 @@ static void test_every_operation_of_every_dialect_is_read_from_any_split(void **
 /* PyTorch's numbers, as they stand in its header files; they cannot change any more. */
 static void test_the_numbers_are_those_of_pytorch(void **state) {
   (void)state;
-  const enum wire_op v2[] = {WIRE_VALIDATE,  WIRE_SET,       WIRE_COMPARE_SET, WIRE_GET,        WIRE_ADD,
-                             WIRE_CHECK,     WIRE_WAIT,      WIRE_NUM_KEYS,    WIRE_DELETE_KEY, WIRE_APPEND,
-                             WIRE_MULTI_GET, WIRE_MULTI_SET, WIRE_CANCEL_WAIT, WIRE_PING,       WIRE_QUEUE_PUSH,
-                             WIRE_QUEUE_POP, WIRE_QUEUE_LEN, WIRE_LIST_KEYS,   WIRE_BARRIER};
+  const enum wire_op v2[] = {WIRE_OP_VALIDATE,    WIRE_OP_SET,       WIRE_OP_COMPARE_SET, WIRE_OP_GET,
+                             WIRE_OP_ADD,         WIRE_OP_CHECK,     WIRE_OP_WAIT,        WIRE_OP_NUM_KEYS,
+                             WIRE_OP_DELETE_KEY,  WIRE_OP_APPEND,    WIRE_OP_MULTI_GET,   WIRE_OP_MULTI_SET,
+                             WIRE_OP_CANCEL_WAIT, WIRE_OP_PING,      WIRE_OP_QUEUE_PUSH,  WIRE_OP_QUEUE_POP,
+                             WIRE_OP_QUEUE_LEN,   WIRE_OP_LIST_KEYS, WIRE_OP_BARRIER};
   for (size_t i = 0; i < COUNT_OF(v2); i++) {
-    assert_int_equal(wire_op_of(WIRE_V2, (uint8_t)i), v2[i]);
-    assert_int_equal(wire_op_of(WIRE_RDZV, (uint8_t)i), i == 0 ? -1 : (int)v2[i]);
+    assert_int_equal(wire_op_of(WIRE_DIALECT_V2, (uint8_t)i), v2[i]);
+    assert_int_equal(wire_op_of(WIRE_DIALECT_RDZV, (uint8_t)i), i == 0 ? -1 : (int)v2[i]);
   }
-  const enum wire_op v1[] = {WIRE_SET,  WIRE_COMPARE_SET, WIRE_GET,       WIRE_ADD,       WIRE_CHECK,
-                             WIRE_WAIT, WIRE_NUM_KEYS,    WIRE_WATCH_KEY, WIRE_DELETE_KEY};
-  for (size_t i = 0; i < COUNT_OF(v1); i++) assert_int_equal(wire_op_of(WIRE_V1, (uint8_t)i), v1[i]);
+  const enum wire_op v1[] = {WIRE_OP_SET,  WIRE_OP_COMPARE_SET, WIRE_OP_GET,       WIRE_OP_ADD,       WIRE_OP_CHECK,
+                             WIRE_OP_WAIT, WIRE_OP_NUM_KEYS,    WIRE_OP_WATCH_KEY, WIRE_OP_DELETE_KEY};
+  for (size_t i = 0; i < COUNT_OF(v1); i++) assert_int_equal(wire_op_of(WIRE_DIALECT_V1, (uint8_t)i), v1[i]);
 }
 
 /* A number that is no operation of the dialect ends the stream, each of the 256. */
 static void test_an_unknown_operation_is_refused_in_every_dialect(void **state) {
   (void)state;
-  for (int dialect = WIRE_V1; dialect <= WIRE_RDZV; dialect++)
+  for (int dialect = WIRE_DIALECT_V1; dialect <= WIRE_DIALECT_RDZV; dialect++)
     for (int number = 0; number < 256; number++) {
       struct wire_decoder decoder = decoder_of((enum wire_dialect)dialect);
       const uint8_t byte = (uint8_t)number;
       struct wire_request request;
       const enum wire_result result = wire_decode(&decoder, &limits, &byte, 1, &request);
-      if (wire_op_of((enum wire_dialect)dialect, byte) >= 0 && !(dialect == WIRE_V2 && number == 0)) {
-        assert_int_not_equal(result, WIRE_BAD);
+      if (wire_op_of((enum wire_dialect)dialect, byte) >= 0 && !(dialect == WIRE_DIALECT_V2 && number == 0)) {
+        assert_int_not_equal(result, WIRE_RESULT_BAD);
       } else {
-        assert_int_equal(result, WIRE_BAD);
+        assert_int_equal(result, WIRE_RESULT_BAD);
         assert_non_null(decoder.scan.why);
       }
     }
@@ -138,13 +139,13 @@ static void test_validate_makes_it_v2_in_any_pieces(void **state) {
   struct wire_decoder decoder = {0};
   struct wire_request request;
   for (size_t len = 0; len < sizeof hello; len++) {
-    assert_int_equal(wire_decode(&decoder, &limits, hello, len, &request), WIRE_MORE);
-    assert_int_equal(decoder.dialect, WIRE_UNKNOWN);
+    assert_int_equal(wire_decode(&decoder, &limits, hello, len, &request), WIRE_RESULT_MORE);
+    assert_int_equal(decoder.dialect, WIRE_DIALECT_UNKNOWN);
     if (len > 0) assert_true(decoder.scan.want > len);
   }
-  assert_int_equal(wire_decode(&decoder, &limits, hello, sizeof hello, &request), WIRE_DONE);
-  assert_int_equal(decoder.dialect, WIRE_V2);
-  assert_int_equal(request.op, WIRE_VALIDATE);
+  assert_int_equal(wire_decode(&decoder, &limits, hello, sizeof hello, &request), WIRE_RESULT_DONE);
+  assert_int_equal(decoder.dialect, WIRE_DIALECT_V2);
+  assert_int_equal(request.op, WIRE_OP_VALIDATE);
   assert_int_equal(request.size, sizeof hello);
 }
 
@@ -154,10 +155,10 @@ static void test_a_second_validate_is_refused(void **state) {
   const uint8_t hello[] = {0, 0xce, 0xf7, 0x85, 0x3c};
   struct wire_decoder decoder = {0};
   struct wire_request request;
-  assert_int_equal(wire_decode(&decoder, &limits, hello, sizeof hello, &request), WIRE_DONE);
-  assert_int_equal(wire_decode(&decoder, &limits, hello, sizeof hello, &request), WIRE_BAD);
-  struct wire_decoder ours = decoder_of(WIRE_RDZV);
-  assert_int_equal(wire_decode(&ours, &limits, hello, sizeof hello, &request), WIRE_BAD);
+  assert_int_equal(wire_decode(&decoder, &limits, hello, sizeof hello, &request), WIRE_RESULT_DONE);
+  assert_int_equal(wire_decode(&decoder, &limits, hello, sizeof hello, &request), WIRE_RESULT_BAD);
+  struct wire_decoder ours = decoder_of(WIRE_DIALECT_RDZV);
+  assert_int_equal(wire_decode(&ours, &limits, hello, sizeof hello, &request), WIRE_RESULT_BAD);
 }
 
 /* A first byte other than 0 is V1 by itself; with 0 the next four decide, and any but the magic are V1's SET. */
@@ -168,17 +169,17 @@ static void test_anything_but_the_magic_is_v1(void **state) {
     struct wire_decoder decoder = {0};
     struct wire_request request;
     wire_decode(&decoder, &limits, &first, 1, &request);
-    assert_int_equal(decoder.dialect, WIRE_V1);
+    assert_int_equal(decoder.dialect, WIRE_DIALECT_V1);
   }
   struct wire_writer stream = {0};
-  put_request(&stream, WIRE_V1, WIRE_SET);
+  put_request(&stream, WIRE_DIALECT_V1, WIRE_OP_SET);
   for (size_t cut = 0; cut < stream.buf.len; cut++) {
     struct wire_decoder decoder = {0};
     struct wire_request request;
-    assert_int_equal(wire_decode(&decoder, &limits, stream.buf.data, cut, &request), WIRE_MORE);
-    assert_int_equal(wire_decode(&decoder, &limits, stream.buf.data, stream.buf.len, &request), WIRE_DONE);
-    assert_int_equal(decoder.dialect, WIRE_V1);
-    assert_request(&request, WIRE_SET, stream.buf.len);
+    assert_int_equal(wire_decode(&decoder, &limits, stream.buf.data, cut, &request), WIRE_RESULT_MORE);
+    assert_int_equal(wire_decode(&decoder, &limits, stream.buf.data, stream.buf.len, &request), WIRE_RESULT_DONE);
+    assert_int_equal(decoder.dialect, WIRE_DIALECT_V1);
+    assert_request(&request, WIRE_OP_SET, stream.buf.len);
   }
   buf_free(&stream.buf);
 }
@@ -191,8 +192,8 @@ static void test_a_magic_with_one_bit_off_is_a_v1_key_that_is_too_long(void **st
     stream[1 + bit / 8] ^= (uint8_t)(1 << (bit % 8));
     struct wire_decoder decoder = {0};
     struct wire_request request;
-    assert_int_equal(wire_decode(&decoder, &limits, stream, sizeof stream, &request), WIRE_BAD);
-    assert_int_equal(decoder.dialect, WIRE_V1);
+    assert_int_equal(wire_decode(&decoder, &limits, stream, sizeof stream, &request), WIRE_RESULT_BAD);
+    assert_int_equal(decoder.dialect, WIRE_DIALECT_V1);
     assert_string_equal(decoder.scan.why, "a key is over the limit");
   }
 }
@@ -204,15 +205,16 @@ static void test_requests_in_one_segment_come_one_by_one(void **state) {
   size_t ends[WIRE_OP_COUNT];
   int count = 0;
   for (int op = 0; op < WIRE_OP_COUNT; op++)
-    if (wire_ops[op].number[WIRE_RDZV] >= 0) {
-      put_request(&stream, WIRE_RDZV, (enum wire_op)op);
+    if (wire_ops[op].number[WIRE_DIALECT_RDZV] >= 0) {
+      put_request(&stream, WIRE_DIALECT_RDZV, (enum wire_op)op);
       ends[count++] = stream.buf.len;
     }
-  struct wire_decoder decoder = decoder_of(WIRE_RDZV);
+  struct wire_decoder decoder = decoder_of(WIRE_DIALECT_RDZV);
   size_t at = 0;
   for (int i = 0; i < count; i++) {
     struct wire_request request;
-    assert_int_equal(wire_decode(&decoder, &limits, stream.buf.data + at, stream.buf.len - at, &request), WIRE_DONE);
+    assert_int_equal(wire_decode(&decoder, &limits, stream.buf.data + at, stream.buf.len - at, &request),
+                     WIRE_RESULT_DONE);
     at += request.size;
     assert_int_equal(at, ends[i]);
     assert_int_equal(decoder.requests, 2 + i + 1);
@@ -225,13 +227,13 @@ static void assert_edge(enum wire_op op, const char *before, size_t before_len, 
   const uint64_t lengths[] = {limit, limit + 1, UINT64_MAX};
   for (size_t i = 0; i < COUNT_OF(lengths); i++) {
     struct wire_writer stream = {0};
-    wire_put_op(&stream, WIRE_RDZV, op);
+    wire_put_op(&stream, WIRE_DIALECT_RDZV, op);
     wire_put(&stream, before, before_len);
     wire_put64(&stream, lengths[i]);
-    struct wire_decoder decoder = decoder_of(WIRE_RDZV);
+    struct wire_decoder decoder = decoder_of(WIRE_DIALECT_RDZV);
     struct wire_request request;
     const enum wire_result result = wire_decode(&decoder, &limits, stream.buf.data, stream.buf.len, &request);
-    assert_int_equal(result, i == 0 ? WIRE_MORE : WIRE_BAD);
+    assert_int_equal(result, i == 0 ? WIRE_RESULT_MORE : WIRE_RESULT_BAD);
     if (i > 0) assert_string_equal(decoder.scan.why, why);
     buf_free(&stream.buf);
   }
@@ -241,7 +243,7 @@ static void assert_edge(enum wire_op op, const char *before, size_t before_len, 
 static void test_a_key_longer_than_the_limit_is_refused_before_its_bytes_come(void **state) {
   (void)state;
   for (int op = 0; op < WIRE_OP_COUNT; op++) {
-    if (wire_ops[op].number[WIRE_RDZV] < 0) continue;
+    if (wire_ops[op].number[WIRE_DIALECT_RDZV] < 0) continue;
     const char first = wire_ops[op].fields[0];
     if (first == 'k') assert_edge((enum wire_op)op, "", 0, limits.max_key + 1, "a key is over the limit");
     const char one[8] = {1};
@@ -257,13 +259,13 @@ static void test_a_value_longer_than_the_limit_is_refused_before_its_bytes_come(
   (void)state;
   const char no_key[16] = {0}; /* an empty key; or one, and a number or an empty expected value */
   const char pair[16] = {1};   /* one pair, an empty key */
-  assert_edge(WIRE_SET, no_key, 8, limits.max_value, "a value is over the limit");
-  assert_edge(WIRE_APPEND, no_key, 8, limits.max_value, "a value is over the limit");
-  assert_edge(WIRE_QUEUE_PUSH, no_key, 8, limits.max_value, "a value is over the limit");
-  assert_edge(WIRE_COMPARE_SET, no_key, 8, limits.max_value, "a value is over the limit");
-  assert_edge(WIRE_COMPARE_SET, no_key, 16, limits.max_value, "a value is over the limit");
-  assert_edge(WIRE_COMPARE_SET_VERSION, no_key, 16, limits.max_value, "a value is over the limit");
-  assert_edge(WIRE_MULTI_SET, pair, 16, limits.max_value, "a value is over the limit");
+  assert_edge(WIRE_OP_SET, no_key, 8, limits.max_value, "a value is over the limit");
+  assert_edge(WIRE_OP_APPEND, no_key, 8, limits.max_value, "a value is over the limit");
+  assert_edge(WIRE_OP_QUEUE_PUSH, no_key, 8, limits.max_value, "a value is over the limit");
+  assert_edge(WIRE_OP_COMPARE_SET, no_key, 8, limits.max_value, "a value is over the limit");
+  assert_edge(WIRE_OP_COMPARE_SET, no_key, 16, limits.max_value, "a value is over the limit");
+  assert_edge(WIRE_OP_COMPARE_SET_VERSION, no_key, 16, limits.max_value, "a value is over the limit");
+  assert_edge(WIRE_OP_MULTI_SET, pair, 16, limits.max_value, "a value is over the limit");
 }
 
 int main(void) {

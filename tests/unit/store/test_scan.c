@@ -58,7 +58,7 @@ static void test_a_message_cut_at_any_two_bytes_is_read_alike(void **state) {
       put_fields(&message, layouts[layout], items);
       const size_t len = message.buf.len;
       struct wire_scan whole;
-      assert_int_equal(scan_all(layouts[layout], items, &message, &whole), WIRE_DONE);
+      assert_int_equal(scan_all(layouts[layout], items, &message, &whole), WIRE_RESULT_DONE);
       assert_int_equal(whole.pos, len);
       for (size_t first = 0; first <= len; first++)
         for (size_t second = first; second <= len; second++) {
@@ -68,8 +68,8 @@ static void test_a_message_cut_at_any_two_bytes_is_read_alike(void **state) {
           scan.items = items;
           for (size_t i = 0; i < COUNT_OF(cuts); i++) {
             const enum wire_result result = scan_copy(&scan, &limits, message.buf.data, cuts[i]);
-            assert_int_equal(result, cuts[i] == len ? WIRE_DONE : WIRE_MORE);
-            if (result == WIRE_MORE) assert_true(scan.want > cuts[i] && scan.want <= len);
+            assert_int_equal(result, cuts[i] == len ? WIRE_RESULT_DONE : WIRE_RESULT_MORE);
+            if (result == WIRE_RESULT_MORE) assert_true(scan.want > cuts[i] && scan.want <= len);
           }
           assert_same_scan(&scan, &whole);
         }
@@ -83,7 +83,7 @@ static void test_fields_are_what_was_sent(void **state) {
   const uint8_t stream[] = {0xb1, 4, 3, 2, 1, 8, 7, 6, 5, 4, 3, 2, 1, 2, 0, 0, 0, 0, 0, 0, 0, 'a', 0};
   struct wire_scan scan;
   wire_scan_start(&scan, "bwnk", 0);
-  assert_int_equal(wire_scan(&scan, &limits, stream, sizeof stream), WIRE_DONE);
+  assert_int_equal(wire_scan(&scan, &limits, stream, sizeof stream), WIRE_RESULT_DONE);
   assert_int_equal(scan.field[0].number, 0xb1);
   assert_int_equal(scan.field[1].number, 0x01020304);
   assert_true(scan.field[2].number == 0x0102030405060708u);
@@ -98,7 +98,7 @@ static void test_bytes_behind_the_message_are_left_alone(void **state) {
   const size_t len = message.buf.len;
   put_fields(&message, "v", 0);
   struct wire_scan scan;
-  assert_int_equal(scan_all("v", 0, &message, &scan), WIRE_DONE);
+  assert_int_equal(scan_all("v", 0, &message, &scan), WIRE_RESULT_DONE);
   assert_int_equal(scan.pos, len);
   buf_free(&message.buf);
 }
@@ -112,7 +112,7 @@ static void test_a_list_is_taken_apart_item_by_item(void **state) {
   wire_put_bytes(&message, BYTES(""));
   wire_put_bytes(&message, BYTES("c\0c"));
   struct wire_scan scan;
-  assert_int_equal(scan_all("K", 0, &message, &scan), WIRE_DONE);
+  assert_int_equal(scan_all("K", 0, &message, &scan), WIRE_RESULT_DONE);
   assert_int_equal(scan.field[0].number, 3);
   rdzv_bytes list = wire_field_bytes(&scan, 0, message.buf.data);
   assert_bytes(wire_list_next(&list), "a");
@@ -141,13 +141,13 @@ static void test_a_length_over_its_limit_is_refused_before_its_bytes_come(void *
     for (size_t n = 0; n < COUNT_OF(bad); n++) {
       struct wire_writer message = {0};
       wire_put64(&message, bad[n]);
-      assert_int_equal(scan_all(lies[i].fields, 0, &message, &scan), WIRE_BAD);
+      assert_int_equal(scan_all(lies[i].fields, 0, &message, &scan), WIRE_RESULT_BAD);
       assert_non_null(strstr(scan.why, lies[i].why));
       buf_free(&message.buf);
     }
     struct wire_writer message = {0};
     wire_put64(&message, lies[i].limit);
-    assert_int_equal(scan_all(lies[i].fields, 0, &message, &scan), WIRE_MORE);
+    assert_int_equal(scan_all(lies[i].fields, 0, &message, &scan), WIRE_RESULT_MORE);
     buf_free(&message.buf);
   }
 }
@@ -169,7 +169,7 @@ static void test_the_items_of_a_list_have_their_own_limits(void **state) {
       for (int n = 0; n < cases[i].good_before; n++) wire_put_bytes(&message, BYTES("ok"));
       wire_put64(&message, cases[i].limit + (size_t)over);
       struct wire_scan scan;
-      assert_int_equal(scan_all(cases[i].fields, 2, &message, &scan), over ? WIRE_BAD : WIRE_MORE);
+      assert_int_equal(scan_all(cases[i].fields, 2, &message, &scan), over ? WIRE_RESULT_BAD : WIRE_RESULT_MORE);
       if (over) assert_non_null(strstr(scan.why, cases[i].why));
       buf_free(&message.buf);
     }
@@ -187,8 +187,8 @@ static void test_a_message_has_a_limit_of_its_own(void **state) {
     wire_scan_start(&scan, "K", 0);
     const struct wire_limits wide_keys = {.max_key = 20, .max_value = 20, .max_count = 4, .max_message = 110};
     const enum wire_result result = scan_copy(&scan, &wide_keys, message.buf.data, message.buf.len);
-    assert_int_equal(result, last == 0 ? WIRE_DONE : last <= 10 ? WIRE_MORE : WIRE_BAD);
-    if (result == WIRE_BAD) assert_non_null(strstr(scan.why, "message"));
+    assert_int_equal(result, last == 0 ? WIRE_RESULT_DONE : last <= 10 ? WIRE_RESULT_MORE : WIRE_RESULT_BAD);
+    if (result == WIRE_RESULT_BAD) assert_non_null(strstr(scan.why, "message"));
     buf_free(&message.buf);
   }
 }
@@ -209,7 +209,7 @@ static void test_limits_without_end_do_not_make_sums_wrap(void **state) {
       uint8_t stream[32] = {0};
       memcpy(stream + 1, message.buf.data, message.buf.len);
       const enum wire_result result = scan_copy(&scan, &endless, stream, 1 + message.buf.len);
-      assert_true(result == WIRE_BAD || (result == WIRE_MORE && scan.want > 1 + message.buf.len));
+      assert_true(result == WIRE_RESULT_BAD || (result == WIRE_RESULT_MORE && scan.want > 1 + message.buf.len));
       buf_free(&message.buf);
     }
 }
@@ -222,7 +222,7 @@ static void test_a_count_of_pairs_that_doubles_to_zero_is_no_empty_list(void **s
   wire_put64(&message, (uint64_t)1 << 63);
   struct wire_scan scan;
   wire_scan_start(&scan, "P", 0);
-  assert_int_not_equal(scan_copy(&scan, &endless, message.buf.data, message.buf.len), WIRE_DONE);
+  assert_int_not_equal(scan_copy(&scan, &endless, message.buf.data, message.buf.len), WIRE_RESULT_DONE);
   buf_free(&message.buf);
 }
 
@@ -231,9 +231,9 @@ static void test_a_list_of_values_that_is_too_long_is_refused_at_once(void **sta
   (void)state;
   const struct wire_writer nothing = {0};
   struct wire_scan scan;
-  assert_int_equal(scan_all("V", 4, &nothing, &scan), WIRE_MORE);
-  assert_int_equal(scan_all("V", 5, &nothing, &scan), WIRE_BAD);
-  assert_int_equal(scan_all("V", UINT64_MAX, &nothing, &scan), WIRE_BAD);
+  assert_int_equal(scan_all("V", 4, &nothing, &scan), WIRE_RESULT_MORE);
+  assert_int_equal(scan_all("V", 5, &nothing, &scan), WIRE_RESULT_BAD);
+  assert_int_equal(scan_all("V", UINT64_MAX, &nothing, &scan), WIRE_RESULT_BAD);
   assert_string_equal(scan.why, "the number of keys is over the limit");
 }
 
@@ -245,8 +245,8 @@ static void test_a_list_without_end_meets_the_limit_of_the_message(void **state)
   struct wire_scan scan;
   wire_scan_start(&scan, "V", 0);
   scan.items = UINT64_MAX;
-  assert_int_equal(scan_copy(&scan, &any_count, stream, 120), WIRE_MORE);
-  assert_int_equal(scan_copy(&scan, &any_count, stream, 128), WIRE_BAD);
+  assert_int_equal(scan_copy(&scan, &any_count, stream, 120), WIRE_RESULT_MORE);
+  assert_int_equal(scan_copy(&scan, &any_count, stream, 128), WIRE_RESULT_BAD);
   assert_string_equal(scan.why, "the message is over the limit");
 }
 
@@ -258,9 +258,9 @@ static void test_the_writer_writes_what_the_scanner_reads(void **state) {
   wire_put32(&out, 0x01020304);
   wire_put64(&out, 0x0102030405060708u);
   wire_put_bytes(&out, BYTES("ab"));
-  wire_put_op(&out, WIRE_V1, WIRE_SET);
-  wire_put_op(&out, WIRE_V2, WIRE_SET);
-  wire_put_op(&out, WIRE_RDZV, WIRE_WAIT_CHANGED);
+  wire_put_op(&out, WIRE_DIALECT_V1, WIRE_OP_SET);
+  wire_put_op(&out, WIRE_DIALECT_V2, WIRE_OP_SET);
+  wire_put_op(&out, WIRE_DIALECT_RDZV, WIRE_OP_WAIT_CHANGED);
   const uint8_t expected[] = {0xfe, 4, 3, 2, 1, 8, 7, 6, 5, 4, 3, 2, 1, 2, 0, 0, 0, 0, 0, 0, 0, 'a', 'b', 0, 1, 132};
   assert_int_equal(out.buf.len, sizeof expected);
   assert_memory_equal(out.buf.data, expected, sizeof expected);

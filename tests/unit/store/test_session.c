@@ -47,7 +47,7 @@ static int find(struct fixture *f, const struct token *token, uint64_t epoch, st
 }
 
 static void set_once(struct fixture *f, struct session *session, uint64_t number) {
-  session_done(&f->sessions, session, number, WIRE_SET, 0);
+  session_done(&f->sessions, session, number, WIRE_OP_SET, 0);
 }
 
 /* ---- numbers --------------------------------------------------------------------------------------------------- */
@@ -55,29 +55,29 @@ static void set_once(struct fixture *f, struct session *session, uint64_t number
 static void test_a_number_is_done_once(void **state) {
   struct fixture *f = *state;
   struct session *session = open_one(f, 0);
-  assert_int_equal(session_judge(session, 1, WIRE_SET), SESSION_NEW);
+  assert_int_equal(session_judge(session, 1, WIRE_OP_SET), SESSION_NEW);
   set_once(f, session, 1);
-  assert_int_equal(session_judge(session, 1, WIRE_SET), SESSION_REPEATED);
-  assert_int_equal(session_judge(session, 2, WIRE_SET), SESSION_NEW);
+  assert_int_equal(session_judge(session, 1, WIRE_OP_SET), SESSION_REPEATED);
+  assert_int_equal(session_judge(session, 2, WIRE_OP_SET), SESSION_NEW);
   set_once(f, session, 5); /* the client may give up on some */
-  assert_int_equal(session_judge(session, 5, WIRE_SET), SESSION_REPEATED);
-  assert_int_equal(session_judge(session, 6, WIRE_SET), SESSION_NEW);
+  assert_int_equal(session_judge(session, 5, WIRE_OP_SET), SESSION_REPEATED);
+  assert_int_equal(session_judge(session, 6, WIRE_OP_SET), SESSION_NEW);
 }
 
 static void test_a_number_below_the_last_or_of_another_kind_is_wrong(void **state) {
   struct fixture *f = *state;
   struct session *session = open_one(f, 0);
   set_once(f, session, 7);
-  assert_int_equal(session_judge(session, 6, WIRE_SET), SESSION_WRONG);
-  assert_int_equal(session_judge(session, 0, WIRE_SET), SESSION_WRONG);
-  assert_int_equal(session_judge(session, 7, WIRE_ADD), SESSION_WRONG);
+  assert_int_equal(session_judge(session, 6, WIRE_OP_SET), SESSION_WRONG);
+  assert_int_equal(session_judge(session, 0, WIRE_OP_SET), SESSION_WRONG);
+  assert_int_equal(session_judge(session, 7, WIRE_OP_ADD), SESSION_WRONG);
 }
 
 static void test_a_write_without_effect_is_done_again(void **state) {
   struct fixture *f = *state;
   struct session *session = open_one(f, 0);
-  assert_int_equal(session_judge(session, 1, WIRE_QUEUE_POP), SESSION_NEW); /* it found nothing */
-  assert_int_equal(session_judge(session, 1, WIRE_QUEUE_POP), SESSION_NEW);
+  assert_int_equal(session_judge(session, 1, WIRE_OP_QUEUE_POP), SESSION_NEW); /* it found nothing */
+  assert_int_equal(session_judge(session, 1, WIRE_OP_QUEUE_POP), SESSION_NEW);
 }
 
 /* A pop that waited is done after a write that was sent behind it: the later number stays. */
@@ -85,8 +85,8 @@ static void test_an_older_number_that_is_done_late_does_not_count(void **state) 
   struct fixture *f = *state;
   struct session *session = open_one(f, 0);
   set_once(f, session, 2);
-  assert_true(session_took(&f->sessions, session, 1, WIRE_QUEUE_POP_WAIT, 0, BYTES("late")));
-  assert_int_equal(session_judge(session, 2, WIRE_SET), SESSION_REPEATED);
+  assert_true(session_took(&f->sessions, session, 1, WIRE_OP_QUEUE_POP_WAIT, 0, BYTES("late")));
+  assert_int_equal(session_judge(session, 2, WIRE_OP_SET), SESSION_REPEATED);
 }
 
 /* ---- answers --------------------------------------------------------------------------------------------------- */
@@ -109,14 +109,14 @@ static void test_each_write_is_answered_as_it_was(void **state) {
     const struct wire_request *request;
     rdzv_bytes answer;
   } cases[] = {
-      {WIRE_SET, 0, &none, BYTES("\0")},
-      {WIRE_MULTI_SET, 0, &none, BYTES("\0")},
-      {WIRE_APPEND, 0, &none, BYTES("\0")},
-      {WIRE_QUEUE_PUSH, 0, &none, BYTES("\0")},
-      {WIRE_ADD, 258, &none, BYTES("\0\2\1\0\0\0\0\0\0")},
-      {WIRE_DELETE_KEY, 1, &none, BYTES("\0\1\0\0\0\0\0\0\0")},
-      {WIRE_COMPARE_SET, 0, &swap, BYTES("\0\3\0\0\0\0\0\0\0new")},
-      {WIRE_COMPARE_SET_VERSION, 9, &none, BYTES("\0\1\x09\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0")},
+      {WIRE_OP_SET, 0, &none, BYTES("\0")},
+      {WIRE_OP_MULTI_SET, 0, &none, BYTES("\0")},
+      {WIRE_OP_APPEND, 0, &none, BYTES("\0")},
+      {WIRE_OP_QUEUE_PUSH, 0, &none, BYTES("\0")},
+      {WIRE_OP_ADD, 258, &none, BYTES("\0\2\1\0\0\0\0\0\0")},
+      {WIRE_OP_DELETE_KEY, 1, &none, BYTES("\0\1\0\0\0\0\0\0\0")},
+      {WIRE_OP_COMPARE_SET, 0, &swap, BYTES("\0\3\0\0\0\0\0\0\0new")},
+      {WIRE_OP_COMPARE_SET_VERSION, 9, &none, BYTES("\0\1\x09\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0")},
   };
   for (size_t i = 0; i < COUNT_OF(cases); i++) {
     session_done(&f->sessions, session, i + 1, cases[i].op, cases[i].result);
@@ -130,14 +130,14 @@ static void test_a_popped_value_is_kept_until_the_next_write(void **state) {
   struct session *session = open_one(f, 0);
   const struct wire_request none = {0};
   const size_t before = f->budget.used;
-  assert_true(session_took(&f->sessions, session, 1, WIRE_QUEUE_POP, 3, BYTES("item")));
+  assert_true(session_took(&f->sessions, session, 1, WIRE_OP_QUEUE_POP, 3, BYTES("item")));
   assert_repeats(session, &none, BYTES("\0\3\0\0\0\0\0\0\0\4\0\0\0\0\0\0\0item"));
-  assert_true(session_took(&f->sessions, session, 2, WIRE_QUEUE_POP_WAIT, 0, BYTES("next one")));
+  assert_true(session_took(&f->sessions, session, 2, WIRE_OP_QUEUE_POP_WAIT, 0, BYTES("next one")));
   assert_repeats(session, &none, BYTES("\0\x8\0\0\0\0\0\0\0next one"));
   assert_int_equal(f->budget.used, before + 8);
   set_once(f, session, 3);
   assert_int_equal(f->budget.used, before);
-  assert_true(session_took(&f->sessions, session, 4, WIRE_QUEUE_POP, 1, BYTES("")));
+  assert_true(session_took(&f->sessions, session, 4, WIRE_OP_QUEUE_POP, 1, BYTES("")));
   assert_repeats(session, &none, BYTES("\0\1\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"));
 }
 
@@ -204,7 +204,7 @@ static void test_a_session_that_never_wrote_begins_again(void **state) {
   session_leave(&f->sessions, session, 0);
   assert_int_equal(f->budget.used, 0);
   assert_code(find(f, &token, 1, &found), 0);
-  assert_int_equal(session_judge(found, 1, WIRE_SET), SESSION_NEW);
+  assert_int_equal(session_judge(found, 1, WIRE_OP_SET), SESSION_NEW);
   assert_null(session_attach(&f->sessions, found, 1, &f->conns[1]));
 }
 

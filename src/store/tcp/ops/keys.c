@@ -21,7 +21,7 @@ int tcp_check(rdzv_store *store, const rdzv_bytes *keys, size_t count, bool *all
 
 static int try_wait(struct tcp_store *tcp, struct tcp_args *args) {
   if (!tcp_is_ours(tcp)) return pytorch_wait(tcp, args);
-  tcp_put_op(tcp, WIRE_WAIT);
+  tcp_put_op(tcp, WIRE_OP_WAIT);
   tcp_put_keys(tcp, args->keys, args->count);
   return tcp_ask_blocking(tcp, "", 0, tcp->call.until);
 }
@@ -35,7 +35,7 @@ int tcp_wait(rdzv_store *store, const rdzv_bytes *keys, size_t count, struct sto
 /* ---- delete_key, num_keys ------------------------------------------------------------------------------------ */
 
 static int try_delete_key(struct tcp_store *tcp, struct tcp_args *args) {
-  tcp_put_op(tcp, WIRE_DELETE_KEY);
+  tcp_put_op(tcp, WIRE_OP_DELETE_KEY);
   tcp_put_key(tcp, args->keys[0]);
   return tcp_ask_number(tcp, "n", &args->number_out);
 }
@@ -49,7 +49,7 @@ int tcp_delete_key(rdzv_store *store, rdzv_bytes key, bool *deleted, struct stor
 }
 
 static int try_num_keys(struct tcp_store *tcp, struct tcp_args *args) {
-  tcp_put_op(tcp, WIRE_NUM_KEYS);
+  tcp_put_op(tcp, WIRE_OP_NUM_KEYS);
   return tcp_ask_number(tcp, "n", &args->number_out);
 }
 
@@ -86,7 +86,7 @@ static int copy_user_keys(struct tcp_store *tcp, size_t total, struct tcp_args *
 
 static int list_keys(struct tcp_store *tcp, struct tcp_args *args) {
   uint64_t total = 0;
-  tcp_put_op(tcp, WIRE_LIST_KEYS);
+  tcp_put_op(tcp, WIRE_OP_LIST_KEYS);
   int result = tcp_ask_number(tcp, "n", &total);
   if (result == 0) result = tcp_more(tcp, "V", total);
   if (result == 0) result = copy_user_keys(tcp, (size_t)total, args);

@@ -15,7 +15,7 @@ enum {
 
 int tcp_ask_check(struct tcp_store *tcp, const struct tcp_args *args, bool *all) {
   uint64_t absent;
-  tcp_put_op(tcp, WIRE_CHECK);
+  tcp_put_op(tcp, WIRE_OP_CHECK);
   tcp_put_keys(tcp, args->keys, args->count);
   const int result = tcp_ask_number(tcp, "b", &absent);
   if (result == 0) *all = absent == 0;
@@ -44,7 +44,7 @@ static int wait_v2(struct tcp_store *tcp, const struct tcp_args *args) {
   for (;;) {
     const deadline slice = deadline_after(WAIT_SLICE_MS);
     const bool last = tcp->call.until <= slice;
-    tcp_put_op(tcp, WIRE_WAIT);
+    tcp_put_op(tcp, WIRE_OP_WAIT);
     tcp_put_keys(tcp, args->keys, args->count);
     const int result = tcp_ask_blocking(tcp, "", 0, last ? tcp->call.until : slice);
     if (result != RDZV_E_TIMEOUT || last) return result;
@@ -52,7 +52,7 @@ static int wait_v2(struct tcp_store *tcp, const struct tcp_args *args) {
 }
 
 int pytorch_await(struct tcp_store *tcp, const struct tcp_args *args) {
-  return tcp->conn.dialect == WIRE_V1 ? look_until_all(tcp, args, tcp_ask_check) : wait_v2(tcp, args);
+  return tcp->conn.dialect == WIRE_DIALECT_V1 ? look_until_all(tcp, args, tcp_ask_check) : wait_v2(tcp, args);
 }
 
 static int await_and_check(struct tcp_store *tcp, const struct tcp_args *args, bool *all) {
@@ -89,7 +89,7 @@ static int read_by_swap(struct tcp_store *tcp, const struct tcp_args *args, bool
   for (size_t at = 0; at < args->count && result == 0; at += READ_BATCH) {
     const size_t count = batch_from(args, at);
     for (size_t i = 0; i < count; i++) {
-      tcp_put_op(tcp, WIRE_COMPARE_SET);
+      tcp_put_op(tcp, WIRE_OP_COMPARE_SET);
       tcp_put_key(tcp, args->keys[at + i]);
       tcp_put_value(tcp, never);
       tcp_put_value(tcp, never);
@@ -109,7 +109,7 @@ static int read_by_get(struct tcp_store *tcp, const struct tcp_args *args, bool 
   *sure = true;
   for (size_t at = 0; at < args->count; at += READ_BATCH) {
     const size_t count = batch_from(args, at);
-    tcp_put_op(tcp, WIRE_MULTI_GET);
+    tcp_put_op(tcp, WIRE_OP_MULTI_GET);
     tcp_put_keys(tcp, args->keys + at, count);
     int result = tcp_ask(tcp, "V", count);
     if (result == 0) result = tcp_take_values(tcp, args->out + at, count);
@@ -133,7 +133,7 @@ static int read_v2(struct tcp_store *tcp, const struct tcp_args *args, bool *all
 }
 
 int pytorch_read(struct tcp_store *tcp, const struct tcp_args *args, bool *all) {
-  return tcp->conn.dialect == WIRE_V1 ? read_by_swap(tcp, args, all) : read_v2(tcp, args, all);
+  return tcp->conn.dialect == WIRE_DIALECT_V1 ? read_by_swap(tcp, args, all) : read_v2(tcp, args, all);
 }
 
 static int await_and_read(struct tcp_store *tcp, const struct tcp_args *args, bool *all) {
@@ -148,12 +148,12 @@ int pytorch_get(struct tcp_store *tcp, const struct tcp_args *args) {
 /* ---- what only some servers can ---------------------------------------------------------------------------- */
 
 int pytorch_need_v2(struct tcp_store *tcp, const char *since) {
-  if (tcp->conn.dialect != WIRE_V1) return 0;
+  if (tcp->conn.dialect != WIRE_DIALECT_V1) return 0;
   return error_set(tcp->call.error, RDZV_E_UNSUPPORTED, "the server is PyTorch's of 1.x; PyTorch's has it %s", since);
 }
 
 bool pytorch_has(const struct tcp_store *tcp, enum pytorch_newer what) {
-  return tcp_is_ours(tcp) || (tcp->conn.dialect == WIRE_V2 && (tcp->newer & what));
+  return tcp_is_ours(tcp) || (tcp->conn.dialect == WIRE_DIALECT_V2 && (tcp->newer & what));
 }
 
 int pytorch_try_newer(struct tcp_store *tcp, enum pytorch_newer what, tcp_try *harmless, struct tcp_args *args,
@@ -162,7 +162,7 @@ int pytorch_try_newer(struct tcp_store *tcp, enum pytorch_newer what, tcp_try *h
   uint64_t unused;
   int result = pytorch_need_v2(tcp, since);
   if (result == 0 && !pytorch_has(tcp, what)) {
-    tcp_put_op(tcp, WIRE_NUM_KEYS);
+    tcp_put_op(tcp, WIRE_OP_NUM_KEYS);
     result = tcp_ask_number(tcp, "n", &unused);
   }
   if (result < 0) return result;

@@ -9,7 +9,7 @@
 /* ---- set, multi_set, append ---------------------------------------------------------------------------------- */
 
 static void put_set(struct tcp_store *tcp, rdzv_bytes key, rdzv_bytes value) {
-  tcp_put_op(tcp, WIRE_SET);
+  tcp_put_op(tcp, WIRE_OP_SET);
   tcp_put_key(tcp, key);
   tcp_put_value(tcp, value);
 }
@@ -27,11 +27,11 @@ int tcp_set(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, struct store_ca
 
 /* V1 has no MULTI_SET that both 1.13 and 2.1 know. */
 static int try_multi_set(struct tcp_store *tcp, struct tcp_args *args) {
-  if (tcp->conn.dialect == WIRE_V1) {
+  if (tcp->conn.dialect == WIRE_DIALECT_V1) {
     for (size_t i = 0; i < args->count; i++) put_set(tcp, args->keys[i], args->values[i]);
     return tcp_ask_done(tcp);
   }
-  tcp_put_op(tcp, WIRE_MULTI_SET);
+  tcp_put_op(tcp, WIRE_OP_MULTI_SET);
   tcp_put_number(tcp, args->count);
   for (size_t i = 0; i < args->count; i++) {
     tcp_put_key(tcp, args->keys[i]);
@@ -50,7 +50,7 @@ int tcp_multi_set(rdzv_store *store, const rdzv_bytes *keys, const rdzv_bytes *v
 static int try_append(struct tcp_store *tcp, struct tcp_args *args) {
   const int result = pytorch_need_v2(tcp, "from 2.1 on");
   if (result < 0) return result;
-  tcp_put_op(tcp, WIRE_APPEND);
+  tcp_put_op(tcp, WIRE_OP_APPEND);
   tcp_put_key(tcp, args->keys[0]);
   tcp_put_value(tcp, args->values[0]);
   return tcp_ask_done(tcp);
@@ -65,7 +65,7 @@ int tcp_append(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, struct store
 /* ---- compare_set --------------------------------------------------------------------------------------------- */
 
 static int try_compare_set(struct tcp_store *tcp, struct tcp_args *args) {
-  tcp_put_op(tcp, WIRE_COMPARE_SET);
+  tcp_put_op(tcp, WIRE_OP_COMPARE_SET);
   tcp_put_key(tcp, args->keys[0]);
   tcp_put_value(tcp, args->values[0]);
   tcp_put_value(tcp, args->values[1]);
@@ -85,7 +85,7 @@ int tcp_compare_set(rdzv_store *store, rdzv_bytes key, rdzv_bytes expected, rdzv
 
 static int try_get(struct tcp_store *tcp, struct tcp_args *args) {
   if (!tcp_is_ours(tcp)) return pytorch_get(tcp, args);
-  tcp_put_op(tcp, WIRE_GET_WAIT);
+  tcp_put_op(tcp, WIRE_OP_GET_WAIT);
   tcp_put_keys(tcp, args->keys, args->count);
   const int result = tcp_ask_blocking(tcp, "V", args->count, tcp->call.until);
   return result < 0 ? result : tcp_take_values(tcp, args->out, args->count);
@@ -105,7 +105,7 @@ int tcp_get(rdzv_store *store, rdzv_bytes key, rdzv_value *out, struct store_cal
 /* ---- add ----------------------------------------------------------------------------------------------------- */
 
 static int try_add(struct tcp_store *tcp, struct tcp_args *args) {
-  tcp_put_op(tcp, WIRE_ADD);
+  tcp_put_op(tcp, WIRE_OP_ADD);
   tcp_put_key(tcp, args->keys[0]);
   tcp_put_number(tcp, args->number);
   return tcp_ask_number(tcp, "n", &args->number_out);
@@ -147,7 +147,7 @@ int tcp_add(rdzv_store *store, rdzv_bytes key, int64_t delta, int64_t *sum, stru
   static const struct tcp_op op = {"add to", TCP_ONCE, try_add};
   struct tcp_args args = {.keys = &key, .count = 1, .number = (uint64_t)delta};
   const int result = tcp_run(store, &op, &args, call);
-  if (result == RDZV_E_OUTCOME_UNKNOWN && tcp_dialect((struct tcp_store *)store) != WIRE_RDZV)
+  if (result == RDZV_E_OUTCOME_UNKNOWN && tcp_dialect((struct tcp_store *)store) != WIRE_DIALECT_RDZV)
     return explain_add(store, key, call);
   if (result == 0) *sum = (int64_t)args.number_out;
   return result;
