@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Connecting to a name with several addresses:
- * - resolve it, and order the addresses so that the two families take turns;
+ * - resolve it, and order the addresses so that the two families alternate;
  * - begin with the first; while none has answered, begin the next 250 ms after the last was begun, or at once when
  *   one has failed;
  * - the first socket that is connected wins, the others are closed.

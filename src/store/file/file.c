@@ -2,15 +2,15 @@
 /*
  * The store in a file, byte for byte PyTorch's FileStore (torch/csrc/distributed/c10d/FileStore.cpp).
  *
- * A call takes its turn on the handle (a mutex) for one look at the file or one change of it. A call that must wait
- * lets go of both the turn and the file, waits for a change, and looks again.
+ * A call locks the handle for one look at the file or one edit of it. A call that must wait unlocks both the handle and
+ * the file, waits for a change, and looks again.
  *
  * Ours alone: the mark of the run, which every write adds where it is missing, so that a file that was removed
  * and made anew has it too; and that the last of the counted stores removes the file while it holds the lock.
  */
 #include "base/error.h"
 #include "base/text/options.h"
-#include "store/file/turn.h"
+#include "store/file/access.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -131,20 +131,20 @@ static int look_for(struct file_store *file, const rdzv_bytes *keys, size_t coun
 }
 
 static void take_watch(struct file_store *file, struct file_watch *watch) {
-  pthread_mutex_lock(&file->turn);
+  pthread_mutex_lock(&file->lock);
   *watch = file->watch;
   file->watch = FILE_WATCH_CLOSED;
-  pthread_mutex_unlock(&file->turn);
+  pthread_mutex_unlock(&file->lock);
   file_watch_start(watch, file->journal.path);
 }
 
 /* Of those of several threads one is kept. */
 static void give_watch_back(struct file_store *file, struct file_watch *watch) {
   file_watch_stop(watch);
-  pthread_mutex_lock(&file->turn);
+  pthread_mutex_lock(&file->lock);
   struct file_watch surplus = file->watch;
   file->watch = *watch;
-  pthread_mutex_unlock(&file->turn);
+  pthread_mutex_unlock(&file->lock);
   file_watch_close(&surplus);
 }
 
@@ -250,7 +250,7 @@ static void sign_off(struct file_store *file) {
 static void file_free(struct file_store *file) {
   file_watch_close(&file->watch);
   journal_close(&file->journal);
-  pthread_mutex_destroy(&file->turn);
+  pthread_mutex_destroy(&file->lock);
   store_deinit(&file->base);
   free(file->run_id);
   free(file->text);
@@ -265,8 +265,8 @@ static void file_close(rdzv_store *store) {
 /* It is the parent that signs off. If another thread was in the middle of a call, all is left as it is. */
 static void file_abandon(rdzv_store *store) {
   struct file_store *file = self(store);
-  if (pthread_mutex_trylock(&file->turn) != 0) return;
-  pthread_mutex_unlock(&file->turn);
+  if (pthread_mutex_trylock(&file->lock) != 0) return;
+  pthread_mutex_unlock(&file->lock);
   file_free(file);
 }
 
@@ -336,7 +336,7 @@ static int file_new(const char *path, const rdzv_file_options *options, struct f
     free(file);
     return result;
   }
-  pthread_mutex_init(&file->turn, NULL);
+  pthread_mutex_init(&file->lock, NULL);
   file->watch = FILE_WATCH_CLOSED;
   result = journal_open(&file->journal, path, &file->base.log, error);
   if (result == 0) result = keep_options(file, options, error);

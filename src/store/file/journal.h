@@ -14,7 +14,7 @@
  *   no space for all of a record   the writer cuts its own partial record off before anybody else can see it
  *   a lock that is never given up  RDZV_E_TIMEOUT
  *
- * Threads: none of it is safe; the store takes care of turns.
+ * Not thread-safe: the store locks its handle.
  */
 #ifndef RDZV_STORE_FILE_JOURNAL_H
 #define RDZV_STORE_FILE_JOURNAL_H

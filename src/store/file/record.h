@@ -2,7 +2,7 @@
 /*
  * The records of a file store, which are those of PyTorch's FileStore (torch/csrc/distributed/c10d/FileStore.cpp):
  * u32 key length, key, u32 value length, value, in the byte order of the machine. The file is nothing but records, only
- * ever appended to; what it holds is what reading all of them in turn gives. Pure: bytes to records and back.
+ * ever appended to; what it holds is what reading them all in order gives. Pure: bytes to records and back.
  */
 #ifndef RDZV_STORE_FILE_RECORD_H
 #define RDZV_STORE_FILE_RECORD_H

@@ -62,7 +62,7 @@ void ks_seed(struct keyspace *ks, struct siphash_seed seed);
  * one; ks_settle does it. A queue's item still wakes its one waiter at once. */
 void ks_defer(struct keyspace *ks);
 
-/* Wakes and tells, at most so many; gives how many it were. The keys that have somebody take turns. */
+/* Wakes waiters and tells watchers, at most `most` of them, and returns how many. Alternates between their keys. */
 size_t ks_settle(struct keyspace *ks, size_t most);
 bool ks_is_busy(const struct keyspace *ks);
 
@@ -114,8 +114,8 @@ uint64_t ks_keys_version(const struct keyspace *ks);
  * found. */
 const void *ks_next(const struct keyspace *ks, const void *at, rdzv_bytes *key);
 
-/* Goes through the keys that are there at the start, while keys come and go: one that goes before its turn is left out.
- * One walk at a time; a start ends the last one. */
+/* Goes through the keys that are there at the start, while keys come and go. A key that is deleted before the walk
+ * reaches it is left out. There is one walk at a time: a start ends the one before. */
 void ks_walk_start(struct keyspace *ks);
 bool ks_walk(struct keyspace *ks, rdzv_bytes *key);
 

@@ -101,7 +101,7 @@ bool entry_is_watched(const struct entry *entry);
 /* Has all waiters of a kind woken. */
 void waits_wake(struct keyspace *ks, struct entry *entry, enum link_kind kind);
 
-/* Wakes the one whose turn it is to have an item of the queue. */
+/* Wakes the next waiter that gets an item of the queue. */
 void waits_wake_for_item(struct keyspace *ks, struct entry *entry);
 
 /* Has the key's watchers told. */

@@ -280,7 +280,7 @@ static void tell_loss(struct keyspace *ks, struct group *group) {
 }
 
 size_t ks_settle(struct keyspace *ks, size_t most) {
-  enum { IN_A_ROW = 32 }; /* of one key, before another has its turn */
+  enum { IN_A_ROW = 32 }; /* waiters of one key, before those of another key */
   size_t done = 0;
   for (; done < most && ks->busy; done++) {
     struct group *group = ks->busy;

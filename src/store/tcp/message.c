@@ -145,7 +145,9 @@ int tcp_answer(struct tcp_store *tcp, const char *fields, uint64_t items) {
   if (tcp_is_ours(tcp)) {
     const int status = silence_is_loss(tcp, receive_status(tcp, tcp->until));
     if (status < 0) return status;
-    if (status > 0) return error_set(tcp->call.error, RDZV_E_PROTOCOL, "an answer out of turn");
+    if (status > 0)
+      return error_set(tcp->call.error, RDZV_E_PROTOCOL,
+                       "the server answered a wait that was not canceled as canceled");
   }
   return tcp_more(tcp, fields, items);
 }
@@ -228,7 +230,8 @@ int tcp_ask_blocking(struct tcp_store *tcp, const char *fields, uint64_t items, 
   int result = tcp_send(tcp);
   if (result < 0) return result;
   result = receive_status(tcp, until);
-  if (result == WIRE_BYTE_CANCELED) return error_set(tcp->call.error, RDZV_E_PROTOCOL, "an answer out of turn");
+  if (result == WIRE_BYTE_CANCELED)
+    return error_set(tcp->call.error, RDZV_E_PROTOCOL, "the server answered a wait that was not canceled as canceled");
   if (result == RDZV_E_TIMEOUT) result = cancel_wait(tcp);
   if (result == RDZV_E_CANCELED && !flag_raised(&tcp->base.cancel)) return take_back(tcp, fields, items);
   return result < 0 ? result : tcp_more(tcp, fields, items);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The handle of a file store, and the turn that a call takes on it: one look at the file, or one change of it. In
- * either the file is first found to be of our run.
+ * The handle of a file store, and a call's access to its file: a look at it, or an edit of it. Either one first checks
+ * that the file belongs to our run.
  */
-#ifndef RDZV_STORE_FILE_TURN_H
-#define RDZV_STORE_FILE_TURN_H
+#ifndef RDZV_STORE_FILE_ACCESS_H
+#define RDZV_STORE_FILE_ACCESS_H
 
 #include "store/file/journal.h"
 #include "store/file/record.h"
@@ -14,7 +14,7 @@
 
 struct file_store {
   rdzv_store base;
-  pthread_mutex_t turn; /* guards the journal and the watch */
+  pthread_mutex_t lock; /* guards the journal and the watch; held during an access */
   struct journal journal;
   struct file_watch watch; /* kept for the next call that waits; closed while one does */
   int64_t num_workers;
@@ -23,27 +23,27 @@ struct file_store {
   char *text;       /* of describe */
 };
 
-/* Takes the turn and reads what is new. On success file_end_look must follow. RDZV_E_STALE and what journal_refresh
- * returns. */
+/* Locks the handle and reads what is new in the file. After success file_end_look must follow. Fails with RDZV_E_STALE
+ * and with what journal_refresh returns. */
 int file_begin_look(struct file_store *file, const struct store_call *call);
 void file_end_look(struct file_store *file);
 
-/* A change of the file: records are collected, and file_end_edit writes all of them in one go. */
+/* An edit of the file: records are collected, and file_end_edit writes all of them at once. */
 struct file_edit {
   struct file_store *file;
   const struct store_call *call;
   bool only_existing; /* does not make a file */
-  bool begun;         /* has turn and lock */
+  bool begun;         /* holds the locks of the handle and of the file */
   bool marked;        /* the file has the mark of a run, or will */
   struct buf records;
 };
 
-/* Takes the turn and the lock and reads what is new. file_end_edit must follow, also after an error. RDZV_E_STALE and
- * what journal_begin returns. */
+/* Locks the handle and the file and reads what is new in the file. file_end_edit must follow, also after an error.
+ * Fails with RDZV_E_STALE and with what journal_begin returns. */
 int file_begin_edit(struct file_edit *edit);
 
-/* Writes the records if the result so far is 0, and lets go of everything; returns the result of it all. Where the
- * file lacks the mark of our run it is written with them: it may be a new file since the store was opened. */
+/* Writes the records if the result so far is 0, and unlocks file and handle. Returns the result of the whole edit. A
+ * file without the mark of our run gets it, too: the file may be newer than the handle. */
 int file_end_edit(struct file_edit *edit, int result);
 
 /* Collects a record, before or after file_begin_edit. RDZV_E_LIMIT, RDZV_E_NO_MEMORY. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "store/file/turn.h"
+#include "store/file/access.h"
 
 #include "base/error.h"
 
@@ -34,28 +34,28 @@ static int check_run(const struct file_store *file, bool *marked, rdzv_error *er
                    file->journal.shown, bytes_quote(rdzv_str(file->run_id)).text, bytes_quote(mark).text, age);
 }
 
-/* ---- turns ---------------------------------------------------------------------------------------------------- */
+/* ---- looks ---------------------------------------------------------------------------------------------------- */
 
-static int take_turn(struct file_store *file, const struct store_call *call) {
-  pthread_mutex_lock(&file->turn);
+static int lock_handle(struct file_store *file, const struct store_call *call) {
+  pthread_mutex_lock(&file->lock);
   if (!call->cancel || !flag_raised(call->cancel)) return 0;
-  pthread_mutex_unlock(&file->turn);
+  pthread_mutex_unlock(&file->lock);
   return error_set(call->error, RDZV_E_CANCELED, "cannot use '%s': canceled", file->journal.shown);
 }
 
 int file_begin_look(struct file_store *file, const struct store_call *call) {
   bool marked;
-  int result = take_turn(file, call);
+  int result = lock_handle(file, call);
   if (result < 0) return result;
   result = journal_refresh(&file->journal, call);
   if (result == 0) result = check_run(file, &marked, call->error);
-  if (result < 0) pthread_mutex_unlock(&file->turn);
+  if (result < 0) pthread_mutex_unlock(&file->lock);
   return result;
 }
 
-void file_end_look(struct file_store *file) { pthread_mutex_unlock(&file->turn); }
+void file_end_look(struct file_store *file) { pthread_mutex_unlock(&file->lock); }
 
-/* ---- changes -------------------------------------------------------------------------------------------------- */
+/* ---- edits ---------------------------------------------------------------------------------------------------- */
 
 int file_add_record(struct file_edit *edit, struct file_key key, rdzv_bytes value) {
   rdzv_error *error = edit->call->error;
@@ -82,11 +82,11 @@ int file_add_mark(struct file_edit *edit) {
 
 int file_begin_edit(struct file_edit *edit) {
   struct file_store *file = edit->file;
-  int result = take_turn(file, edit->call);
+  int result = lock_handle(file, edit->call);
   if (result < 0) return result;
   result = journal_begin(&file->journal, !edit->only_existing, edit->call);
   edit->begun = result == 0;
-  if (!edit->begun) pthread_mutex_unlock(&file->turn);
+  if (!edit->begun) pthread_mutex_unlock(&file->lock);
   return edit->begun ? check_run(file, &edit->marked, edit->call->error) : result;
 }
 
@@ -97,7 +97,7 @@ int file_end_edit(struct file_edit *edit, int result) {
     if (result == 0 && edit->records.len > 0) result = journal_write(journal, &edit->records, edit->call->error);
     const int ended = journal_end(journal, result == 0 ? edit->call->error : NULL);
     if (result == 0) result = ended;
-    pthread_mutex_unlock(&edit->file->turn);
+    pthread_mutex_unlock(&edit->file->lock);
   }
   buf_free(&edit->records);
   return result;
