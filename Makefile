@@ -22,9 +22,9 @@ run: deps ## install what is missing, build, and show a job whose nodes die and 
 	@$(CC) -O2 -Iinclude examples/ring.c -o "$(BUILD)/ring" -L"$(BUILD)" -lrdzv -Wl,-rpath,'$$ORIGIN'
 	@examples/run-demo "$(BUILD)/rdzv" "$(BUILD)/ring"
 
-test: ## install the test peers too, build, and run all tests
+test: ## install the test peers too, build, and run all tests, or those of T=REGEX
 	@scripts/setup test
-	@scripts/test release
+	@scripts/test release $(if $(T),-R '$(T)')
 
 asan tsan clang coverage: ## build and run the suites with that preset
 	@scripts/setup test
