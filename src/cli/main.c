@@ -13,24 +13,27 @@ static const struct {
   int (*run)(int argc, char **argv);
   const char *summary;
 } commands[] = {
-    {"run", cmd_run, "launch and watch over the workers of an elastic job, as torchrun does"},
-    {"join", cmd_join, "join a rendezvous, and print the rounds"},
-    {"status", cmd_status, "see who is in a rendezvous"},
-    {"close", cmd_close, "close a rendezvous for all"},
+    {"run", cmd_run, "launch and supervise the workers of an elastic job, as torchrun does"},
+    {"join", cmd_join, "join a rendezvous, and print each round or run a command in it"},
+    {"status", cmd_status, "show the nodes of a rendezvous"},
+    {"close", cmd_close, "close a rendezvous for all nodes"},
     {"list", cmd_list, "list the runs of a store"},
-    {"reset", cmd_reset, "remove a run that is closed from its store"},
-    {"etcd", cmd_etcd, "run an etcd beside this process"},
+    {"reset", cmd_reset, "remove a closed run from its store"},
+    {"etcd", cmd_etcd, "run an etcd that ends with its parent"},
     {"serve", cmd_serve, "serve a store to PyTorch and rdzv clients"},
-    {"store", cmd_store, "use a store from the shell"},
+    {"store", cmd_store, "read and write a store from the shell"},
 };
 
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 
 static int help(FILE *to) {
-  fputs("usage: rdzv COMMAND [FLAG...]\n\nElastic rendezvous: the processes of a job find each other.\n\ncommands:\n",
-        to);
+  fputs(
+      "usage: rdzv COMMAND [FLAG...]\n\nElastic rendezvous: the nodes of a distributed job find each other and agree "
+      "on ranks.\n\ncommands:\n",
+      to);
   for (int i = 0; i < COMMANDS; i++) fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].summary);
-  fputs("\n'rdzv COMMAND --help' tells more; so does 'man rdzv'. 'rdzv --version' prints the version.\n", to);
+  fputs("\n'rdzv COMMAND --help' and 'man rdzv-COMMAND' describe a command. 'rdzv --version' prints the version.\n",
+        to);
   return to == stdout ? EXIT_YES : EXIT_USAGE;
 }
 

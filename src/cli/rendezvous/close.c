@@ -9,10 +9,10 @@ struct settings {
 };
 
 static int parse(int argc, char **argv, struct settings *to) {
-  const struct cli_flag flags[] = {RENDEZVOUS_FLAGS(&to->flags),
-                                   {"reason", FLAG_TEXT, &to->reason, "TEXT", "told to those who find it closed"},
-                                   {0}};
-  const struct command command = {me, "", "Closes a rendezvous for all nodes, for good.", flags, NULL};
+  const struct cli_flag flags[] = {
+      RENDEZVOUS_FLAGS(&to->flags), {"reason", FLAG_TEXT, &to->reason, "TEXT", "reason that the nodes report"}, {0}};
+  const struct command command = {me, "", "Closes a rendezvous for all nodes. This ends the job, and cannot be undone.",
+                                  flags, NULL};
   const int rest = flags_parse(&command, argc, argv);
   return no_arguments(&command, rest, argc, argv) ? rest : -1;
 }

@@ -15,15 +15,18 @@ struct settings {
 static int parse(int argc, char **argv, struct settings *to) {
   const struct cli_flag flags[] = {
       RENDEZVOUS_FLAGS(&to->flags),
-      {"nnodes", FLAG_TEXT, &to->flags.nnodes, "MIN[:MAX]", "how many nodes make a round (1)"},
-      {"local-addr", FLAG_TEXT, &to->flags.local_addr, "ADDR", "what the others know and reach this node by"},
-      {"once", FLAG_SWITCH, &to->once, NULL, "print the first round and exit, still counted as a member"},
+      {"nnodes", FLAG_TEXT, &to->flags.nnodes, "MIN[:MAX]", "number of nodes in a round (default 1)"},
+      {"local-addr", FLAG_TEXT, &to->flags.local_addr, "ADDR", "name or address of this node for the other nodes"},
+      {"once", FLAG_SWITCH, &to->once, NULL, "print the first round and exit without leaving"},
       {0}};
   const struct command command = {
-      me, "[-- CMD...]", "Joins a rendezvous, and prints each round that it is in as a line of JSON.", flags,
-      "It stays a member, and joins the next round when the membership changes; SIGTERM, SIGINT and SIGHUP make it\n"
-      "leave, and it then exits 0. CMD is run in the first round with RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT,\n"
-      "RDZV_ROUND and RDZV_RUN_ID set, and its exit code returned.\n"};
+      me, "[-- CMD...]", "Joins a rendezvous, and prints each round of this node as a line of JSON.", flags,
+      "The node stays in the rendezvous and joins the next round when nodes join, leave or die. SIGTERM, SIGINT and\n"
+      "SIGHUP make it leave and exit with 0.\n"
+      "\n"
+      "CMD runs in the first round, with RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, RDZV_ROUND and RDZV_RUN_ID in "
+      "its\n"
+      "environment. The exit code is then that of CMD.\n"};
   return flags_parse(&command, argc, argv);
 }
 

@@ -16,9 +16,11 @@ struct settings {
 
 static int parse(int argc, char **argv, struct settings *to) {
   const struct cli_flag flags[] = {
-      RENDEZVOUS_STORE_FLAGS(&to->flags), {"json", FLAG_SWITCH, &to->json, NULL, "print JSON, one object a line"}, {0}};
-  const struct command command = {me, "", "Lists the runs that a store knows: their ids, and how far each is.", flags,
-                                  "Exits 1 if there is none.\n"};
+      RENDEZVOUS_STORE_FLAGS(&to->flags),
+      {"json", FLAG_SWITCH, &to->json, NULL, "print a JSON object for each run, one a line"},
+      {0}};
+  const struct command command = {me, "", "Lists the runs of a store: id, phase, round, nodes.", flags,
+                                  "The exit code is 1 if the store has no runs.\n"};
   const int rest = flags_parse(&command, argc, argv);
   return no_arguments(&command, rest, argc, argv) ? rest : -1;
 }

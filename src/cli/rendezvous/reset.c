@@ -15,11 +15,12 @@ struct settings {
 static int parse(int argc, char **argv, struct settings *to) {
   const struct cli_flag flags[] = {
       RENDEZVOUS_STORE_FLAGS(&to->flags),
-      {"rdzv-id", FLAG_TEXT, &to->flags.run_id, "ID", "the job's name"},
-      {"force", FLAG_SWITCH, &to->force, NULL, "also where it is not closed: its nodes lose their places"},
+      {"rdzv-id", FLAG_TEXT, &to->flags.run_id, "ID", "id of the job (required)"},
+      {"force", FLAG_SWITCH, &to->force, NULL, "also remove a run that is not closed; its nodes lose their places"},
       {0}};
-  const struct command command = {me, "", "Removes a run that is closed from its store: its id can be used again.",
-                                  flags, "Exits 1 if nobody has ever joined it, 6 if it is not closed.\n"};
+  const struct command command = {
+      me, "", "Removes a closed run from its store, so that its id can be used again.", flags,
+      "The exit code is 1 if no node has ever joined the run, and 6 if it is not closed.\n"};
   const int rest = flags_parse(&command, argc, argv);
   return no_arguments(&command, rest, argc, argv) ? rest : -1;
 }

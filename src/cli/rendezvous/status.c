@@ -13,11 +13,11 @@ struct settings {
 static int parse(int argc, char **argv, struct settings *to) {
   const struct cli_flag flags[] = {
       RENDEZVOUS_FLAGS(&to->flags),
-      {"json", FLAG_SWITCH, &to->json, NULL, "print JSON, one object a line"},
-      {"watch", FLAG_SWITCH, &to->watch, NULL, "go on, and print it again when it changes"},
+      {"json", FLAG_SWITCH, &to->json, NULL, "print a JSON object on one line"},
+      {"watch", FLAG_SWITCH, &to->watch, NULL, "keep running, and print again on each change"},
       {0}};
-  const struct command command = {me, "", "Prints who is in a rendezvous, without joining it.", flags,
-                                  "Exits 1 if nobody has ever joined.\n"};
+  const struct command command = {me, "", "Prints the nodes of a rendezvous without joining it.", flags,
+                                  "The exit code is 1 if no node has ever joined.\n"};
   const int rest = flags_parse(&command, argc, argv);
   return no_arguments(&command, rest, argc, argv) ? rest : -1;
 }

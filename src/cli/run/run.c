@@ -35,55 +35,58 @@ struct settings {
 static int parse(int argc, char **argv, struct settings *to) {
   const struct cli_flag flags[] = {
       {"nodes and workers", FLAG_GROUP, NULL, NULL, NULL},
-      {"nnodes", FLAG_TEXT, &to->nnodes, "MIN[:MAX]", "how many nodes make a round (1)"},
-      {"nproc-per-node", FLAG_TEXT, &to->nproc, "N|auto|cpu|gpu", "workers on this node (1)"},
-      {"role", FLAG_TEXT, &to->role, "NAME", "what the workers of this node are (default)"},
-      {"max-restarts", FLAG_NUMBER, &to->max_restarts, "N", "how often failed workers are started again (0)"},
+      {"nnodes", FLAG_TEXT, &to->nnodes, "MIN[:MAX]", "number of nodes in a round (default 1)"},
+      {"nproc-per-node", FLAG_TEXT, &to->nproc, "N|auto|cpu|gpu", "number of workers on this node (default 1)"},
+      {"role", FLAG_TEXT, &to->role, "NAME", "role of the workers of this node (default \"default\")"},
+      {"max-restarts", FLAG_NUMBER, &to->max_restarts, "N", "restarts after failures of workers (default 0)"},
 
       {"the rendezvous", FLAG_GROUP, NULL, NULL, NULL},
-      {"standalone", FLAG_SWITCH, &to->standalone, NULL, "this node alone, with a store of its own"},
-      {"rdzv-backend", FLAG_TEXT, &to->backend, "NAME", "c10d, etcd, etcd-v2 or static; see below"},
-      {"rdzv-endpoint", FLAG_TEXT, &to->endpoint, "HOST:PORT", "where the store is; port 0: a free one"},
-      {"rdzv-id", FLAG_TEXT, &to->run_id, "ID", "the job's name, the same on all nodes (none)"},
-      {"rdzv-conf", FLAG_TEXT, &to->conf, "K=V,...", "options of the rendezvous; see rdzv-join(1)"},
-      {"local-addr", FLAG_TEXT, &to->local_addr, "ADDR", "what the others know and reach this node by"},
-      {"node-rank", FLAG_NUMBER, &to->node_rank, "N", "rank of this node, for backend static (0)"},
-      {"master-addr", FLAG_TEXT, &to->master_addr, "ADDR", "of node rank 0, for backend static (127.0.0.1)"},
-      {"master-port", FLAG_NUMBER, &to->master_port, "PORT", "the same (29500)"},
+      {"standalone", FLAG_SWITCH, &to->standalone, NULL, "a job on this node alone, with its own store"},
+      {"rdzv-backend", FLAG_TEXT, &to->backend, "NAME", "c10d, etcd-v2, etcd or static; see below"},
+      {"rdzv-endpoint", FLAG_TEXT, &to->endpoint, "HOST:PORT", "address of the store; port 0 picks a free port"},
+      {"rdzv-id", FLAG_TEXT, &to->run_id, "ID", "id of the job, the same on all nodes (default none)"},
+      {"rdzv-conf", FLAG_TEXT, &to->conf, "K=V,...", "options of the rendezvous, see rdzv-join(1)"},
+      {"local-addr", FLAG_TEXT, &to->local_addr, "ADDR", "name or address of this node for the other nodes"},
+      {"node-rank", FLAG_NUMBER, &to->node_rank, "N", "rank of this node, for backend static (default 0)"},
+      {"master-addr", FLAG_TEXT, &to->master_addr, "ADDR",
+       "address of node rank 0, for backend static (default 127.0.0.1)"},
+      {"master-port", FLAG_NUMBER, &to->master_port, "PORT", "port of node rank 0, for backend static (default 29500)"},
 
       {"the program", FLAG_GROUP, NULL, NULL, NULL},
-      {"module", FLAG_SWITCH, &to->program.module, NULL, "PROGRAM is a module of Python's"},
+      {"module", FLAG_SWITCH, &to->program.module, NULL, "PROGRAM is a Python module"},
       {"virtual-local-rank", FLAG_SWITCH, &to->virtual_local_rank, NULL,
-       "LOCAL_RANK is 0, and each worker sees one GPU"},
+       "set LOCAL_RANK to 0, and show each worker one GPU"},
       {"numa-binding", FLAG_CHOICE, &to->numa, "node|socket|exclusive|core-complex",
-       "run each worker near its GPU; all as node"},
-      {"no-python", FLAG_SWITCH, &to->program.no_python, NULL, "PROGRAM is executed, whatever it looks like"},
-      {"run-path", FLAG_SWITCH, &to->program.run_path, NULL, "PROGRAM is a script of Python's, whatever it looks like"},
+       "run each worker on the NUMA node of its GPU; all values act like node"},
+      {"no-python", FLAG_SWITCH, &to->program.no_python, NULL, "execute PROGRAM, never through Python"},
+      {"run-path", FLAG_SWITCH, &to->program.run_path, NULL, "run PROGRAM by Python, whatever it is"},
 
       {"stopping", FLAG_GROUP, NULL, NULL, NULL},
       {"signals-to-handle", FLAG_TEXT, &to->signals, "NAME,...",
-       "signals that make this node leave (SIGTERM,SIGINT,SIGHUP,SIGQUIT)"},
-      {"shutdown-timeout", FLAG_SECONDS, &to->shutdown_ms, "SECONDS", "from the signal to SIGKILL (30)"},
+       "signals that stop this node (default SIGTERM,SIGINT,SIGHUP,SIGQUIT)"},
+      {"shutdown-timeout", FLAG_SECONDS, &to->shutdown_ms, "SECONDS",
+       "time between SIGTERM and SIGKILL for workers (default 30)"},
       {"exit-barrier-timeout", FLAG_SECONDS, &to->barrier_ms, "SECONDS",
-       "for the other nodes' workers to finish (300)"},
+       "time to wait for the workers of other nodes (default 300)"},
 
       {"output", FLAG_GROUP, NULL, NULL, NULL},
-      {"log-dir", FLAG_TEXT, &to->log_dir, "DIR", "where a folder for this run's files is made"},
+      {"log-dir", FLAG_TEXT, &to->log_dir, "DIR", "folder for the output of workers; each run makes one in it"},
       {"redirects", FLAG_TEXT, &to->redirects, "WHAT",
-       "workers' output to files: 1 stdout, 2 stderr, 3 both, or RANK:WHAT,..."},
-      {"tee", FLAG_TEXT, &to->tee, "WHAT", "the same, and shown, with a prefix"},
-      {"local-ranks-filter", FLAG_TEXT, &to->filter, "RANK,...", "whose output is shown (all)"},
+       "output of workers to files: 1 stdout, 2 stderr, 3 both, or RANK:WHAT,..."},
+      {"tee", FLAG_TEXT, &to->tee, "WHAT", "output to files, and to the terminal with a prefix"},
+      {"local-ranks-filter", FLAG_TEXT, &to->filter, "RANK,...", "local ranks whose output is shown (default all)"},
       {"log-line-prefix-template", FLAG_TEXT, &to->line_prefix, "TEXT",
-       "before each line of --tee ([${role_name}${rank}]:)"},
-      {"event-log", FLAG_TEXT, &to->event_log, "PATH", "append what happens to PATH, one JSON object a line"},
-      {"json-log", FLAG_SWITCH, &to->json_log, NULL, "log lines are JSON objects"},
-      {"log-level", FLAG_CHOICE, &to->log_level, "off|error|warning|info|debug", "what to log to stderr (info)"},
+       "prefix of the lines of --tee (default [${role_name}${rank}]:)"},
+      {"event-log", FLAG_TEXT, &to->event_log, "PATH", "append each event to PATH as a line of JSON"},
+      {"json-log", FLAG_SWITCH, &to->json_log, NULL, "write log lines as JSON objects"},
+      {"log-level", FLAG_CHOICE, &to->log_level, "off|error|warning|info|debug",
+       "least severity to log to stderr (default info)"},
 
-      {"of torchrun, and without effect", FLAG_GROUP, NULL, NULL, NULL},
-      {"monitor-interval", FLAG_TEXT, &to->monitor_interval, "SECONDS", "nothing is polled"},
+      {"accepted for torchrun, without effect", FLAG_GROUP, NULL, NULL, NULL},
+      {"monitor-interval", FLAG_TEXT, &to->monitor_interval, "SECONDS", "rdzv run does not poll"},
       {"start-method", FLAG_TEXT, &to->start_method, "NAME", "workers are always executed"},
-      {"logs-specs", FLAG_TEXT, &to->logs_specs, "NAME", "there are no plug-ins for logs"},
-      {"event-log-handler", FLAG_TEXT, &to->event_log_handler, "NAME", "see --event-log"},
+      {"logs-specs", FLAG_TEXT, &to->logs_specs, "NAME", "rdzv run has no plug-ins for logs"},
+      {"event-log-handler", FLAG_TEXT, &to->event_log_handler, "NAME", "use --event-log"},
       {"duplicate-stdout-filters", FLAG_TEXT, &to->filter_stdout, "TEXT,...", "use --tee and grep"},
       {"duplicate-stderr-filters", FLAG_TEXT, &to->filter_stderr, "TEXT,...", "use --tee and grep"},
       {0}};
@@ -91,19 +94,20 @@ static int parse(int argc, char **argv, struct settings *to) {
       .name = me,
       .synopsis = "PROGRAM [ARG...]",
       .summary =
-          "Starts PROGRAM as the workers of this node in a distributed job, and watches over them. A drop-in for\n"
-          "torchrun: nodes of both can be in one job.",
+          "Starts PROGRAM as the workers of this node in a distributed job, and supervises them. Takes the flags of\n"
+          "torchrun; nodes of both can be in one job.",
       .flags = flags,
       .more =
-          "Every flag of torchrun's is also taken from the environment, as PET_NNODES, PET_MAX_RESTARTS and so on.\n"
+          "Every flag can also be set in the environment, as PET_NNODES, PET_MAX_RESTARTS and so on.\n"
           "\n"
-          "PROGRAM is run by Python (PYTHON_EXEC, or python3) if its name ends in .py or it is a text file without\n"
-          "its run bit that is not a shell script. \"${local_rank}\" in its arguments is replaced.\n"
+          "Python (PYTHON_EXEC, or python3) runs PROGRAM if its name ends in .py, or if it is a text file that is "
+          "neither\n"
+          "executable nor a shell script. \"${local_rank}\" in the arguments is replaced.\n"
           "\n"
-          "If no backend is named, it is static, as for torchrun, or c10d for a range of nodes.\n"
+          "The default backend is static, as with torchrun, and c10d for a range of nodes.\n"
           "\n"
-          "It exits with 0 after success, with the code of the worker that failed first (128+n: ended by signal n),\n"
-          "or as 'man rdzv' says.\n",
+          "The exit code is 0 after success, the code of the worker that failed first (128+n for signal n), or one of\n"
+          "rdzv(1).\n",
   };
   _Static_assert(sizeof flags / sizeof flags[0] <= FLAGS_MOST, "the table of flags is too long");
   struct flag_extras extras = {.letters = "m=module,r=redirects,t=tee", .environment = "PET_"};
@@ -200,7 +204,7 @@ static void say_without_effect(const struct settings *settings, const rdzv_param
   const struct vain list[] = {
       {settings->monitor_interval, "--monitor-interval", "workers and members are heard of when something happens"},
       {settings->start_method, "--start-method", "workers are always executed"},
-      {settings->logs_specs, "--logs-specs", "there are no plug-ins for logs"},
+      {settings->logs_specs, "--logs-specs", "rdzv run has no plug-ins for logs"},
       {settings->event_log_handler, "--event-log-handler", "--event-log PATH writes events"}};
   const struct vain loud[] = {
       {is_given(settings->filter_stdout), "--duplicate-stdout-filters", "use --tee 1 and grep in the files"},

@@ -17,22 +17,23 @@ struct settings {
 static int parse(int argc, char **argv, struct settings *to) {
   const struct cli_flag flags[] = {
       {"data-dir", FLAG_TEXT, &to->data_dir, "DIR",
-       "where etcd keeps its data (a folder of its own in $TMPDIR, removed at the end)"},
-      {"port", FLAG_NUMBER, &to->port, "N", "port for clients; 0 picks a free one (0)"},
-      {"port-file", FLAG_TEXT, &to->port_file, "PATH", "write the port to PATH when ready, remove it at the end"},
-      {"log", FLAG_TEXT, &to->log_file, "PATH", "append what etcd writes to PATH (kept only for messages)"},
-      {"binary", FLAG_TEXT, &to->binary, "PATH", "which etcd; see below for the default"},
-      {"timeout", FLAG_SECONDS, &to->timeout, "S", "how long it may take to answer (60)"},
+       "folder for the data of etcd (default: a temporary one, removed at the end)"},
+      {"port", FLAG_NUMBER, &to->port, "N", "port for clients (default 0: a free port)"},
+      {"port-file", FLAG_TEXT, &to->port_file, "PATH", "write the port to PATH when ready; removed at the end"},
+      {"log", FLAG_TEXT, &to->log_file, "PATH",
+       "append the output of etcd to PATH (default: shown only after a failure)"},
+      {"binary", FLAG_TEXT, &to->binary, "PATH", "the etcd to run; see below for the default"},
+      {"timeout", FLAG_SECONDS, &to->timeout, "S", "seconds until etcd must answer (default 60)"},
       {0}};
   const struct command command = {
-      me, "start", "Runs an etcd of one member beside this process, on loopback.", flags,
-      "It prints where etcd is when it answers. SIGTERM, SIGINT and SIGHUP end it in order; it also ends when this "
-      "process "
-      "does,\n"
-      "however. 'start' can stand before the flags, too.\n\n"
-      "Which etcd: $RDZV_ETCD_BINARY, $TORCHELASTIC_ETCD_BINARY_PATH, that of rdzv's libexec folder, or that of PATH.\n"
-      "Variables of the environment that are named ETCD_... are not handed on to it.\n\n"
-      "exit codes: 0 a signal came, 2 usage, 3 etcd ended before it answered, 4 timeout, 7 I/O, or etcd ended later\n"};
+      me, "start", "Runs an etcd with one member on a loopback address. It ends with this process.", flags,
+      "Prints the address of etcd once etcd answers. SIGTERM, SIGINT and SIGHUP stop etcd in order. 'start' may also\n"
+      "come before the flags.\n\n"
+      "The default of --binary is $RDZV_ETCD_BINARY, else $TORCHELASTIC_ETCD_BINARY_PATH, else the etcd of rdzv's "
+      "libexec\n"
+      "folder, else the etcd in PATH. Environment variables named ETCD_... are not passed on to etcd.\n\n"
+      "exit codes: 0 stopped by a signal, 2 usage, 3 etcd ended before it answered, 4 timeout, 7 I/O or etcd ended "
+      "later\n"};
   const int rest = flags_parse(&command, argc, argv);
   if (rest < 0) return rest;
   if (to->port < 0 || to->port > 65535) {

@@ -32,23 +32,29 @@ struct settings {
 
 static int parse(int argc, char **argv, struct settings *to) {
   const struct cli_flag flags[] = {
-      {"bind", FLAG_TEXT, &to->bind, "ADDR", "address or name to listen on (127.0.0.1; :: or 0.0.0.0 for all)"},
-      {"port", FLAG_NUMBER, &to->port, "N", "port (29400); 0 picks a free one"},
-      {"port-file", FLAG_TEXT, &to->port_file, "PATH", "write the port to PATH when ready, remove it at the end"},
-      {"max-connections", FLAG_NUMBER, &to->max_connections, "N", "clients at once (65536)"},
-      {"max-key-bytes", FLAG_BYTES, &to->max_key_bytes, "BYTES", "length of a key (8K)"},
-      {"max-value-bytes", FLAG_BYTES, &to->max_value_bytes, "BYTES", "length of a value (8M)"},
-      {"max-keys", FLAG_NUMBER, &to->max_keys, "N", "keys in one request (131072)"},
-      {"max-waits", FLAG_NUMBER, &to->max_waits, "N", "keys that one client waits for and watches (131072)"},
-      {"max-memory", FLAG_BYTES, &to->max_memory, "BYTES", "all keys, values and buffers together (1G)"},
-      {"request-timeout", FLAG_SECONDS, &to->request_timeout, "S", "for a half-sent request, an unread answer (60)"},
-      {"idle-timeout", FLAG_SECONDS, &to->idle_timeout, "S", "close clients that ask for nothing; 0: never (0)"},
-      {"log-level", FLAG_CHOICE, &to->log_level, "off|error|warning|info|debug", "what to log to stderr (warning)"},
+      {"bind", FLAG_TEXT, &to->bind, "ADDR", "address or name to listen on (default 127.0.0.1; :: or 0.0.0.0: all)"},
+      {"port", FLAG_NUMBER, &to->port, "N", "port (default 29400); 0 picks a free port"},
+      {"port-file", FLAG_TEXT, &to->port_file, "PATH", "write the port to PATH when ready; removed at the end"},
+      {"max-connections", FLAG_NUMBER, &to->max_connections, "N", "most clients at the same time (default 65536)"},
+      {"max-key-bytes", FLAG_BYTES, &to->max_key_bytes, "BYTES", "longest key (default 8K)"},
+      {"max-value-bytes", FLAG_BYTES, &to->max_value_bytes, "BYTES", "longest value (default 8M)"},
+      {"max-keys", FLAG_NUMBER, &to->max_keys, "N", "most keys in one request (default 131072)"},
+      {"max-waits", FLAG_NUMBER, &to->max_waits, "N",
+       "most keys that one client waits for or watches (default 131072)"},
+      {"max-memory", FLAG_BYTES, &to->max_memory, "BYTES", "memory for all keys, values and buffers (default 1G)"},
+      {"request-timeout", FLAG_SECONDS, &to->request_timeout, "S",
+       "seconds to send a whole request, or to read an answer (default 60)"},
+      {"idle-timeout", FLAG_SECONDS, &to->idle_timeout, "S",
+       "close clients that were idle for so many seconds (default 0: never)"},
+      {"log-level", FLAG_CHOICE, &to->log_level, "off|error|warning|info|debug",
+       "least severity to log to stderr (default warning)"},
       {0}};
   const struct command command = {
-      me, "", "Serves a store over PyTorch's TCPStore protocol and our own, on one port.", flags,
-      "A listening socket handed over by systemd (LISTEN_FDS) is taken instead of --bind and --port.\n"
-      "SIGTERM and SIGINT end it in order; it then exits 0.\n"};
+      me, "", "Serves a store over PyTorch's TCPStore protocol and rdzv's own, on one port.", flags,
+      "There is no authentication: every client that can connect can read and change everything.\n\n"
+      "A listening socket passed by systemd (LISTEN_FDS) replaces --bind and --port. SIGTERM and SIGINT stop the "
+      "server in\n"
+      "order; the exit code is then 0.\n"};
   const int rest = flags_parse(&command, argc, argv);
   return no_arguments(&command, rest, argc, argv) ? rest : -1;
 }

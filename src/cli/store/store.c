@@ -247,36 +247,39 @@ static bool check_arguments(const struct operation *operation, int argc, char **
 
 static int parse(int argc, char **argv, struct settings *to) {
   const struct cli_flag flags[] = {
-      {"endpoint", FLAG_TEXT, &to->endpoint, "HOST:PORT", "server ($RDZV_ENDPOINT, else 127.0.0.1:29400)"},
-      {"file", FLAG_TEXT, &to->file, "PATH", "a store in a file instead of a server"},
+      {"endpoint", FLAG_TEXT, &to->endpoint, "HOST:PORT",
+       "address of the server (default $RDZV_ENDPOINT, else 127.0.0.1:29400)"},
+      {"file", FLAG_TEXT, &to->file, "PATH", "use the store in this file"},
       {"etcd", FLAG_TEXT, &to->etcd, "URL",
-       "a store in etcd, [http[s]://][USER:PASSWORD@]HOST[:PORT],..., below --prefix"},
-      {"cacert", FLAG_TEXT, &to->ca_cert, "FILE", "whom to believe that they are etcd (the system's authorities)"},
-      {"cert", FLAG_TEXT, &to->cert, "FILE", "our certificate for etcd"},
-      {"key", FLAG_TEXT, &to->key, "FILE", "its key"},
-      {"prefix", FLAG_TEXT, &to->prefix, "P", "use the keys P/K; in etcd, what is below the path P"},
-      {"timeout", FLAG_SECONDS, &to->timeout, "S", "for connecting and for waiting (30); 0 does not wait"},
-      {"dialect", FLAG_CHOICE, &to->dialect, "auto|v1|v2|rdzv", "the server's protocol (auto)"},
+       "use the store in etcd, below --prefix: [http[s]://][USER:PASSWORD@]HOST[:PORT],..."},
+      {"cacert", FLAG_TEXT, &to->ca_cert, "FILE", "certificate authority of etcd, PEM (default: the system's)"},
+      {"cert", FLAG_TEXT, &to->cert, "FILE", "client certificate for etcd, PEM (default none)"},
+      {"key", FLAG_TEXT, &to->key, "FILE", "private key of the client certificate, PEM"},
+      {"prefix", FLAG_TEXT, &to->prefix, "P", "put P/ before every key; in etcd, the path of the store"},
+      {"timeout", FLAG_SECONDS, &to->timeout, "S",
+       "seconds to connect and to wait for keys (default 30); 0: do not wait"},
+      {"dialect", FLAG_CHOICE, &to->dialect, "auto|v1|v2|rdzv", "dialect of the server (default auto)"},
       {"json", FLAG_SWITCH, &to->json, NULL, "print JSON"},
-      {"raw", FLAG_SWITCH, &to->raw, NULL, "print a value without a line end"},
+      {"raw", FLAG_SWITCH, &to->raw, NULL, "print a value without a newline"},
       {0}};
   const struct command command = {
-      me, "OPERATION [ARG...]", "Uses a store from the shell.", flags,
+      me, "OPERATION [ARG...]", "Reads and writes a store from the shell.", flags,
       "operations:\n"
-      "  set K V                 set the value\n"
+      "  set K V                 set the value of the key\n"
       "  get K                   wait for the key, print its value\n"
-      "  add K N                 add to a counter, print the sum\n"
-      "  cas K EXPECTED DESIRED  set if the value is EXPECTED (\"\": or the key absent), print what then holds\n"
-      "  check K...              are they all there?\n"
-      "  wait K...               wait until they are all there\n"
+      "  add K N                 add N to a counter, print the sum\n"
+      "  cas K EXPECTED DESIRED  set if the value is EXPECTED, or the key is absent and EXPECTED is \"\"; print the "
+      "value\n"
+      "  check K...              exit with 0 if all keys exist, else with 1\n"
+      "  wait K...               wait until all keys exist\n"
       "  delete K                delete the key\n"
-      "  append K V              add to the end of the value\n"
+      "  append K V              append to the value\n"
       "  keys                    print all keys\n"
-      "  num-keys                print how many keys there are\n"
+      "  num-keys                print the number of keys\n"
       "  mget K...               wait for the keys, print their values\n"
       "  mset K V [K V]...       set several keys in one step\n\n"
-      "V or DESIRED given as '-' is read from stdin.\n\n"
-      "exit codes: 0 yes, 1 no or not there, 2 usage, 3 connection, 4 timeout, 5 outcome unknown, 6 refused, 7 I/O\n"};
+      "'-' as V or DESIRED reads the value from stdin.\n\n"
+      "exit codes: 0 yes, 1 no or key absent, 2 usage, 3 connection, 4 timeout, 5 outcome unknown, 6 refused, 7 I/O\n"};
   return flags_parse(&command, argc, argv);
 }
 
