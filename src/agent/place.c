@@ -9,12 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RESOLVE_MS = 2000 };
-
 static bool is_loopback(const char *text) {
   struct endpoint endpoint;
-  if (endpoint_parse_to_serve(text, RDZV_DEFAULT_PORT, &endpoint, NULL) < 0) return false;
-  return host_match(&endpoint, deadline_after(RESOLVE_MS), NULL).loopback;
+  return endpoint_parse_to_serve(text, RDZV_DEFAULT_PORT, &endpoint, NULL) == 0 && host_is_loopback(endpoint.host);
 }
 
 /* What speaks for several machines; NULL: nothing. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "agent/agent.h"
-#include "backend/c10d.h"
+#include "backend/c10d/store.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/net/host.h"
@@ -30,8 +30,7 @@ static int reserve_port(rdzv_agent *agent, rdzv_error *error) {
 static int serve_workers(rdzv_agent *agent, rdzv_error *error) {
   struct endpoint endpoint = {.port = agent->attempt.master_port};
   snprintf(endpoint.host, sizeof endpoint.host, "%s", agent->attempt.master_addr);
-  const int result =
-      c10d_serve(&endpoint, host_is_loopback(endpoint.host), NULL, &agent->server_log, &agent->workers_store, error);
+  const int result = c10d_store_serve(&endpoint, NULL, &agent->server_log, &agent->workers_store, error);
   return result < 0 ? error_prefix(error, result, "cannot serve the workers' store") : 0;
 }
 

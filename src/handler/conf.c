@@ -66,8 +66,8 @@ static const struct conf defaults = {
     .keep_alive_interval = 5000,
     .keep_alive_max_attempt = 3,
     .rank_order = RANK_ORDER_TORCH,
-    .store_type = C10D_TCP,
-    .is_host = C10D_FIND_OUT,
+    .store_type = C10D_STORE_TCP,
+    .is_host = C10D_HOST_AUTO,
     .read_timeout = 60000,
     .rank = -1,
     .timeout = 600000,
@@ -110,7 +110,7 @@ static bool parse_choice(const char *choices, const char *value, int *out) {
 static bool parse_flag(const char *value, int *out) {
   int index;
   if (!parse_choice("1|true|t|yes|y|0|false|f|no|n", value, &index)) return false;
-  *out = index < 5 ? C10D_HOST : C10D_CLIENT;
+  *out = index < 5 ? C10D_HOST_YES : C10D_HOST_NO;
   return true;
 }
 

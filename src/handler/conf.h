@@ -3,7 +3,7 @@
 #ifndef RDZV_HANDLER_CONF_H
 #define RDZV_HANDLER_CONF_H
 
-#include "backend/c10d.h"
+#include "backend/c10d/store.h"
 #include "state/pickle/layout.h"
 #include "state/rendezvous.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The static rendezvous: every node is told its rank, rank 0 serves the store, and there is one round for good. */
-#include "backend/c10d.h"
+#include "backend/c10d/store.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/net/host.h"
@@ -17,8 +17,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { RESOLVE_MS = 5000 };
-
 struct fixed {
   rdzv_handler base;
   struct endpoint endpoint;
@@ -33,23 +31,16 @@ static struct fixed *self(rdzv_handler *handler) { return (struct fixed *)handle
 
 /* Rank 0 serves, or fails: a server that is there already belongs to another job. */
 static int serve(struct fixed *handler, rdzv_error *error) {
-  const struct host_match match = host_match(&handler->endpoint, deadline_after(RESOLVE_MS), &handler->base.cancel);
-  if (!match.ours && handler->world_size > 1)
+  const struct c10d_host host = c10d_host_decide(&handler->endpoint, C10D_HOST_AUTO, &handler->base.cancel);
+  if (!host.is_host && handler->world_size > 1)
     log_line(&handler->base.log, RDZV_LOG_WARNING,
              "this node is rank 0 and serves the store, but others look for it elsewhere: %s; is another node rank 0?",
-             match.why);
+             host.why);
   const int result =
-      c10d_serve(&handler->endpoint, match.loopback, handler->base.run_id, &handler->base.log, &handler->server, error);
+      c10d_store_serve(&handler->endpoint, handler->base.run_id, &handler->base.log, &handler->server, error);
   if (result < 0) return error_prefix(error, result, "rank 0 cannot serve the store");
   handler->endpoint.port = rdzv_server_port(handler->server);
   return 0;
-}
-
-/* Rank 0 connects to the address that it listens on, whatever the endpoint's name resolves to. */
-static const char *store_endpoint(const struct fixed *handler, char own[ENDPOINT_TEXT_SIZE]) {
-  if (!handler->server) return handler->base.endpoint;
-  c10d_own_endpoint(handler->server, own);
-  return own;
 }
 
 static int connect_store(struct fixed *handler, rdzv_error *error) {
@@ -59,14 +50,11 @@ static int connect_store(struct fixed *handler, rdzv_error *error) {
                                     .cancel_fd = handler->base.cancel.fd,
                                     .announce_worker = true,
                                     .run_id = handler->base.run_id};
-  char own[ENDPOINT_TEXT_SIZE];
   if (handler->store) return 0;
   struct waiting waiting;
   waiting_begin(&waiting, &handler->base.log, deadline_after(handler->timeout));
   if (handler->rank != 0) waiting_about(&waiting, "rank 0 at '%s' has not come", handler->base.endpoint);
-  const int result = store_open_tcp(store_endpoint(handler, own), &options, &waiting, &handler->store, error);
-  if (result == 0) store_forget_cancel_fd(handler->store);
-  return result;
+  return c10d_store_connect(handler->server, handler->base.endpoint, &options, &waiting, &handler->store, error);
 }
 
 static int make_result(struct fixed *handler, rdzv_result **out, rdzv_error *error) {

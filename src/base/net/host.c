@@ -98,11 +98,11 @@ struct host_match host_match(const struct endpoint *endpoint, deadline until, co
   struct host_match match = {0};
   char own[HOST_NAME_SIZE];
   host_name(own);
-  match.loopback = host_is_loopback(endpoint->host);
-  match.ours = match.loopback || same_word(endpoint->host, own);
+  const bool loopback = host_is_loopback(endpoint->host);
+  match.ours = loopback || same_word(endpoint->host, own);
   if (match.ours) {
     snprintf(match.why, sizeof match.why, "'%s' is %s", endpoint->host,
-             match.loopback ? "a loopback address" : "this machine's host name");
+             loopback ? "a loopback address" : "this machine's host name");
     return match;
   }
   struct addrinfo *list;

@@ -19,7 +19,6 @@ bool host_is_loopback(const char *host);
  * be resolved is not ours. */
 struct host_match {
   bool ours;
-  bool loopback; /* nobody else can mean us by it */
   char why[2 * HOST_NAME_SIZE + 128];
 };
 struct host_match host_match(const struct endpoint *endpoint, deadline until, const struct flag *cancel);

@@ -117,6 +117,13 @@ void dynamic_abandon(rdzv_handler *base);
 int dynamic_open(const rdzv_params *params, unsigned options, rdzv_backend *backend, rdzv_store *store,
                  rdzv_handler **out, rdzv_error *error);
 
+/* ---- c10d_create.c ---- */
+
+/* Opens the store of a c10d rendezvous as its options say, and serves it where this node is the host and may. *server:
+ * see c10d_store_open. */
+int c10d_open_store(const rdzv_params *params, bool may_serve, rdzv_store **store, rdzv_server **server,
+                    rdzv_error *error);
+
 /* ---- dynamic_loop.c ---- */
 void *dynamic_run(void *handler);
 

@@ -5,6 +5,7 @@
 #include "handler/conf.h"
 
 #include <rdzv/etcd.h>
+#include <rdzv/params.h>
 
 /* How to reach the etcd of a rendezvous. Points into params and conf. */
 rdzv_etcd_options etcd_options_of(const rdzv_params *params, const struct conf *conf);

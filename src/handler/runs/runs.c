@@ -5,8 +5,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/text/options.h"
-#include "handler/conf.h"
-#include "handler/handler.h"
+#include "handler/dynamic/dynamic.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -132,22 +131,6 @@ int runs_remove_store(rdzv_store *store, const char *run_id, size_t *removed, rd
 
 /* ---- the calls ------------------------------------------------------------------------------------------------ */
 
-static int open_c10d(const rdzv_params *params, rdzv_store **store, rdzv_error *error) {
-  struct conf conf;
-  rdzv_server *server;
-  int result = conf_parse(params->conf, CONF_DYNAMIC | CONF_C10D, params_lenient(params), &conf, error);
-  if (result < 0) return result;
-  const struct c10d_options options = {.store_type = (enum c10d_store_type)conf.store_type,
-                                       .is_host = C10D_CLIENT,
-                                       .read_timeout_ms = conf.read_timeout,
-                                       .dialect = (rdzv_dialect)conf.dialect,
-                                       .cancel_fd = params->cancel_fd,
-                                       .log = params->log};
-  const char *endpoint = !*params->endpoint && options.store_type == C10D_TCP ? "localhost" : params->endpoint;
-  conf_free(&conf);
-  return c10d_open_store(endpoint, &options, store, &server, error);
-}
-
 static bool is_c10d(const rdzv_params *params) { return strcmp(params->backend, "c10d") == 0; }
 
 static int check(const rdzv_params *given, bool needs_id, rdzv_params *params, rdzv_log *log, rdzv_error *error) {
@@ -167,11 +150,12 @@ int rdzv_runs_list(const rdzv_params *given, rdzv_value **out, size_t *count, rd
   rdzv_params params;
   rdzv_log log;
   rdzv_store *store = NULL;
+  rdzv_server *server;
   struct runs runs = {0};
   int result = check(given, false, &params, &log, error);
   if (result < 0) return result;
   if (is_c10d(&params)) {
-    result = open_c10d(&params, &store, error);
+    result = c10d_open_store(&params, false, &store, &server, error);
     if (result == 0) result = runs_list_store(store, &runs, error);
     rdzv_store_free(store);
   } else {
@@ -192,11 +176,12 @@ int rdzv_runs_remove(const rdzv_params *given, size_t *removed, rdzv_error *erro
   rdzv_params params;
   rdzv_log log;
   rdzv_store *store = NULL;
+  rdzv_server *server;
   size_t count = 0;
   int result = check(given, true, &params, &log, error);
   if (result < 0) return result;
   if (is_c10d(&params)) {
-    result = open_c10d(&params, &store, error);
+    result = c10d_open_store(&params, false, &store, &server, error);
     if (result == 0) result = runs_remove_store(store, params.run_id, &count, error);
     rdzv_store_free(store);
   } else {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Which names are this machine's, by which address others reach it, and a port that stays free. */
+#include "backend/c10d/host.h"
 #include "base/net/host.h"
 #include "live.h"
 
@@ -40,7 +41,7 @@ static void test_the_own_name_is_that_of_the_machine(void **state) {
   assert_int_equal(gethostname(expected, sizeof expected), 0);
   assert_string_equal(name, expected);
   struct host_match own = match(name);
-  assert_true(own.ours && !own.loopback);
+  assert_true(own.ours && !host_is_loopback(name));
   assert_non_null(strstr(own.why, "is this machine's host name"));
   assert_non_null(strstr(own.why, name));
   for (char *at = name; *at; at++)
@@ -54,7 +55,7 @@ static void test_loopback_is_ours_and_nobody_elses(void **state) {
   static const char *const hosts[] = {"localhost", "LOCALHOST", "127.0.0.1", "127.1.2.3", "[::1]", "::1"};
   for (size_t i = 0; i < COUNT_OF(hosts); i++) {
     const struct host_match found = match(hosts[i]);
-    if (!found.ours || !found.loopback) fail_msg("%s: %s", hosts[i], found.why);
+    if (!found.ours) fail_msg("%s: %s", hosts[i], found.why);
     assert_non_null(strstr(found.why, "is a loopback address"));
   }
 }
@@ -67,7 +68,7 @@ static void test_an_address_of_an_interface_is_ours(void **state) {
   for (int i = 0; i < 2; i++) {
     if (!own_ip(families[i], ip)) continue;
     const struct host_match own = match(ip);
-    if (!own.ours || own.loopback) fail_msg("%s: %s", ip, own.why);
+    if (!own.ours || host_is_loopback(ip)) fail_msg("%s: %s", ip, own.why);
     assert_non_null(strstr(own.why, "an address of this machine's"));
     found++;
   }
@@ -80,8 +81,43 @@ static void test_a_foreign_address_is_not_ours(void **state) {
   static const char *const hosts[] = {"192.0.2.1", "[2001:db8::1]"};
   for (size_t i = 0; i < COUNT_OF(hosts); i++) {
     const struct host_match found = match(hosts[i]);
-    assert_false(found.ours || found.loopback);
+    assert_false(found.ours);
     assert_non_null(strstr(found.why, "is no address of this machine"));
+  }
+}
+
+/* The option decides without a look at the name; without the option, the machine that the endpoint names serves. */
+static void test_the_option_or_the_machine_decides_who_serves(void **state) {
+  (void)state;
+  static const struct {
+    const char *host;
+    enum c10d_is_host option;
+    bool serves;
+  } cases[] = {{"x.invalid", C10D_HOST_YES, true},   {"x.invalid", C10D_HOST_AUTO, false},
+               {"127.0.0.1", C10D_HOST_NO, false},   {"127.0.0.1", C10D_HOST_AUTO, true},
+               {"192.0.2.1", C10D_HOST_AUTO, false}, {"192.0.2.1", C10D_HOST_YES, true}};
+  for (size_t i = 0; i < COUNT_OF(cases); i++) {
+    struct endpoint endpoint = {.port = 1};
+    snprintf(endpoint.host, sizeof endpoint.host, "%s", cases[i].host);
+    const struct c10d_host host = c10d_host_decide(&endpoint, cases[i].option, NULL);
+    assert_int_equal(host.is_host, cases[i].serves);
+    assert_int_equal(host.is_told, cases[i].option != C10D_HOST_AUTO);
+    assert_int_equal(strcmp(host.why, "option is_host says so") == 0, host.is_told);
+  }
+}
+
+/* A server for loopback is not reachable from elsewhere; any other one listens on every address. */
+static void test_the_endpoint_decides_where_to_listen(void **state) {
+  (void)state;
+  static const char *const binds[][2] = {{"localhost", "127.0.0.1"},
+                                         {"LOCALHOST", "127.0.0.1"},
+                                         {"127.0.0.5", "127.0.0.5"},
+                                         {"::1", "::1"},
+                                         {"node0", "::"}};
+  for (size_t i = 0; i < COUNT_OF(binds); i++) {
+    struct endpoint endpoint = {.port = 1};
+    snprintf(endpoint.host, sizeof endpoint.host, "%s", binds[i][0]);
+    assert_string_equal(c10d_host_bind(&endpoint), binds[i][1]);
   }
 }
 
@@ -89,7 +125,7 @@ static void test_a_foreign_address_is_not_ours(void **state) {
 static void test_a_name_that_cannot_be_resolved_is_not_ours(void **state) {
   (void)state;
   const struct host_match found = match("x.invalid");
-  assert_false(found.ours || found.loopback);
+  assert_false(found.ours);
   assert_non_null(strstr(found.why, "x.invalid"));
 }
 
@@ -131,7 +167,7 @@ static void test_the_own_address_is_one_that_the_endpoint_can_reach(void **state
   const char *const others[] = {name, "192.0.2.1", "x.invalid"};
   for (size_t i = 0; i < COUNT_OF(others); i++) {
     own_address(others[i], out);
-    if (any) assert_false(match(out).loopback);
+    if (any) assert_false(host_is_loopback(out));
     assert_true(match(out).ours);
   }
   host_own_address(NULL, deadline_after(0), NULL, out);
@@ -215,6 +251,8 @@ int main(void) {
       cmocka_unit_test(test_loopback_is_ours_and_nobody_elses),
       cmocka_unit_test(test_an_address_of_an_interface_is_ours),
       cmocka_unit_test(test_a_foreign_address_is_not_ours),
+      cmocka_unit_test(test_the_option_or_the_machine_decides_who_serves),
+      cmocka_unit_test(test_the_endpoint_decides_where_to_listen),
       cmocka_unit_test(test_a_name_that_cannot_be_resolved_is_not_ours),
       cmocka_unit_test(test_a_match_ends_by_its_deadline_and_by_its_flag),
       cmocka_unit_test(test_the_own_address_is_one_that_the_endpoint_can_reach),

@@ -4,7 +4,7 @@
 #ifndef RDZV_TESTS_CELLS_H
 #define RDZV_TESTS_CELLS_H
 
-#include "backend/c10d.h"
+#include "backend/c10d/cell.h"
 #include "live.h"
 
 #include <stdatomic.h>

@@ -6,7 +6,7 @@
 #ifndef RDZV_TESTS_NODES_H
 #define RDZV_TESTS_NODES_H
 
-#include "backend/c10d.h"
+#include "backend/c10d/cell.h"
 #include "base/buf.h"
 #include "live.h"
 #include "state/pickle/read.h"

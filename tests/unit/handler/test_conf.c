@@ -33,8 +33,8 @@ static void assert_defaults(const struct conf *conf) {
   assert_int_equal(conf->keep_alive_max_attempt, 3);
   assert_int_equal(conf->rank_order, RANK_ORDER_TORCH);
   assert_null(conf->torch_version);
-  assert_int_equal(conf->store_type, C10D_TCP);
-  assert_int_equal(conf->is_host, C10D_FIND_OUT);
+  assert_int_equal(conf->store_type, C10D_STORE_TCP);
+  assert_int_equal(conf->is_host, C10D_HOST_AUTO);
   assert_int_equal(conf->read_timeout, 60000);
   assert_int_equal(conf->dialect, RDZV_DIALECT_AUTO);
   assert_int_equal(conf->rank, -1);
@@ -162,10 +162,10 @@ static void test_choices_are_taken_in_any_case(void **state) {
   static const struct {
     const char *text;
     int rank_order, store_type;
-  } choices[] = {{"rank_order=torch,store_type=tcp", RANK_ORDER_TORCH, C10D_TCP},
-                 {"rank_order=stable,store_type=file", RANK_ORDER_STABLE, C10D_FILE},
-                 {"rank_order=natural,store_type=FILE", RANK_ORDER_NATURAL, C10D_FILE},
-                 {"rank_order=Natural,store_type=Tcp", RANK_ORDER_NATURAL, C10D_TCP}};
+  } choices[] = {{"rank_order=torch,store_type=tcp", RANK_ORDER_TORCH, C10D_STORE_TCP},
+                 {"rank_order=stable,store_type=file", RANK_ORDER_STABLE, C10D_STORE_FILE},
+                 {"rank_order=natural,store_type=FILE", RANK_ORDER_NATURAL, C10D_STORE_FILE},
+                 {"rank_order=Natural,store_type=Tcp", RANK_ORDER_NATURAL, C10D_STORE_TCP}};
   for (size_t i = 0; i < COUNT_OF(choices); i++) {
     struct conf conf = parse(choices[i].text, ALL);
     assert_int_equal(conf.rank_order, choices[i].rank_order);
@@ -195,11 +195,11 @@ static void test_flags_are_what_pytorch_takes_for_a_bool(void **state) {
     char text[80];
     snprintf(text, sizeof text, "is_host=%s,use_libuv=%s", yes[i], yes[i]);
     struct conf conf = parse(text, ALL);
-    assert_int_equal(conf.is_host, C10D_HOST);
+    assert_int_equal(conf.is_host, C10D_HOST_YES);
     conf_free(&conf);
     snprintf(text, sizeof text, "is_host=%s,use_libuv=%s", no[i], no[i]);
     conf = parse(text, ALL);
-    assert_int_equal(conf.is_host, C10D_CLIENT);
+    assert_int_equal(conf.is_host, C10D_HOST_NO);
     conf_free(&conf);
   }
   assert_refused("is_host=maybe", ALL, "option 'is_host' is 'maybe': it takes true or false");

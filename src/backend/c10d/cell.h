@@ -14,10 +14,8 @@
  * with the node that had it, and the first of the waiting nodes to set this key replaces it. The value in the queue is
  * the version of this key, so that a slow node that was replaced does not put back a second one.
  */
-#ifndef RDZV_BACKEND_C10D_H
-#define RDZV_BACKEND_C10D_H
-
-#include "base/net/endpoint.h"
+#ifndef RDZV_BACKEND_C10D_CELL_H
+#define RDZV_BACKEND_C10D_CELL_H
 
 #include <rdzv/backend.h>
 #include <rdzv/server.h>
@@ -28,32 +26,5 @@
  * RDZV_E_INVALID: the run id is empty. */
 int c10d_open(rdzv_store *store, rdzv_server *server, const char *run_id, const rdzv_log *log, rdzv_backend **out,
               rdzv_error *error);
-
-enum c10d_store_type { C10D_TCP, C10D_FILE };
-enum c10d_is_host { C10D_FIND_OUT, C10D_HOST, C10D_CLIENT };
-
-struct c10d_options {
-  enum c10d_store_type store_type;
-  enum c10d_is_host is_host;
-  int64_t read_timeout_ms;
-  rdzv_dialect dialect;
-  int cancel_fd; /* while opening */
-  const rdzv_log *log;
-  const char *run_id; /* that the store is for, or NULL: any */
-};
-
-/* Opens the store that the endpoint names, a path for a file. Serves it in this process where this node is the host,
- * and gives the server, else NULL. Port 0 is any free port, for the host only. A node that was inferred to be the host,
- * but finds the port taken, is a client of who listens there; while nobody does, it tries again to serve. */
-int c10d_open_store(const char *endpoint, const struct c10d_options *options, rdzv_store **store, rdzv_server **server,
-                    rdzv_error *error);
-
-/* Serves on the endpoint's port, 0: any free one: on loopback if it names that, else on every address. `run_id` is the
- * run that the store is for; NULL: any. */
-int c10d_serve(const struct endpoint *endpoint, bool loopback, const char *run_id, const rdzv_log *log,
-               rdzv_server **out, rdzv_error *error);
-
-/* Where the host reaches its own server: at the address it listens on, whatever the endpoint's name resolves to. */
-void c10d_own_endpoint(rdzv_server *server, char out[ENDPOINT_TEXT_SIZE]);
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "backend/c10d.h"
+#include "backend/c10d/cell.h"
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/net/endpoint.h"
 #include "base/text/base64.h"
 #include "base/wait/fork.h"
 #include "store/store.h"

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "backend/c10d/store.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/net/net.h"
+#include "base/wait/waiting.h"
+#include "store/store.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+  FIRST_PAUSE_MS = 20, /* between two tries to serve at a port where no process listens */
+  LONGEST_PAUSE_MS = 500,
+};
+
+/* ---- serving and connecting ----------------------------------------------------------------------------------- */
+
+int c10d_store_serve(const struct endpoint *endpoint, const char *run_id, const rdzv_log *log, rdzv_server **out,
+                     rdzv_error *error) {
+  rdzv_server_options options = {.size = sizeof options,
+                                 .bind = c10d_host_bind(endpoint),
+                                 .port = endpoint->port ? endpoint->port : RDZV_ANY_PORT,
+                                 .log = log,
+                                 .run_id = run_id};
+  int result = rdzv_server_open(&options, out, error);
+  if (result < 0 && result != RDZV_E_IN_USE && strcmp(options.bind, "::") == 0) { /* a machine without IPv6 */
+    options.bind = "0.0.0.0";
+    result = rdzv_server_open(&options, out, error);
+  }
+  if (result < 0) return result;
+  result = rdzv_server_start(*out, error);
+  if (result < 0) {
+    rdzv_server_free(*out);
+    *out = NULL;
+  }
+  return result;
+}
+
+int c10d_store_connect(rdzv_server *server, const char *endpoint, const rdzv_tcp_options *options,
+                       struct waiting *waiting, rdzv_store **out, rdzv_error *error) {
+  char own[ENDPOINT_TEXT_SIZE];
+  if (server) c10d_host_own_endpoint(server, own);
+  const int result = store_open_tcp(server ? own : endpoint, options, waiting, out, error);
+  if (result == 0) store_forget_cancel_fd(*out);
+  return result;
+}
+
+/* ---- opening as decided --------------------------------------------------------------------------------------- */
+
+/* A store that is being opened, and what it comes to. */
+struct opening {
+  const char *text; /* of the endpoint */
+  struct endpoint endpoint;
+  const struct c10d_options *options;
+  const struct flag *cancel; /* with the wait that is told of */
+  rdzv_store *store;
+  rdzv_server *server; /* NULL: another process serves */
+};
+
+static int connect_to(struct opening *opening, struct waiting *waiting, rdzv_error *error) {
+  const struct c10d_options *options = opening->options;
+  const rdzv_tcp_options tcp = {.size = sizeof tcp,
+                                .timeout_ms = options->read_timeout_ms,
+                                .log = options->log,
+                                .cancel_fd = options->cancel_fd,
+                                .dialect = options->dialect,
+                                .run_id = options->run_id};
+  const int result = c10d_store_connect(opening->server, opening->text, &tcp, waiting, &opening->store, error);
+  return result < 0 ? error_prefix(error, result, "cannot reach the store of the rendezvous") : 0;
+}
+
+static int open_as_host(struct opening *opening, const char *why, rdzv_error *error) {
+  const struct c10d_options *options = opening->options;
+  int result = c10d_store_serve(&opening->endpoint, options->run_id, options->log, &opening->server, error);
+  if (result < 0) return error_prefix(error, result, "cannot serve the store of the rendezvous");
+  result = connect_to(opening, NULL, error);
+  if (result < 0) {
+    rdzv_server_free(opening->server);
+    opening->server = NULL;
+    return result;
+  }
+  log_line(options->log, RDZV_LOG_INFO, "this process serves the store of the rendezvous on %s: %s",
+           rdzv_server_address(opening->server), why);
+  return 0;
+}
+
+static int open_as_client(struct opening *opening, const char *why, rdzv_error *error) {
+  log_line(opening->options->log, RDZV_LOG_INFO, "this process is a client of the store at '%s': %s", opening->text,
+           why);
+  return connect_to(opening, opening->cancel->waiting, error);
+}
+
+/* Does a process listen there? One pass. RDZV_E_CONNECTION: none does. */
+static int look_for_listener(const struct endpoint *endpoint, deadline until, const struct flag *cancel,
+                             rdzv_error *error) {
+  int fd;
+  const int result = net_connect(endpoint, until, cancel, &fd, error);
+  if (result == 0) close(fd);
+  return result;
+}
+
+#define HELD "%s; nobody listens there either: %s; does another program hold the port? end it, or choose another port"
+
+/* The port may be taken. If a server listens there, this node is its client. If none does, the port is held by a
+ * program that may end, or is about to listen: so both are tried alternately. 0: a server listens there, or
+ * opening->server is ours. */
+static int serve_or_find(struct opening *opening, const char *why, rdzv_error *error) {
+  struct waiting *waiting = opening->cancel->waiting;
+  rdzv_error refused = {0};
+  int64_t pause = FIRST_PAUSE_MS;
+  for (;;) {
+    int result = open_as_host(opening, why, error);
+    if (result != RDZV_E_IN_USE) return result;
+    result = look_for_listener(&opening->endpoint, waiting->until, opening->cancel, &refused);
+    waiting_clear(waiting);
+    if (result == 0) return 0;
+    const deadline next = deadline_after(jitter(pause));
+    if (result != RDZV_E_CONNECTION || next >= waiting->until) break;
+    waiting_fail(waiting, HELD, error->message, refused.message);
+    if (flag_pause(opening->cancel, next) < 0) return error_set(error, RDZV_E_CANCELED, "opening was canceled");
+    pause = 2 * pause < LONGEST_PAUSE_MS ? 2 * pause : LONGEST_PAUSE_MS;
+  }
+  const rdzv_error taken = *error;
+  return error_set(error, refused.code, HELD, taken.message, refused.message);
+}
+
+static int open_as_decided(struct opening *opening, const struct c10d_host *host, rdzv_error *error) {
+  char taken[sizeof host->why + 64];
+  if (!host->is_host && opening->endpoint.port == 0)
+    return error_set(error, RDZV_E_INVALID,
+                     "invalid rendezvous endpoint '%s': port 0 is for the node that serves the store, which chooses a "
+                     "free port and says which; this one does not serve: %s",
+                     opening->text, host->why);
+  if (!host->is_host) return open_as_client(opening, host->why, error);
+  if (host->is_told) return open_as_host(opening, host->why, error);
+  const int result = serve_or_find(opening, host->why, error);
+  if (result < 0 || opening->server) return result;
+  snprintf(taken, sizeof taken, "another process serves there, although %s", host->why);
+  return open_as_client(opening, taken, error);
+}
+
+static int open_tcp(const char *text, const struct c10d_options *options, rdzv_store **store, rdzv_server **server,
+                    rdzv_error *error) {
+  struct opening opening = {.text = *text ? text : "localhost", .options = options};
+  struct flag cancel;
+  struct waiting waiting;
+  rdzv_error own;
+  if (endpoint_parse_to_serve(opening.text, RDZV_DEFAULT_PORT, &opening.endpoint, error) < 0) return RDZV_E_INVALID;
+  int result = flag_open_with(&cancel, options->cancel_fd, error);
+  if (result < 0) return result;
+  waiting_begin(&waiting, options->log, deadline_after(options->read_timeout_ms));
+  const struct flag telling = flag_with(&cancel, &waiting);
+  opening.cancel = &telling;
+  const struct c10d_host host = c10d_host_decide(&opening.endpoint, options->is_host, &telling);
+  result = open_as_decided(&opening, &host, &own);
+  flag_close(&cancel);
+  if (result < 0) {
+    if (error) *error = own;
+    return result;
+  }
+  *store = opening.store;
+  *server = opening.server;
+  return 0;
+}
+
+static int open_file(const char *path, const struct c10d_options *options, rdzv_store **store, rdzv_error *error) {
+  const rdzv_file_options file = {.size = sizeof file,
+                                  .timeout_ms = options->read_timeout_ms,
+                                  .log = options->log,
+                                  .cancel_fd = options->cancel_fd};
+  const int result = rdzv_store_open_file(path, &file, store, error);
+  if (result < 0) return error_prefix(error, result, "cannot open the store of the rendezvous");
+  store_forget_cancel_fd(*store);
+  return 0;
+}
+
+int c10d_store_open(const char *endpoint, const struct c10d_options *options, rdzv_store **store, rdzv_server **server,
+                    rdzv_error *error) {
+  if (options->store_type == C10D_STORE_TCP) return open_tcp(endpoint, options, store, server, error);
+  if (!*endpoint)
+    return error_set(error, RDZV_E_INVALID, "option store_type=file needs the path of a file as endpoint");
+  const int result = open_file(endpoint, options, store, error);
+  if (result == 0) *server = NULL;
+  return result;
+}
