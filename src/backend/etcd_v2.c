@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "base/text/base64.h"
 #include "base/wait/fork.h"
-#include "etcd/v2.h"
+#include "etcd/v2/v2.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #ifndef RDZV_BACKEND_ETCD_V2_H
 #define RDZV_BACKEND_ETCD_V2_H
 
-#include "etcd/client.h"
+#include "etcd/client/client.h"
 
 #include <rdzv/backend.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* An answer of etcd's v2 API, and an error of it: whatever comes is read or refused with a sentence. */
-#include "etcd/v2_read.h"
+#include "etcd/v2/read.h"
 #include "fuzz.h"
 
 static void check_node(const struct etcd_node *node, int depth) {

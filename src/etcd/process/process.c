@@ -13,7 +13,7 @@
 #include "base/net/host.h"
 #include "base/text/options.h"
 #include "etcd/process/guard.h"
-#include "etcd/v2.h"
+#include "etcd/v2/v2.h"
 
 #include <errno.h>
 #include <ftw.h>

@@ -2,7 +2,7 @@
 /* The backend named etcd-v2: the dynamic rendezvous over one key of etcd, with a store beside it. */
 #include "backend/etcd_v2.h"
 #include "base/error.h"
-#include "etcd/v2.h"
+#include "etcd/v2/v2.h"
 #include "handler/dynamic/dynamic.h"
 #include "handler/etcd/options.h"
 #include "handler/handler.h"

@@ -2,7 +2,7 @@
 /*
  * The first-generation rendezvous on etcd, PyTorch's EtcdRendezvousHandler. state/gen1/machine.h decides. The user's
  * thread that joins, closes or leaves carries that out; while the node is a participant, a thread of the handler does
- * between the user's calls, and so hears of changes. etcd/lease.h renews what expires.
+ * between the user's calls, and so hears of changes. etcd/v2/lease.h renews what expires.
  *
  *   gen1.c    joins, closes, leaves
  *   open.c    opens and frees
@@ -22,8 +22,8 @@
 #define RDZV_HANDLER_GEN1_GEN1_H
 
 #include "base/wait/fair_lock.h"
-#include "etcd/lease.h"
-#include "etcd/v2.h"
+#include "etcd/v2/lease.h"
+#include "etcd/v2/v2.h"
 #include "handler/events.h"
 #include "handler/handler.h"
 #include "state/gen1/machine.h"

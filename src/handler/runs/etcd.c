@@ -2,7 +2,7 @@
 /* The runs of an etcd: a key each of backend etcd-v2, a folder each of backend etcd. */
 #include "store/etcd/etcd.h"
 #include "base/error.h"
-#include "etcd/v2.h"
+#include "etcd/v2/v2.h"
 #include "handler/etcd/options.h"
 #include "handler/gen1/gen1.h"
 #include "handler/handler.h"

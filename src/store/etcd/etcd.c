@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/text/base64.h"
 #include "base/text/options.h"
-#include "etcd/v2.h"
+#include "etcd/v2/v2.h"
 #include "store/etcd/keys.h"
 #include "store/keyspace/keyspace.h"
 

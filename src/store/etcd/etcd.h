@@ -2,7 +2,7 @@
 #ifndef RDZV_STORE_ETCD_ETCD_H
 #define RDZV_STORE_ETCD_ETCD_H
 
-#include "etcd/client.h"
+#include "etcd/client/client.h"
 #include "store/store.h"
 
 /* A store below the path, with a client that it takes over, also on failure. */

@@ -3,7 +3,7 @@
 #ifndef RDZV_STORE_ETCD_KEYS_H
 #define RDZV_STORE_ETCD_KEYS_H
 
-#include "etcd/v2_read.h"
+#include "etcd/v2/read.h"
 
 #include <rdzv/bytes.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The etcd store in one process: threads, calls that wait and are woken or canceled, and a client that many share. */
-#include "etcd/v2.h"
+#include "etcd/v2/v2.h"
 #include "live.h"
 
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Leases by themselves, with times of a second or two: kept, lost, another's, made anew, and an etcd that is silent. */
-#include "etcd/lease.h"
-#include "etcd/v2.h"
+#include "etcd/v2/lease.h"
+#include "etcd/v2/v2.h"
 #include "etcd_v1_scene.h"
 
 #include <stdatomic.h>

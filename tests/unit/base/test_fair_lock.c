@@ -7,7 +7,8 @@ enum { CALLERS = 8, ROUNDS = 500 };
 struct scene {
   struct fair_lock lock;
   int who[CALLERS + 2]; /* had the lock, in that order; guarded by it, as the rest */
-  int count;
+  int count, sleeps;
+  struct flag begun;
 };
 
 struct caller {
@@ -53,6 +54,7 @@ static void test_callers_get_it_in_order(void **state) {
     start(&callers[i], &scene, i);
     await_asked(&scene.lock, (uint64_t)i + 2);
   }
+  assert_int_equal(scene.count, 0);
   fair_lock_give(&scene.lock);
   for (int i = 0; i < CALLERS; i++) pthread_join(callers[i].thread, NULL);
   for (int i = 0; i < CALLERS; i++) assert_int_equal(scene.who[i], i);
@@ -60,7 +62,8 @@ static void test_callers_get_it_in_order(void **state) {
   fair_lock_close(&scene.lock);
 }
 
-/* A caller raises the flag while the thread has the lock; the thread gets it back after all callers that wait. */
+/* A caller raises the flag while the thread has the lock; the thread gets it
+ * back after all callers that wait. */
 static void test_callers_go_before_the_thread(void **state) {
   (void)state;
   struct scene scene = {0};
@@ -83,10 +86,43 @@ static void test_callers_go_before_the_thread(void **state) {
   fair_lock_close(&scene.lock);
 }
 
+static void *borrow(void *argument) {
+  struct scene *scene = argument;
+  flag_raise(&scene->begun);
+  fair_lock_borrow(&scene->lock);
+  note(scene, -1);
+  fair_lock_return(&scene->lock);
+  return NULL;
+}
+
+/* The same where the thread asked before the callers, while another caller had
+ * the lock. */
+static void test_callers_overtake_the_thread(void **state) {
+  (void)state;
+  struct scene scene = {0};
+  struct caller callers[2];
+  pthread_t thread;
+  assert_int_equal(fair_lock_open(&scene.lock, NULL), 0);
+  assert_int_equal(flag_open(&scene.begun, NULL), 0);
+  fair_lock_take(&scene.lock);
+  assert_int_equal(pthread_create(&thread, NULL, borrow, &scene), 0);
+  assert_int_equal(flag_pause(&scene.begun, deadline_after(60000)), RDZV_E_CANCELED);
+  for (int i = 0; i < 2; i++) {
+    start(&callers[i], &scene, i);
+    await_asked(&scene.lock, (uint64_t)i + 2);
+  }
+  fair_lock_give(&scene.lock);
+  for (int i = 0; i < 2; i++) pthread_join(callers[i].thread, NULL);
+  pthread_join(thread, NULL);
+  for (int i = 0; i < 3; i++) assert_int_equal(scene.who[i], i < 2 ? i : -1);
+  flag_close(&scene.begun);
+  fair_lock_close(&scene.lock);
+}
+
 static void *listen(void *argument) {
   struct scene *scene = argument;
   fair_lock_borrow(&scene->lock);
-  while (scene->count == 0) fair_lock_await_caller(&scene->lock);
+  for (; scene->count == 0; scene->sleeps++) fair_lock_await_caller(&scene->lock);
   note(scene, -1);
   fair_lock_return(&scene->lock);
   return NULL;
@@ -99,6 +135,12 @@ static void test_the_thread_waits_for_a_caller(void **state) {
   pthread_t thread;
   assert_int_equal(fair_lock_open(&scene.lock, NULL), 0);
   assert_int_equal(pthread_create(&thread, NULL, listen, &scene), 0);
+  int calls = 0;
+  for (bool sleeps = false; !sleeps || calls < CALLERS; calls++) {
+    fair_lock_take(&scene.lock);
+    sleeps = scene.sleeps > 0;
+    fair_lock_give(&scene.lock);
+  }
   fair_lock_take(&scene.lock);
   note(&scene, 7);
   fair_lock_give(&scene.lock);
@@ -106,6 +148,7 @@ static void test_the_thread_waits_for_a_caller(void **state) {
   assert_int_equal(scene.count, 2);
   assert_int_equal(scene.who[0], 7);
   assert_int_equal(scene.who[1], -1);
+  assert_true(scene.sleeps <= calls + 1); /* each ends by a caller */
   fair_lock_close(&scene.lock);
 }
 
@@ -144,9 +187,8 @@ static void test_one_has_it_at_a_time(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_callers_get_it_in_order),
-      cmocka_unit_test(test_callers_go_before_the_thread),
-      cmocka_unit_test(test_the_thread_waits_for_a_caller),
+      cmocka_unit_test(test_callers_get_it_in_order),     cmocka_unit_test(test_callers_go_before_the_thread),
+      cmocka_unit_test(test_callers_overtake_the_thread), cmocka_unit_test(test_the_thread_waits_for_a_caller),
       cmocka_unit_test(test_one_has_it_at_a_time),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

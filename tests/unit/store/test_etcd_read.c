@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What etcd's v2 API answers, read: as a real etcd 3.4 says it, and everything that it does not say. */
-#include "etcd/http.h"
-#include "etcd/v2_read.h"
+#include "etcd/http/http.h"
+#include "etcd/v2/read.h"
 #include "unit.h"
 
 static struct etcd_result must_read(const char *text) {

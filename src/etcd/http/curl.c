@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "etcd/curl.h"
+#include "etcd/http/curl.h"
 
 #include "base/error.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "etcd/v2_read.h"
+#include "etcd/v2/read.h"
 
 #include "base/error.h"
 

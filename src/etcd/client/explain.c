@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "etcd/explain.h"
+#include "etcd/client/explain.h"
 
 #include "base/error.h"
 #include "base/net/foreign.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* One HTTP transfer at a time on a connection that is kept, with a deadline and a cancel flag; libcurl does the work.
  */
-#ifndef RDZV_ETCD_HTTP_H
-#define RDZV_ETCD_HTTP_H
+#ifndef RDZV_ETCD_HTTP_HTTP_H
+#define RDZV_ETCD_HTTP_HTTP_H
 
 #include "base/buf.h"
 #include "base/wait/flag.h"

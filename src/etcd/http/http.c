@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "etcd/http.h"
+#include "etcd/http/http.h"
 
 #include "base/error.h"
 #include "base/net/net.h"
 #include "base/wait/waiting.h"
-#include "etcd/curl.h"
+#include "etcd/http/curl.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@ struct http_line {
   CURL *easy;
   CURLM *multi;
   char reason[CURL_ERROR_SIZE];
-  struct http_identity identity; /* borrowed */
+  struct http_identity identity; /* its texts are borrowed */
   bool over_limit;
 };
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The members of an etcd cluster as a client knows them: the endpoints that it was given, and those that these name,
  * where they are of the same cluster. Any thread may call at any time. */
-#ifndef RDZV_ETCD_MEMBERS_H
-#define RDZV_ETCD_MEMBERS_H
+#ifndef RDZV_ETCD_CLIENT_MEMBERS_H
+#define RDZV_ETCD_CLIENT_MEMBERS_H
 
 #include "base/net/endpoint.h"
 

@@ -4,11 +4,11 @@
  * no, with its sentence in the call's error; or a negative code of ours. *result is to be freed after 0 only; its index
  * is there after a code of etcd's, too.
  */
-#ifndef RDZV_ETCD_V2_H
-#define RDZV_ETCD_V2_H
+#ifndef RDZV_ETCD_V2_V2_H
+#define RDZV_ETCD_V2_V2_H
 
-#include "etcd/client.h"
-#include "etcd/v2_read.h"
+#include "etcd/client/client.h"
+#include "etcd/v2/read.h"
 
 /* etcd's codes. */
 enum etcd_v2_code {

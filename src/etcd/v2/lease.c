@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "etcd/lease.h"
+#include "etcd/v2/lease.h"
 
 #include "base/error.h"
 #include "base/wait/thread.h"
-#include "etcd/v2.h"
+#include "etcd/v2/v2.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What a client says of an etcd that does not answer (base/wait/waiting.h). One voice for all calls, from one to the
  * next, since each alone may be too short to be told of, and all together must not say it again and again. */
-#ifndef RDZV_ETCD_VOICE_H
-#define RDZV_ETCD_VOICE_H
+#ifndef RDZV_ETCD_CLIENT_VOICE_H
+#define RDZV_ETCD_CLIENT_VOICE_H
 
 #include "base/wait/waiting.h"
 

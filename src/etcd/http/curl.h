@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* libcurl, loaded when it is first needed: it and the thirty libraries behind it would cost every process, also one
  * that never hears of etcd, 6 MB and 5 ms. */
-#ifndef RDZV_ETCD_CURL_H
-#define RDZV_ETCD_CURL_H
+#ifndef RDZV_ETCD_HTTP_CURL_H
+#define RDZV_ETCD_HTTP_CURL_H
 
 #define CURL_DISABLE_TYPECHECK /* of macros that stand for functions that are not linked */
 #include <curl/curl.h>

@@ -5,10 +5,10 @@
  *   RDZV_E_PROTOCOL     a server of another kind, a port of etcd that is not for clients, TLS on one side only
  *   RDZV_E_UNSUPPORTED  an etcd without the v2 API
  */
-#ifndef RDZV_ETCD_EXPLAIN_H
-#define RDZV_ETCD_EXPLAIN_H
+#ifndef RDZV_ETCD_CLIENT_EXPLAIN_H
+#define RDZV_ETCD_CLIENT_EXPLAIN_H
 
-#include "etcd/http.h"
+#include "etcd/http/http.h"
 
 /* Is it an answer that no etcd gives to a request for keys or members? */
 bool etcd_is_foreign(const struct http_response *response);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "etcd/voice.h"
+#include "etcd/client/voice.h"
 
 #include "base/log.h"
 

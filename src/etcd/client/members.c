@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "etcd/members.h"
+#include "etcd/client/members.h"
 
 #include "base/error.h"
 #include "base/net/host.h"

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A client of an etcd cluster, below the call sets: which member to ask, what to do when it does not answer, and when
- * to give up. Members are those of the endpoints given and those that they name, where these are of the same cluster;
- * the next one is asked when one is gone, or says that there is no leader, until the deadline of the call. Where
- * waiting cannot help, since no member is an etcd that we can use, the call ends at once. While it waits it says so, to
- * the wait of the call's cancel flag or to the log. Any thread may call at any time.
+ * A client of an etcd cluster, below the call sets (etcd/v2/v2.h): which member to ask, what to do when it does not
+ * answer, and when to give up. Members are the endpoints given and those that they name, where these are of the same
+ * cluster. The next one is asked when a member is gone, or says that there is no leader, until the deadline of the
+ * call. Where waiting cannot help, since no member is an etcd that we can use, the call fails at once. A call that
+ * waits says so, to the wait of its cancel flag or to the log. Any thread may call at any time.
  */
-#ifndef RDZV_ETCD_CLIENT_H
-#define RDZV_ETCD_CLIENT_H
+#ifndef RDZV_ETCD_CLIENT_CLIENT_H
+#define RDZV_ETCD_CLIENT_CLIENT_H
 
-#include "etcd/http.h"
+#include "etcd/http/http.h"
 
 #include <rdzv/etcd.h>
 
@@ -26,16 +26,17 @@ struct etcd_request {
   const char *method;
   const char *path;  /* "/v2/keys/a?recursive=true" */
   const char *form;  /* the body; NULL: none */
-  bool once;         /* doing it twice is not as good as once: RDZV_E_OUTCOME_UNKNOWN where it may have been done */
-  bool resolvable;   /* `once`, but then the caller finds out: so no member need be waited for for long */
-  unsigned tried;    /* how often the caller has, before: each time members are given longer */
+  bool of_keys;      /* a server whose answer is not as etcd's for keys is not etcd */
+  bool once;         /* must not be done twice: RDZV_E_OUTCOME_UNKNOWN where it may have been done */
+  bool resolvable;   /* `once`, but the caller finds out then, so no member need be waited for for long */
+  unsigned tried;    /* how often the caller has tried before: each time members are given longer */
   rdzv_error *cause; /* what the last member said, from one try of the caller's to the next; may be NULL */
   bool quiet;        /* nothing is said of it while it waits */
   bool blocks;       /* the answer may take until the deadline; RDZV_E_TIMEOUT also where it was cut off before */
 };
 
 int etcd_open(const rdzv_etcd_options *options, struct etcd_client **out, rdzv_error *error);
-/* One more hold on it; each is let go by etcd_close. */
+/* One more hold on it; etcd_close lets one go. */
 struct etcd_client *etcd_share(struct etcd_client *client);
 void etcd_close(struct etcd_client *client);
 
@@ -47,7 +48,7 @@ int64_t etcd_read_timeout(const struct etcd_client *client);
 
 /* Any answer of a member that has a leader, errors included. RDZV_E_CONNECTION, RDZV_E_TIMEOUT,
  * RDZV_E_OUTCOME_UNKNOWN, RDZV_E_CANCELED, what http_perform says of certificates of the endpoints given, and what
- * etcd/explain.h says of servers that are no etcd for us. */
+ * etcd/client/explain.h says of servers that are no etcd for us. */
 int etcd_perform(struct etcd_client *client, const struct etcd_request *request, const struct etcd_call *call,
                  struct http_response *response);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "etcd/v2.h"
+#include "etcd/v2/v2.h"
 
 #include "base/error.h"
 
@@ -87,9 +87,10 @@ static int refused(const struct http_response *response, const char *key, const 
   return code;
 }
 
-static int perform(struct etcd_client *client, const struct etcd_request *request, const char *key,
+static int perform(struct etcd_client *client, struct etcd_request *request, const char *key,
                    const struct etcd_call *call, struct etcd_result *result) {
   struct http_response response;
+  request->of_keys = true;
   int outcome = etcd_perform(client, request, call, &response);
   if (outcome < 0) return outcome;
   const rdzv_bytes body = {response.body.data, response.body.len};

@@ -7,10 +7,10 @@
  *   SILENT --> HELD  etcd answers again, and still has the key
  *   any --> LOST     the key is gone, or is another node's. A directory is created again instead
  */
-#ifndef RDZV_ETCD_LEASE_H
-#define RDZV_ETCD_LEASE_H
+#ifndef RDZV_ETCD_V2_LEASE_H
+#define RDZV_ETCD_V2_LEASE_H
 
-#include "etcd/client.h"
+#include "etcd/client/client.h"
 
 struct etcd_lease {
   const char *key;

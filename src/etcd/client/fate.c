@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "etcd/client/fate.h"
+
+#include <string.h>
+
+static bool has(const struct http_response *response, const char *text) {
+  return response->body.data && memmem(response->body.data, response->body.len, text, strlen(text));
+}
+
+static bool has_no_leader(const struct http_response *response) {
+  static const char *const signs[] = {"\"errorCode\":300", "\"errorCode\":301", "no leader",
+                                      "timed out",         "raft: stopped",     "server stopped"};
+  if (response->status == 503 || response->status == 502 || response->status == 504) return true;
+  for (size_t i = 0; response->status == 500 && i < sizeof signs / sizeof signs[0]; i++)
+    if (has(response, signs[i])) return true;
+  return false;
+}
+
+enum etcd_answer etcd_answer_of(const struct http_response *response) {
+  if (response->status == 400 && has(response, "\"errorCode\":210")) return ETCD_ANSWER_CUT_FORM;
+  return has_no_leader(response) ? ETCD_ANSWER_NO_LEADER : ETCD_ANSWER_VALID;
+}
+
+bool etcd_is_final(int code) { return code == RDZV_E_PROTOCOL || code == RDZV_E_UNSUPPORTED || code == RDZV_E_INVALID; }
+
+enum etcd_fate etcd_fate_of(const struct etcd_request *request, int code, bool sent, bool late) {
+  if (request->blocks && code == RDZV_E_TIMEOUT && late) return ETCD_FATE_OVER;
+  if (request->blocks && sent) return ETCD_FATE_CUT_OFF;
+  return request->once && sent ? ETCD_FATE_UNKNOWN : ETCD_FATE_AGAIN;
+}
