@@ -235,7 +235,7 @@ static void check(const struct node *nodes, unsigned count) {
   if (!seen) die("out of memory");
   for (unsigned i = 0; i < count; i++) {
     const rdzv_result *mine = nodes[i].result;
-    if (mine->world_size != count || mine->participant_count != count || mine->round != nodes[0].result->round)
+    if (mine->world_size != count || !rdzv_result_participant(mine, count - 1) || mine->round != nodes[0].result->round)
       die("node %s is in round %lld with a world of %lld", mine->node, (long long)mine->round,
           (long long)mine->world_size);
     if (mine->rank < 0 || mine->rank >= count || seen[mine->rank]) die("rank %lld twice", (long long)mine->rank);

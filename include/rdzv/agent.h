@@ -39,14 +39,18 @@ typedef enum rdzv_agent_state {
   RDZV_AGENT_BARRIER,  /* its workers are done, it waits for the other agents' */
   RDZV_AGENT_SUCCEEDED,
   RDZV_AGENT_FAILED,
-  RDZV_AGENT_LEFT,     /* was told to stop */
-  RDZV_WORKER_STARTED, /* local_rank, rank and pid are set for these and the following */
+  RDZV_AGENT_LEFT, /* was told to stop */
+} rdzv_agent_state;
+
+typedef enum rdzv_worker_state {
+  RDZV_WORKER_STARTED = 0,
   RDZV_WORKER_SUCCEEDED,
   RDZV_WORKER_FAILED,
   RDZV_WORKER_STOPPED, /* by the agent */
-} rdzv_agent_state;
+} rdzv_worker_state;
 
-/* A change of state. The texts are valid during the call only, and never NULL. */
+/* A change of the agent's state. The texts are valid during the call only, and never NULL. Made by the library; later
+ * versions may add fields at its end. */
 typedef struct rdzv_agent_event {
   int64_t time_us; /* since 1970, by this machine's clock */
   rdzv_agent_state state;
@@ -56,15 +60,30 @@ typedef struct rdzv_agent_event {
   int64_t group_rank; /* of this node; -1: none */
   int64_t group_world_size;
   int64_t restart_count;
-  int64_t local_rank, rank; /* of a worker; -1 for the agent's own */
-  int64_t pid;
-  int exit_code; /* of a worker that ended; 128+n where signal n ended it */
+  int64_t pid; /* of this process */
   const char *message;
 } rdzv_agent_event;
 
-/* Called from the thread that runs the agent. It must not call back into the agent but for rdzv_agent_stop and
+/* A change of a worker's state; as rdzv_agent_event. */
+typedef struct rdzv_worker_event {
+  int64_t time_us;
+  rdzv_worker_state state;
+  const char *run_id;
+  const char *role;
+  int64_t round;
+  int64_t group_rank; /* of this node */
+  int64_t group_world_size;
+  int64_t restart_count;
+  int64_t local_rank, rank;
+  int64_t pid;
+  int exit_code; /* of a worker that ended; 128+n where signal n ended it */
+  const char *message;
+} rdzv_worker_event;
+
+/* Called from the thread that runs the agent. Neither may call back into the agent but for rdzv_agent_stop and
  * rdzv_agent_handler. */
 typedef void rdzv_on_agent_event(void *user, const rdzv_agent_event *event);
+typedef void rdzv_on_worker_event(void *user, const rdzv_worker_event *event);
 
 /* Zero means the default in every field; `size` is always sizeof the struct. Everything is copied but the functions'
  * `user`s. The texts take what torchrun's flags of the same names take. */
@@ -89,8 +108,9 @@ typedef struct rdzv_agent_options {
                                       replaced. Default "[${role_name}${rank}]:" */
   int64_t shutdown_timeout_ms;     /* from the signal to SIGKILL; default 30 s */
   int64_t exit_barrier_timeout_ms; /* for the other agents to finish; default 300 s */
-  rdzv_on_agent_event *on_event;   /* default none */
-  void *event_user;
+  rdzv_on_agent_event *on_agent;   /* default none */
+  rdzv_on_worker_event *on_worker; /* default none */
+  void *event_user;                /* for both */
   const rdzv_log *log;
   bool virtual_local_rank; /* LOCAL_RANK is 0 for all workers, and CUDA_VISIBLE_DEVICES names the worker's GPU only */
   bool numa_binding;       /* each worker runs on the processors of its GPU's NUMA node only; without a GPU they are
@@ -101,7 +121,7 @@ typedef struct rdzv_agent_options {
                                   this process. The agent itself opens up to 8 for each worker */
 } rdzv_agent_options;
 
-/* A worker that failed. */
+/* A worker that failed. Made by the library; later versions may add fields at its end. */
 typedef struct rdzv_worker_failure {
   int64_t rank, local_rank; /* -1: of an agent that says only that it failed */
   const char *host;
@@ -114,16 +134,13 @@ typedef struct rdzv_worker_failure {
   const char *error_file; /* "" where there is none */
 } rdzv_worker_failure;
 
-/* How it went. Everything in it is its own. */
+/* How it went. Everything in it is its own. Made by the library; later versions may add fields at its end. */
 typedef struct rdzv_agent_result {
   rdzv_agent_state state; /* RDZV_AGENT_SUCCEEDED, RDZV_AGENT_FAILED, RDZV_AGENT_LEFT */
   int exit_code;          /* for the process: 0, that of the first failure, or 128+n for a stop by signal n */
   int64_t restarts;       /* used up */
   const char *reason;     /* a sentence */
-  const rdzv_worker_failure *failures; /* of the last attempt, the first in time first; also another node's, if it was
-                                          first and told */
-  size_t failure_count;
-  const char *log_dir; /* of this run; "" where there are no files */
+  const char *log_dir;    /* of this run; "" where there are no files */
 } rdzv_agent_result;
 
 RDZV_BEGIN
@@ -148,12 +165,22 @@ RDZV_API void rdzv_agent_suspend(rdzv_agent *agent, bool suspended);
 /* The rendezvous that the agent is a node of, to look at; owned by the agent. */
 RDZV_API rdzv_handler *rdzv_agent_handler(rdzv_agent *agent);
 
-/* NULL is fine for both. */
+/* NULL is fine. */
 RDZV_API void rdzv_agent_free(rdzv_agent *agent);
+
+/* The workers that failed in the last attempt, the first in time first; also another node's, if it was first and told.
+ * Owned by the result; NULL where there are not so many. */
+RDZV_API size_t rdzv_agent_result_failure_count(const rdzv_agent_result *result);
+RDZV_API const rdzv_worker_failure *rdzv_agent_result_failure(const rdzv_agent_result *result, size_t index);
+
+/* NULL is fine. */
 RDZV_API void rdzv_agent_result_free(rdzv_agent_result *result);
 
-/* "RENDEZVOUS", "STARTING", … "WORKER_FAILED". Static storage. */
+/* "RENDEZVOUS", "STARTING", … Static storage. */
 RDZV_API const char *rdzv_agent_state_name(rdzv_agent_state state);
+
+/* "STARTED", "SUCCEEDED", "FAILED", "STOPPED". Static storage. */
+RDZV_API const char *rdzv_worker_state_name(rdzv_worker_state state);
 
 RDZV_END
 

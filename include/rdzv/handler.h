@@ -29,7 +29,7 @@
  * Any call may return RDZV_E_NO_MEMORY and RDZV_E_IO, and those that ask the store what the store's calls return.
  */
 
-/* A participant. */
+/** A participant of a round. Made by the library; later versions may add fields at its end. */
 typedef struct rdzv_participant {
   const char *node; /* addr_pid_localid */
   const char *addr;
@@ -38,7 +38,8 @@ typedef struct rdzv_participant {
   int64_t rank;
 } rdzv_participant;
 
-/* A round with us in it. Everything in it is its own. */
+/** A round with us in it. Everything in it is its own. Made by the library; later versions may add fields at its end.
+ */
 typedef struct rdzv_result {
   int64_t round;
   int64_t rank;
@@ -50,8 +51,6 @@ typedef struct rdzv_result {
   int master_port;         /* "" and 0: rank 0 is a PyTorch that has not published them. A
                               round whose rank 0, a node of this library, goes before is not given out */
   rdzv_store *store;       /* a view for this round, torch.rendezvous.<run_id>.<round>/, on a connection of its own */
-  const rdzv_participant *members; /* in the order of their ranks */
-  size_t participant_count;
 } rdzv_result;
 
 RDZV_BEGIN
@@ -86,6 +85,10 @@ RDZV_API int rdzv_handler_next(rdzv_handler *handler, rdzv_result **out, rdzv_er
 
 /* Closes its store, too; NULL is fine. It may outlive the handler, though its store not the server. */
 RDZV_API void rdzv_result_free(rdzv_result *result);
+
+/** The participant of that rank, 0 to world_size - 1; owned by the result. NULL: there is no such rank, or nobody knows
+ * who has it, as in a static rendezvous. Of backend etcd only ranks and this node's own name are known. */
+RDZV_API const rdzv_participant *rdzv_result_participant(const rdzv_result *result, int64_t rank);
 
 /* What a member of a round wants to hear of. */
 enum {
@@ -162,6 +165,7 @@ typedef enum rdzv_node_kind {
   RDZV_NODE_KIND_SPARE
 } rdzv_node_kind;
 
+/** A node, as the state shows it. Made by the library; later versions may add fields at its end. */
 typedef struct rdzv_node_status {
   const char *node;
   rdzv_node_kind kind;
@@ -171,23 +175,30 @@ typedef struct rdzv_node_status {
   int64_t heartbeat_age_ms;
 } rdzv_node_status;
 
+/** A rendezvous at one moment. Made by the library; later versions may add fields at its end. */
 typedef struct rdzv_status {
   bool exists; /* false: nobody has ever joined, and the rest says nothing */
   int64_t round;
   const char *phase; /* "gathering", "last call", "complete", "closed" */
   bool complete;     /* also where it is closed */
   bool closed;
-  int64_t deadline_left_ms;      /* of the last call, by the clock of whoever called it; -1: there is none */
-  int64_t min_nodes, max_nodes;  /* this handler's own */
-  const rdzv_node_status *nodes; /* participants by rank or name, then those who wait, then spares */
-  size_t participants, waiting, spares;
-  const char *layout; /* the PyTorch that the state is written for: "2.6" */
-  const char *reason; /* why it was closed; "" where it is not, or nobody has said */
+  int64_t deadline_left_ms;             /* of the last call, by the clock of whoever called it; -1: there is none */
+  int64_t min_nodes, max_nodes;         /* this handler's own */
+  size_t participants, waiting, spares; /* how many nodes of each kind */
+  const char *layout;                   /* the PyTorch that the state is written for: "2.6" */
+  const char *reason;                   /* why it was closed; "" where it is not, or nobody has said */
 } rdzv_status;
 
 /* Asks the store, and joins nothing. wait_ms > 0: waits so long for it to be another than the last that this handler
  * saw; if it does not, the same again. *out is to be freed with rdzv_status_free. RDZV_E_CORRUPT. */
 RDZV_API int rdzv_handler_status(rdzv_handler *handler, int64_t wait_ms, rdzv_status **out, rdzv_error *error);
+
+/** How many nodes there are of all kinds, and each of them: participants by rank or name, then those who wait, then
+ * spares. Owned by the status; NULL where there are not so many. */
+RDZV_API size_t rdzv_status_node_count(const rdzv_status *status);
+RDZV_API const rdzv_node_status *rdzv_status_node(const rdzv_status *status, size_t index);
+
+/** Frees it; NULL is fine. */
 RDZV_API void rdzv_status_free(rdzv_status *status);
 
 RDZV_END

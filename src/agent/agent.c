@@ -22,31 +22,30 @@
 enum { SHUTDOWN_MS = 30000, EXIT_BARRIER_MS = 300000 };
 
 const char *rdzv_agent_state_name(rdzv_agent_state state) {
-  static const char *const names[] = {"RENDEZVOUS",     "STARTING",         "RUNNING",       "STOPPING",
-                                      "BARRIER",        "SUCCEEDED",        "FAILED",        "LEFT",
-                                      "WORKER_STARTED", "WORKER_SUCCEEDED", "WORKER_FAILED", "WORKER_STOPPED"};
+  static const char *const names[] = {"RENDEZVOUS", "STARTING",  "RUNNING", "STOPPING",
+                                      "BARRIER",    "SUCCEEDED", "FAILED",  "LEFT"};
+  return state <= RDZV_AGENT_LEFT ? names[state] : "UNKNOWN";
+}
+
+const char *rdzv_worker_state_name(rdzv_worker_state state) {
+  static const char *const names[] = {"STARTED", "SUCCEEDED", "FAILED", "STOPPED"};
   return state <= RDZV_WORKER_STOPPED ? names[state] : "UNKNOWN";
 }
 
 /* ---- events --------------------------------------------------------------------------------------------------- */
 
-void agent_note(rdzv_agent *agent, rdzv_agent_state state, const struct worker *worker, const char *format, ...) {
+void agent_note(rdzv_agent *agent, rdzv_agent_state state, const char *format, ...) {
   char text[1200];
   va_list args;
   va_start(args, format);
   vsnprintf(text, sizeof text, format, args);
   va_end(args);
-  if (worker)
-    log_line(&agent->log, state == RDZV_WORKER_FAILED ? RDZV_LOG_ERROR : RDZV_LOG_DEBUG,
-             "rank %" PRId64 " (local rank %" PRId64 ", pid %ld): %s", worker->rank, worker->local_rank,
-             (long)worker->pid, text);
-  else
-    log_line(&agent->log,
-             state == RDZV_AGENT_STOPPING ? RDZV_LOG_WARNING
-             : state == RDZV_AGENT_FAILED ? RDZV_LOG_DEBUG /* whoever calls tells it */
-                                          : RDZV_LOG_INFO,
-             "%s", text);
-  if (!agent->on_event) return;
+  log_line(&agent->log,
+           state == RDZV_AGENT_STOPPING ? RDZV_LOG_WARNING
+           : state == RDZV_AGENT_FAILED ? RDZV_LOG_DEBUG /* whoever calls tells it */
+                                        : RDZV_LOG_INFO,
+           "%s", text);
+  if (!agent->on_agent) return;
   const rdzv_result *round = agent->round;
   const rdzv_agent_event event = {.time_us = clock_wall_us(),
                                   .state = state,
@@ -56,12 +55,31 @@ void agent_note(rdzv_agent *agent, rdzv_agent_state state, const struct worker *
                                   .group_rank = round ? round->rank : -1,
                                   .group_world_size = round ? round->world_size : -1,
                                   .restart_count = agent->supervisor.restarts,
-                                  .local_rank = worker ? worker->local_rank : -1,
-                                  .rank = worker ? worker->rank : -1,
-                                  .pid = worker ? worker->pid : getpid(),
-                                  .exit_code = worker ? worker->exit_code : 0,
+                                  .pid = getpid(),
                                   .message = text};
-  agent->on_event(agent->event_user, &event);
+  agent->on_agent(agent->event_user, &event);
+}
+
+void agent_note_worker(rdzv_agent *agent, rdzv_worker_state state, const struct worker *worker, const char *text) {
+  log_line(&agent->log, state == RDZV_WORKER_FAILED ? RDZV_LOG_ERROR : RDZV_LOG_DEBUG,
+           "rank %" PRId64 " (local rank %" PRId64 ", pid %ld): %s", worker->rank, worker->local_rank,
+           (long)worker->pid, text);
+  if (!agent->on_worker) return;
+  const rdzv_result *round = agent->round;
+  const rdzv_worker_event event = {.time_us = clock_wall_us(),
+                                   .state = state,
+                                   .run_id = agent->run_id,
+                                   .role = agent->role,
+                                   .round = round ? round->round : -1,
+                                   .group_rank = round ? round->rank : -1,
+                                   .group_world_size = round ? round->world_size : -1,
+                                   .restart_count = agent->supervisor.restarts,
+                                   .local_rank = worker->local_rank,
+                                   .rank = worker->rank,
+                                   .pid = worker->pid,
+                                   .exit_code = worker->exit_code,
+                                   .message = text};
+  agent->on_worker(agent->event_user, &event);
 }
 
 /* ---- options -------------------------------------------------------------------------------------------------- */
@@ -186,7 +204,8 @@ int rdzv_agent_open(const rdzv_agent_options *given, rdzv_agent **out, rdzv_erro
   agent->born = fork_mark_here();
   agent->virtual_local_rank = options.virtual_local_rank;
   agent->numa_binding = options.numa_binding;
-  agent->on_event = options.on_event;
+  agent->on_agent = options.on_agent;
+  agent->on_worker = options.on_worker;
   agent->event_user = options.event_user;
   agent->guard = GUARD_NONE;
   agent->stop = FLAG_NONE;

@@ -28,7 +28,8 @@
 struct rdzv_agent {
   fork_mark born;
   rdzv_log log, server_log;
-  rdzv_on_agent_event *on_event;
+  rdzv_on_agent_event *on_agent;
+  rdzv_on_worker_event *on_worker;
   void *event_user;
   char **argv;
   char *role, *run_id, *line_prefix;
@@ -64,9 +65,9 @@ struct rdzv_agent {
   struct group group;
 };
 
-/* Tells of a change of the agent's state, or of a worker's. */
-void agent_note(rdzv_agent *agent, rdzv_agent_state state, const struct worker *worker, const char *format, ...)
-    RDZV_PRINTF(4, 5);
+/* Tells of a change of the agent's state, and of a worker's. */
+void agent_note(rdzv_agent *agent, rdzv_agent_state state, const char *format, ...) RDZV_PRINTF(3, 4);
+void agent_note_worker(rdzv_agent *agent, rdzv_worker_state state, const struct worker *worker, const char *text);
 
 /* ---- round.c ---- */
 

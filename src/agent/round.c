@@ -100,14 +100,15 @@ static int start(rdzv_agent *agent, rdzv_error *error) {
   char ranks[64], master[ENDPOINT_TEXT_SIZE];
   ranks_text(attempt, ranks, sizeof ranks);
   endpoint_format(attempt->master_addr, attempt->master_port, master);
-  agent_note(agent, RDZV_AGENT_STARTING, NULL,
+  agent_note(agent, RDZV_AGENT_STARTING,
              "round %" PRId64 ": node %" PRId64 " of %" PRId64 ", %s of %" PRId64 ", attempt %" PRId64 ", master %s",
              agent->round->round, attempt->group_rank, attempt->group_world_size, ranks, attempt->ranks.world_size,
              attempt->terms.restart_count, master);
   int result = is_ours_to_serve(agent) ? serve_workers(agent, error) : 0;
   if (result == 0) result = group_start(&agent->group, agent->argv, attempt, &agent->log_dir, error);
   for (size_t i = 0; i < agent->group.count; i++)
-    if (agent->group.workers[i].pid > 0) agent_note(agent, RDZV_WORKER_STARTED, &agent->group.workers[i], "started");
+    if (agent->group.workers[i].pid > 0)
+      agent_note_worker(agent, RDZV_WORKER_STARTED, &agent->group.workers[i], "started");
   return result;
 }
 
@@ -142,7 +143,7 @@ static int is_over(rdzv_agent *agent, int result, rdzv_error *error) {
 }
 
 int round_begin(rdzv_agent *agent, rdzv_error *error) {
-  agent_note(agent, RDZV_AGENT_RENDEZVOUS, NULL, "joins the next round");
+  agent_note(agent, RDZV_AGENT_RENDEZVOUS, "joins the next round");
   agent->has_left = false;
   int result = rdzv_handler_next(agent->handler, &agent->round, error);
   if (result < 0) return result;

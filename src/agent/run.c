@@ -192,10 +192,10 @@ static void on_worker_end(void *user, struct worker *worker) {
   rdzv_agent *agent = watch->agent;
   char text[64];
   end_text(worker->exit_code, worker->signal, text);
-  const rdzv_agent_state states[] = {[WORKER_SUCCEEDED] = RDZV_WORKER_SUCCEEDED,
-                                     [WORKER_FAILED] = RDZV_WORKER_FAILED,
-                                     [WORKER_STOPPED] = RDZV_WORKER_STOPPED};
-  agent_note(agent, states[worker->end], worker, "%s", text);
+  const rdzv_worker_state states[] = {[WORKER_SUCCEEDED] = RDZV_WORKER_SUCCEEDED,
+                                      [WORKER_FAILED] = RDZV_WORKER_FAILED,
+                                      [WORKER_STOPPED] = RDZV_WORKER_STOPPED};
+  agent_note_worker(agent, states[worker->end], worker, text);
   if (worker->end == WORKER_FAILED) {
     if (agent->supervisor.request == SUPERVISOR_WATCH) { /* the first one */
       tell_failure(agent, worker);
@@ -256,7 +256,7 @@ static void watch_close(struct watch *watch) {
 /* Until the supervisor wants something else. */
 static void watch_workers(rdzv_agent *agent) {
   struct watch watch;
-  agent_note(agent, RDZV_AGENT_RUNNING, NULL, "%zu worker%s", agent->group.running,
+  agent_note(agent, RDZV_AGENT_RUNNING, "%zu worker%s", agent->group.running,
              agent->group.running == 1 ? " runs" : "s run");
   watch_open(&watch, agent, true);
   if (watch.has_changes) uv_timer_start(&watch.timer, on_look, LOOK_MS, LOOK_MS);
@@ -297,7 +297,7 @@ static void stop_workers(rdzv_agent *agent, int number) {
   size_t left;
   if (agent->group.running > 0) {
     const bool told = agent->supervisor.outcome == SUPERVISOR_LEFT && number != SIGKILL;
-    agent_note(agent, RDZV_AGENT_STOPPING, NULL, "%s: %zu worker%s stopped%s", agent->reason, agent->group.running,
+    agent_note(agent, RDZV_AGENT_STOPPING, "%s: %zu worker%s stopped%s", agent->reason, agent->group.running,
                agent->group.running == 1 ? " is" : "s are", told ? "; a second signal kills at once" : "");
     group_signal(&agent->group, number);
     if (number != SIGKILL) await_end(agent, agent->shutdown_timeout, false);
@@ -423,7 +423,7 @@ static void carry_barrier(rdzv_agent *agent) {
   end_group(agent, &left);
   group_free(&agent->group);
   const char *others = agent->round->world_size > 1 ? ", waiting for those of the others" : "";
-  agent_note(agent, RDZV_AGENT_BARRIER, NULL, "the workers of this node are done%s", others);
+  agent_note(agent, RDZV_AGENT_BARRIER, "the workers of this node are done%s", others);
   because(agent, "all workers are done");
   if (agent->round->world_size > 1 && await_others(agent) != 0) return;
   done(agent, SUPERVISOR_DONE);
@@ -465,7 +465,7 @@ static void carry_out(rdzv_agent *agent) {
 
 /* ---- how it went ---------------------------------------------------------------------------------------------- */
 
-struct result {
+struct agent_outcome {
   rdzv_agent_result base; /* first */
   struct failures failures;
   char *reason, *log_dir;
@@ -487,7 +487,7 @@ static int exit_code_of(const rdzv_agent *agent) {
 }
 
 static int make_result(rdzv_agent *agent, rdzv_agent_result **out, rdzv_error *error) {
-  struct result *result = calloc(1, sizeof *result);
+  struct agent_outcome *result = calloc(1, sizeof *result);
   if (!result) return error_no_memory(error);
   const bool succeeded = agent->supervisor.outcome == SUPERVISOR_SUCCEEDED;
   result->reason = strdup(agent->reason);
@@ -500,8 +500,6 @@ static int make_result(rdzv_agent *agent, rdzv_agent_result **out, rdzv_error *e
   result->base.state = state_of(agent);
   result->base.restarts = agent->supervisor.restarts;
   result->base.reason = result->reason;
-  result->base.failures = result->failures.list;
-  result->base.failure_count = result->failures.count;
   result->base.log_dir = result->log_dir;
   *out = &result->base;
   if (result->reason && result->log_dir) return 0;
@@ -509,8 +507,17 @@ static int make_result(rdzv_agent *agent, rdzv_agent_result **out, rdzv_error *e
   return error_no_memory(error);
 }
 
+size_t rdzv_agent_result_failure_count(const rdzv_agent_result *base) {
+  return ((const struct agent_outcome *)base)->failures.count;
+}
+
+const rdzv_worker_failure *rdzv_agent_result_failure(const rdzv_agent_result *base, size_t index) {
+  const struct failures *failures = &((const struct agent_outcome *)base)->failures;
+  return index < failures->count ? &failures->list[index] : NULL;
+}
+
 void rdzv_agent_result_free(rdzv_agent_result *base) {
-  struct result *result = (struct result *)base;
+  struct agent_outcome *result = (struct agent_outcome *)base;
   if (!result) return;
   failures_free(&result->failures);
   free(result->reason);
@@ -534,7 +541,7 @@ int rdzv_agent_run(rdzv_agent *agent, rdzv_agent_result **out, rdzv_error *error
   while (agent->supervisor.request != SUPERVISOR_END) carry_out(agent);
   if (agent->supervisor.outcome == SUPERVISOR_LEFT) leave(agent); /* where there was no time for it before */
   round_end(agent);
-  agent_note(agent, state_of(agent), NULL, "%s", agent->reason);
+  agent_note(agent, state_of(agent), "%s", agent->reason);
   end_files(agent);
   if (agent->supervisor.outcome == SUPERVISOR_NOT_JOINED) {
     if (agent->failures.count > 0)

@@ -30,7 +30,22 @@ rdzv_handler *rdzv_agent_handler(rdzv_agent *agent) {
 
 void rdzv_agent_free(rdzv_agent *agent) { (void)agent; }
 
+size_t rdzv_agent_result_failure_count(const rdzv_agent_result *result) {
+  (void)result;
+  return 0;
+}
+
+const rdzv_worker_failure *rdzv_agent_result_failure(const rdzv_agent_result *result, size_t index) {
+  (void)result, (void)index;
+  return NULL;
+}
+
 void rdzv_agent_result_free(rdzv_agent_result *result) { (void)result; }
+
+const char *rdzv_worker_state_name(rdzv_worker_state state) {
+  (void)state;
+  return "";
+}
 
 const char *rdzv_agent_state_name(rdzv_agent_state state) {
   (void)state;

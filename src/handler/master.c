@@ -30,7 +30,7 @@ void master_own_address(const rdzv_handler *handler, int default_port, char out[
     host_own_address(known ? &endpoint : NULL, deadline_after(RESOLVE_MS), &handler->cancel, out);
 }
 
-int master_publish(struct result *result, const char *node, const char *addr, int port, rdzv_error *error) {
+int master_publish(struct round_result *result, const char *node, const char *addr, int port, rdzv_error *error) {
   char text[16], *named = NULL;
   snprintf(text, sizeof text, "%d", port);
   if (node && asprintf(&named, "%s %s %s", node, addr, text) < 0) return error_no_memory(error);
@@ -42,7 +42,7 @@ int master_publish(struct result *result, const char *node, const char *addr, in
   return result_set_master(result, addr, port) ? 0 : error_no_memory(error);
 }
 
-static int parse(struct result *result, const char *addr, rdzv_bytes port, rdzv_error *error) {
+static int parse(struct round_result *result, const char *addr, rdzv_bytes port, rdzv_error *error) {
   char *end;
   const long number = strtol(port.data, &end, 10);
   if (*end || number < 1 || number > 65535)
@@ -50,7 +50,7 @@ static int parse(struct result *result, const char *addr, rdzv_bytes port, rdzv_
   return result_set_master(result, addr, (int)number) ? 0 : error_no_memory(error);
 }
 
-int master_take(struct result *result, rdzv_store *store, const char *addr, rdzv_error *error) {
+int master_take(struct round_result *result, rdzv_store *store, const char *addr, rdzv_error *error) {
   const rdzv_bytes keys[] = {MASTER_ADDR, MASTER_PORT};
   rdzv_value *values = NULL;
   int outcome = rdzv_store_multi_get(store, keys, 2, &values, error);
@@ -63,8 +63,8 @@ int master_take(struct result *result, rdzv_store *store, const char *addr, rdzv
 
 /* ---- with the name of rank 0 ---------------------------------------------------------------------------------- */
 
-static int take_named(struct result *result, char *text, rdzv_error *error) {
-  const char *node = result->members[0].node;
+static int take_named(struct round_result *result, char *text, rdzv_error *error) {
+  const char *node = result->participants[0].node;
   const size_t len = strlen(node);
   if (strncmp(text, node, len) != 0 || text[len] != ' ') return OF_ANOTHER;
   char *addr = text + len + 1, *port = strrchr(addr, ' ');
@@ -83,7 +83,7 @@ static int pause_before_look(int64_t *pause_ms, struct store_call *call) {
   return outcome < 0 ? store_wait_failed(call, outcome, "wait for", &key, 1) : 0;
 }
 
-int master_await_named(struct result *result, struct store_call *call) {
+int master_await_named(struct round_result *result, struct store_call *call) {
   rdzv_store *store = result->base.store;
   const bool versions = rdzv_store_features(store) & RDZV_FEATURE_VERSIONS;
   int64_t pause_ms = FIRST_PAUSE_MS;

@@ -21,14 +21,14 @@
 void master_own_address(const rdzv_handler *handler, int default_port, char out[HOST_NAME_SIZE]);
 
 /* As rank 0: says so in the result's store, and in the result. `node` is its name for the key of ours; NULL: none. */
-int master_publish(struct result *result, const char *node, const char *addr, int port, rdzv_error *error);
+int master_publish(struct round_result *result, const char *node, const char *addr, int port, rdzv_error *error);
 
 /* As another: takes what is in that store into the result. RDZV_E_TIMEOUT: there is nothing in time, or, where `addr`
  * is not NULL, it is of another address. RDZV_E_CORRUPT. */
-int master_take(struct result *result, rdzv_store *store, const char *addr, rdzv_error *error);
+int master_take(struct round_result *result, rdzv_store *store, const char *addr, rdzv_error *error);
 
 /* As another, where rank 0 is a node of ours: waits until the key of ours is of that node, and takes it into the
  * result. RDZV_E_TIMEOUT, RDZV_E_CORRUPT. */
-int master_await_named(struct result *result, struct store_call *call);
+int master_await_named(struct round_result *result, struct store_call *call);
 
 #endif

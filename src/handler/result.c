@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct result *result_new(const char *run_id, const char *backend, const char *node) {
-  struct result *result = calloc(1, sizeof *result);
+struct round_result *result_new(const char *run_id, const char *backend, const char *node) {
+  struct round_result *result = calloc(1, sizeof *result);
   if (!result) return NULL;
   result->run_id = strdup(run_id);
   result->backend = strdup(backend);
@@ -22,7 +22,7 @@ struct result *result_new(const char *run_id, const char *backend, const char *n
   return NULL;
 }
 
-bool result_set_master(struct result *result, const char *addr, int port) {
+bool result_set_master(struct round_result *result, const char *addr, int port) {
   char *copy = strdup(addr);
   if (!copy) return false;
   free(result->master_addr);
@@ -31,14 +31,14 @@ bool result_set_master(struct result *result, const char *addr, int port) {
   return true;
 }
 
-static bool add_member(struct result *result, const struct state_node *from) {
+static bool add_participant(struct round_result *result, const struct state_node *from) {
   char *node = strdup(node_text(&from->desc).text), *addr = strdup(from->desc.addr);
   if (!node || !addr) {
     free(node);
     free(addr);
     return false;
   }
-  result->members[result->base.participant_count++] =
+  result->participants[result->participant_count++] =
       (rdzv_participant){node, addr, from->desc.pid, from->desc.local_id, from->rank};
   return true;
 }
@@ -48,44 +48,43 @@ static int by_rank(const void *a, const void *b) {
   return (one->rank > other->rank) - (one->rank < other->rank);
 }
 
-bool result_add_members(struct result *result, const struct rendezvous_state *state) {
-  result->members = calloc(state->num_participants + 1, sizeof *result->members);
-  result->base.members = result->members;
-  if (!result->members) return false;
+bool result_add_participants(struct round_result *result, const struct rendezvous_state *state) {
+  result->participants = calloc(state->num_participants + 1, sizeof *result->participants);
+  if (!result->participants) return false;
   result->all_ours = true;
   for (size_t i = 0; i < state->count; i++) {
     const struct state_node *member = &state->nodes[i];
     if (!(member->kinds & NODE_PARTICIPANT)) continue;
-    if (!add_member(result, member)) return false;
+    if (!add_participant(result, member)) return false;
     result->all_ours &= member->ours;
     if (member->rank == 0) result->master_is_ours = member->ours;
   }
-  qsort(result->members, result->base.participant_count, sizeof *result->members, by_rank);
+  qsort(result->participants, result->participant_count, sizeof *result->participants, by_rank);
   return true;
 }
 
-int result_open_store(struct result *result, rdzv_store *store, const char *prefix, const struct flag *cancel,
+int result_open_store(struct round_result *result, rdzv_store *store, const char *prefix, const struct flag *cancel,
                       rdzv_error *error) {
   const int cloned = store_clone_with(store, cancel->fd, &result->store, error);
   if (cloned < 0) return cloned;
   return rdzv_store_open_prefix(result->store, rdzv_str(prefix), &result->base.store, error);
 }
 
-void result_forget_cancel(struct result *result) {
+void result_forget_cancel(struct round_result *result) {
   store_forget_cancel_fd(result->store);
   store_forget_cancel_fd(result->base.store);
 }
 
 void rdzv_result_free(rdzv_result *base) {
-  struct result *result = (struct result *)base;
+  struct round_result *result = (struct round_result *)base;
   if (!result) return;
   rdzv_store_free(result->base.store);
   rdzv_store_free(result->store);
-  for (size_t i = 0; i < result->base.participant_count; i++) {
-    free((char *)result->members[i].node);
-    free((char *)result->members[i].addr);
+  for (size_t i = 0; i < result->participant_count; i++) {
+    free((char *)result->participants[i].node);
+    free((char *)result->participants[i].addr);
   }
-  free(result->members);
+  free(result->participants);
   free(result->run_id);
   free(result->backend);
   free(result->node);
@@ -93,7 +92,12 @@ void rdzv_result_free(rdzv_result *base) {
   free(result);
 }
 
+const rdzv_participant *rdzv_result_participant(const rdzv_result *base, int64_t rank) {
+  const struct round_result *result = (const struct round_result *)base;
+  return rank >= 0 && (uint64_t)rank < result->participant_count ? &result->participants[rank] : NULL;
+}
+
 void result_limit_requests(rdzv_result *base, int64_t request_ms) {
-  const struct result *result = (const struct result *)base;
+  const struct round_result *result = (const struct round_result *)base;
   store_limit_requests(result->store ? result->store : base->store, request_ms);
 }

@@ -9,11 +9,12 @@
 #include <rdzv/handler.h>
 
 /* A result with everything of its own; the rest is its private part. */
-struct result {
+struct round_result {
   rdzv_result base;
   char *run_id, *backend, *node, *master_addr;
-  rdzv_store *store; /* below the view */
-  rdzv_participant *members;
+  rdzv_store *store;              /* below the view */
+  rdzv_participant *participants; /* by rank; NULL: nobody knows them */
+  size_t participant_count;
   bool master_is_ours; /* rank 0 is a node of this library, not PyTorch's; of dynamic rounds only */
   bool all_ours;       /* so are all */
 };
@@ -21,19 +22,19 @@ struct result {
 /* The round's store takes no longer than that for what does not wait; see store_limit_requests. */
 void result_limit_requests(rdzv_result *result, int64_t request_ms);
 
-/* Without members, store and master yet. NULL: no memory. */
-struct result *result_new(const char *run_id, const char *backend, const char *node);
+/* Without participants, store and master yet. NULL: no memory. */
+struct round_result *result_new(const char *run_id, const char *backend, const char *node);
 
 /* Fills in the participants of a complete round. False: no memory. */
-bool result_add_members(struct result *result, const struct rendezvous_state *state);
+bool result_add_participants(struct round_result *result, const struct rendezvous_state *state);
 
 /* Opens the view with that prefix on a clone of `store`. The user's flag cancels that, and every call on it until
  * result_forget_cancel. */
-int result_open_store(struct result *result, rdzv_store *store, const char *prefix, const struct flag *cancel,
+int result_open_store(struct round_result *result, rdzv_store *store, const char *prefix, const struct flag *cancel,
                       rdzv_error *error);
-void result_forget_cancel(struct result *result);
+void result_forget_cancel(struct round_result *result);
 
 /* False: no memory. */
-bool result_set_master(struct result *result, const char *addr, int port);
+bool result_set_master(struct round_result *result, const char *addr, int port);
 
 #endif

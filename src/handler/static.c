@@ -60,7 +60,7 @@ static int connect_store(struct fixed *handler, rdzv_error *error) {
 static int make_result(struct fixed *handler, rdzv_result **out, rdzv_error *error) {
   int outcome = connect_store(handler, error);
   if (outcome < 0) return error_prefix(error, outcome, "cannot join as rank %" PRId64, handler->rank);
-  struct result *result = result_new(handler->base.run_id, "static", handler->base.node);
+  struct round_result *result = result_new(handler->base.run_id, "static", handler->base.node);
   if (!result) return error_no_memory(error);
   if (!result_set_master(result, handler->endpoint.host, handler->endpoint.port)) outcome = error_no_memory(error);
   if (outcome == 0)

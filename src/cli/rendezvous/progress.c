@@ -41,8 +41,8 @@ static void add(char *line, size_t room, const char *text) {
 }
 
 static bool is_there(const rdzv_status *status, const char *node) {
-  for (size_t i = 0; i < status->participants + status->waiting + status->spares; i++)
-    if (strcmp(status->nodes[i].node, node) == 0) return true;
+  for (size_t i = 0; i < rdzv_status_node_count(status); i++)
+    if (strcmp(rdzv_status_node(status, i)->node, node) == 0) return true;
   return false;
 }
 
@@ -55,11 +55,13 @@ static void remember(const char *node, int64_t round) {
 }
 
 static void remember_participants(const rdzv_status *status) {
-  for (size_t i = 0; i < status->participants; i++) remember(status->nodes[i].node, status->round);
+  for (size_t i = 0; i < status->participants; i++) remember(rdzv_status_node(status, i)->node, status->round);
 }
 
 static void remember_members(const rdzv_result *round) {
-  for (size_t i = 0; i < round->participant_count; i++) remember(round->members[i].node, round->round);
+  const rdzv_participant *participant;
+  for (int64_t rank = 0; (participant = rdzv_result_participant(round, rank)); rank++)
+    remember(participant->node, round->round);
 }
 
 static void add_missing(const rdzv_status *status, char *line, size_t room) {
@@ -92,7 +94,7 @@ static void draw(const rdzv_status *status, long long seconds) {
   }
   for (size_t i = 0; i < status->participants; i++) {
     add(line, room, i == 0 ? ": " : ", ");
-    add(line, room, status->nodes[i].node);
+    add(line, room, rdzv_status_node(status, i)->node);
   }
   add_missing(status, line, room);
   show_open_line(true);

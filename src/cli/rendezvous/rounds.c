@@ -24,12 +24,11 @@ static int print_object(const char *command, json_t *object) {
 
 int print_round(const char *command, const rdzv_result *result) {
   json_t *members = json_array();
-  for (size_t i = 0; i < result->participant_count; i++) {
-    const rdzv_participant *member = &result->members[i];
+  const rdzv_participant *member;
+  for (int64_t rank = 0; (member = rdzv_result_participant(result, rank)); rank++)
     json_array_append_new(members, json_pack("{s:s, s:s, s:I, s:I, s:I}", "node", member->node, "addr", member->addr,
                                              "pid", (json_int_t)member->pid, "local_id", (json_int_t)member->local_id,
                                              "rank", (json_int_t)member->rank));
-  }
   return print_object(
       command, json_pack("{s:I, s:I, s:I, s:s, s:s, s:s, s:s, s:i, s:o}", "round", (json_int_t)result->round, "rank",
                          (json_int_t)result->rank, "world_size", (json_int_t)result->world_size, "run_id",
@@ -53,8 +52,8 @@ static json_t *node_object(const rdzv_node_status *node) {
 
 static int print_status_json(const char *command, const rdzv_status *status, const char *run_id) {
   json_t *nodes = json_array();
-  const size_t count = status->participants + status->waiting + status->spares;
-  for (size_t i = 0; i < count; i++) json_array_append_new(nodes, node_object(&status->nodes[i]));
+  const size_t count = rdzv_status_node_count(status);
+  for (size_t i = 0; i < count; i++) json_array_append_new(nodes, node_object(rdzv_status_node(status, i)));
   json_t *object = json_pack("{s:s, s:b, s:I, s:s, s:b, s:b, s:I, s:I, s:I, s:s, s:o}", "run_id", run_id, "exists",
                              status->exists, "round", (json_int_t)status->round, "phase", status->phase, "complete",
                              status->complete, "closed", status->closed, "participants",
@@ -74,7 +73,7 @@ static void print_node(const rdzv_node_status *node) {
 }
 
 static int print_status_table(const char *command, const rdzv_status *status, const char *run_id) {
-  const size_t count = status->participants + status->waiting + status->spares;
+  const size_t count = rdzv_status_node_count(status);
   if (status->exists) {
     printf("rendezvous '%s': round %lld, %s%s", shown(run_id).text, (long long)status->round, status->phase,
            status->closed && status->complete ? " (the round is complete)" : "");
@@ -85,7 +84,7 @@ static int print_status_table(const char *command, const rdzv_status *status, co
       printf("; the last call ends in %.1f s", (double)status->deadline_left_ms / 1000);
     printf("\n");
     if (count > 0) printf("  %-5s %-11s %-14s %s\n", "RANK", "KIND", "HEARTBEAT", "NODE");
-    for (size_t i = 0; i < count; i++) print_node(&status->nodes[i]);
+    for (size_t i = 0; i < count; i++) print_node(rdzv_status_node(status, i));
   } else {
     printf("rendezvous '%s': no node has joined yet\n", shown(run_id).text);
   }

@@ -84,10 +84,10 @@ void print_report(const rdzv_agent_result *result) {
   if (result->state != RDZV_AGENT_FAILED) return;
   fprintf(stderr, "rdzv run: FAILED: %s; restarts used: %lld\n", shown(result->reason).text,
           (long long)result->restarts);
-  for (size_t i = 0; i < result->failure_count && i <= MOST_OTHERS; i++)
-    i == 0 ? print_first(&result->failures[i]) : print_other(&result->failures[i]);
-  if (result->failure_count > MOST_OTHERS + 1)
-    fprintf(stderr, "  and %zu more\n", result->failure_count - MOST_OTHERS - 1);
+  const size_t count = rdzv_agent_result_failure_count(result);
+  for (size_t i = 0; i < count && i <= MOST_OTHERS; i++)
+    (i == 0 ? print_first : print_other)(rdzv_agent_result_failure(result, i));
+  if (count > MOST_OTHERS + 1) fprintf(stderr, "  and %zu more\n", count - MOST_OTHERS - 1);
   if (*result->log_dir) fprintf(stderr, "  files of this run: %s\n", shown(result->log_dir).text);
 }
 
@@ -104,9 +104,10 @@ void print_report_json(const rdzv_agent_result *result) {
   if (result->state != RDZV_AGENT_FAILED) return;
   format_time(now_us(), time_text);
   json_t *failures = json_array();
-  for (size_t i = 0; i < result->failure_count; i++) {
-    json_t *object = failure_object(&result->failures[i]);
-    if (object) json_object_set_new(object, "stderr", json_string(result->failures[i].log));
+  const rdzv_worker_failure *failure;
+  for (size_t i = 0; (failure = rdzv_agent_result_failure(result, i)); i++) {
+    json_t *object = failure_object(failure);
+    if (object) json_object_set_new(object, "stderr", json_string(failure->log));
     json_array_append_new(failures, object);
   }
   json_t *object = json_pack("{s:s, s:s, s:s, s:s, s:I, s:o, s:s}", "time", time_text, "level", "error", "state",

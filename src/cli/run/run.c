@@ -325,7 +325,8 @@ static int run(const struct settings *settings, const struct run_log *log) {
   if (code < 0) return failed(settings, log, code, &error);
   const int exit_code = result->exit_code;
   settings->json_log ? print_report_json(result) : print_report(result);
-  if (result->state == RDZV_AGENT_FAILED && result->failure_count > 0) error_file_failure(me, &result->failures[0]);
+  const rdzv_worker_failure *first = rdzv_agent_result_failure(result, 0);
+  if (result->state == RDZV_AGENT_FAILED && first) error_file_failure(me, first);
   rdzv_agent_result_free(result);
   return exit_code;
 }
@@ -379,7 +380,8 @@ static int launch(const struct settings *settings, char **words) {
                                 .shutdown_timeout_ms = settings->shutdown_ms > 0 ? settings->shutdown_ms : 1,
                                 .exit_barrier_timeout_ms = settings->barrier_ms > 0 ? settings->barrier_ms : 1,
                                 .adopt_orphans = true,
-                                .on_event = run_log_agent_event,
+                                .on_agent = run_log_agent_event,
+                                .on_worker = run_log_worker_event,
                                 .event_user = &log,
                                 .worker_descriptors = raise_descriptor_limit(),
                                 .log = &lines};

@@ -37,6 +37,7 @@ rdzv_log run_log_lines(struct run_log *log, int level);
 /* Gives an exit code. */
 int run_log_open_events(struct run_log *log, const char *path);
 void run_log_agent_event(void *user, const rdzv_agent_event *event);
+void run_log_worker_event(void *user, const rdzv_worker_event *event);
 void run_log_event(void *user, const rdzv_event *event);
 void run_log_close(struct run_log *log);
 

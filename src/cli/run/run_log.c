@@ -34,19 +34,28 @@ void run_log_event(void *user, const rdzv_event *event) {
   event_log_write(log->command, log->event_fd, object);
 }
 
-static void write_agent_event(struct run_log *log, const rdzv_agent_event *event) {
+/* What the events of the agent and of workers have in common. */
+#define COMMON_OBJECT(event, source, state)                                                             \
+  common_object((event)->time_us, source, (event)->run_id, (event)->role, (event)->pid, (event)->round, \
+                (event)->group_rank, (event)->group_world_size, (event)->restart_count, state, (event)->message)
+
+static json_t *common_object(int64_t time_us, const char *source, const char *run_id, const char *role, int64_t pid,
+                             int64_t round, int64_t group_rank, int64_t group_world_size, int64_t restart_count,
+                             const char *state, const char *message) {
   char time_text[40], host[256] = "";
-  const bool of_worker = event->local_rank >= 0;
-  const char *state = rdzv_agent_state_name(event->state);
-  format_time(event->time_us, time_text);
+  format_time(time_us, time_text);
   gethostname(host, sizeof host - 1);
-  json_t *object = json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:s}", "time", time_text,
-                             "source", of_worker ? "WORKER" : "AGENT", "run_id", event->run_id, "host", host, "role",
-                             event->role, "pid", (json_int_t)event->pid, "round", (json_int_t)event->round,
-                             "group_rank", (json_int_t)event->group_rank, "group_world_size",
-                             (json_int_t)event->group_world_size, "restart_count", (json_int_t)event->restart_count,
-                             "state", of_worker ? state + strlen("WORKER_") : state, "message", event->message);
-  if (of_worker && object) {
+  return json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:s}", "time", time_text, "source", source,
+                   "run_id", run_id, "host", host, "role", role, "pid", (json_int_t)pid, "round", (json_int_t)round,
+                   "group_rank", (json_int_t)group_rank, "group_world_size", (json_int_t)group_world_size,
+                   "restart_count", (json_int_t)restart_count, "state", state, "message", message);
+}
+
+void run_log_worker_event(void *user, const rdzv_worker_event *event) {
+  const struct run_log *log = user;
+  if (log->event_fd < 0) return;
+  json_t *object = COMMON_OBJECT(event, "WORKER", rdzv_worker_state_name(event->state));
+  if (object) {
     json_object_set_new(object, "local_rank", json_integer(event->local_rank));
     json_object_set_new(object, "rank", json_integer(event->rank));
     json_object_set_new(object, "exit_code", json_integer(event->exit_code));
@@ -58,9 +67,9 @@ static void write_agent_event(struct run_log *log, const rdzv_agent_event *event
 void run_log_agent_event(void *user, const rdzv_agent_event *event) {
   struct run_log *log = user;
   const bool joins = event->state == RDZV_AGENT_RENDEZVOUS;
-  if (log->event_fd >= 0) write_agent_event(log, event);
+  if (log->event_fd >= 0)
+    event_log_write(log->command, log->event_fd, COMMON_OBJECT(event, "AGENT", rdzv_agent_state_name(event->state)));
   log->ran |= event->state == RDZV_AGENT_RUNNING;
-  if (event->local_rank >= 0) return;
   progress_end(log->progress, NULL);
   log->progress = joins && log->agent && !log->json ? progress_begin(rdzv_agent_handler(log->agent)) : NULL;
 }

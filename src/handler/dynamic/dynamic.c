@@ -168,9 +168,9 @@ static void give_up(struct dynamic *handler) {
   pthread_mutex_unlock(&handler->lock);
 }
 
-static struct result *take_joined(struct dynamic *handler) {
+static struct round_result *take_joined(struct dynamic *handler) {
   pthread_mutex_lock(&handler->lock);
-  struct result *result = handler->joined;
+  struct round_result *result = handler->joined;
   handler->joined = NULL;
   pthread_mutex_unlock(&handler->lock);
   return result;
@@ -181,7 +181,7 @@ char *dynamic_round_prefix(const struct dynamic *handler, int64_t round) {
   return asprintf(&prefix, "torch.rendezvous.%s.%" PRId64, handler->base.run_id, round) < 0 ? NULL : prefix;
 }
 
-static int complete_result(struct dynamic *handler, struct result *result, rdzv_error *error) {
+static int complete_result(struct dynamic *handler, struct round_result *result, rdzv_error *error) {
   if (!handler->store) return 0;
   char *prefix = dynamic_round_prefix(handler, result->base.round);
   if (!prefix) return error_no_memory(error);
@@ -243,7 +243,7 @@ static void tell_of_nodes(struct waiting *waiting, void *user) {
   pthread_mutex_unlock(&handler->lock);
 }
 
-static int await_round(struct dynamic *handler, struct result **out, rdzv_error *error) {
+static int await_round(struct dynamic *handler, struct round_result **out, rdzv_error *error) {
   struct waiting waiting;
   const struct flag telling = flag_with(&handler->base.cancel, &waiting);
   struct patience patience = {.until = deadline_after(settings_of(handler)->join_timeout + GRACE_MS),
@@ -267,7 +267,7 @@ enum { ROUND_OVER = 1 };
 
 /* Connects to the round's store, and finds rank 0. ROUND_OVER: it went before we could. Else a failure frees the round.
  */
-static int enter(struct dynamic *handler, struct result *joined, rdzv_error *error) {
+static int enter(struct dynamic *handler, struct round_result *joined, rdzv_error *error) {
   int result = complete_result(handler, joined, error);
   if (result == 0) return 0;
   if (result == RDZV_E_CANCELED && flag_raised(&handler->base.cancel)) {
@@ -287,7 +287,7 @@ static int enter(struct dynamic *handler, struct result *joined, rdzv_error *err
 
 static int join(struct dynamic *handler, rdzv_result **out, rdzv_error *error) {
   const deadline until = deadline_after(settings_of(handler)->join_timeout);
-  struct result *joined = NULL;
+  struct round_result *joined = NULL;
   int result;
   do {
     result = await_round(handler, &joined, error);
@@ -516,7 +516,7 @@ static int dynamic_shutdown(rdzv_handler *base, rdzv_error *error) {
 static const char *dynamic_describe(rdzv_handler *base) { return self(base)->ops.describe(self(base)->backend); }
 
 static int find_master_now(rdzv_handler *base, rdzv_result *result, rdzv_error *error) {
-  return result->rank == 0 ? 0 : dynamic_find_master((struct dynamic *)base, (struct result *)result, error);
+  return result->rank == 0 ? 0 : dynamic_find_master((struct dynamic *)base, (struct round_result *)result, error);
 }
 
 static int dynamic_change_fd(const rdzv_handler *base) { return ((const struct dynamic *)base)->changed.fd; }

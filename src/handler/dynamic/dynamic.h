@@ -79,7 +79,7 @@ struct dynamic {
   unsigned answering; /* DYNAMIC_…; 0: nobody waits for an answer */
   int outcome;
   rdzv_error error;
-  struct result *joined;
+  struct round_result *joined;
 
   /* What has happened to the round since. */
   struct flag changed;
@@ -146,7 +146,7 @@ bool cell_await(struct dynamic *handler, uint64_t token, int64_t until_ms, struc
 
 /* Publishes or gets where rank 0 is, through the round's store. RDZV_E_CANCELED: the user has had enough, or the round
  * ended before rank 0, a node of ours, has said so. */
-int dynamic_find_master(struct dynamic *handler, struct result *result, rdzv_error *error);
+int dynamic_find_master(struct dynamic *handler, struct round_result *result, rdzv_error *error);
 void dynamic_forget_master(struct dynamic *handler);
 
 /* ---- dynamic_status.c ---- */

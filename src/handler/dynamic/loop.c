@@ -33,8 +33,8 @@ static void tell_joined(struct dynamic *handler, const struct engine_update *upd
               "joined round %" PRId64 " as rank %" PRId64 " in a world of %" PRId64, update->round, update->rank,
               update->world_size);
   if (handler->answering != DYNAMIC_JOIN || (handler->asks & DYNAMIC_JOIN)) return; /* nobody waits any more */
-  struct result *result = result_new(handler->base.run_id, handler->ops.name, handler->base.node);
-  if (!result || !result_add_members(result, update->state)) {
+  struct round_result *result = result_new(handler->base.run_id, handler->ops.name, handler->base.node);
+  if (!result || !result_add_participants(result, update->state)) {
     answer(handler, DYNAMIC_JOIN, error_no_memory(&handler->error), NULL);
     rdzv_result_free(result ? &result->base : NULL);
     return;

@@ -37,8 +37,8 @@ void dynamic_forget_master(struct dynamic *handler) {
   free(handler->master.addr);
 }
 
-static bool remember(struct dynamic *handler, const struct result *result) {
-  char *node = strdup(result->members[0].node), *addr = strdup(result->base.master_addr);
+static bool remember(struct dynamic *handler, const struct round_result *result) {
+  char *node = strdup(result->participants[0].node), *addr = strdup(result->base.master_addr);
   if (!node || !addr) {
     free(node);
     free(addr);
@@ -52,12 +52,12 @@ static bool remember(struct dynamic *handler, const struct result *result) {
   return true;
 }
 
-static bool is_remembered(const struct dynamic *handler, const struct result *result) {
-  return handler->master.node && strcmp(handler->master.node, result->members[0].node) == 0;
+static bool is_remembered(const struct dynamic *handler, const struct round_result *result) {
+  return handler->master.node && strcmp(handler->master.node, result->participants[0].node) == 0;
 }
 
 /* May there be nodes that hear of it once only? */
-static bool is_said_once(struct dynamic *handler, const struct result *result) {
+static bool is_said_once(struct dynamic *handler, const struct round_result *result) {
   if (result->all_ours) return false;
   const char *private_stores = getenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
   pthread_mutex_lock(&handler->lock);
@@ -69,7 +69,7 @@ static bool is_said_once(struct dynamic *handler, const struct result *result) {
 /* ---- as rank 0 ------------------------------------------------------------------------------------------------ */
 
 /* Our address and port. A port that is kept is ours from the first time on, also while others are rank 0. */
-static int own_master(struct dynamic *handler, struct result *result, rdzv_error *error) {
+static int own_master(struct dynamic *handler, struct round_result *result, rdzv_error *error) {
   char addr[HOST_NAME_SIZE];
   const bool keeps = is_said_once(handler, result);
   if (keeps && is_remembered(handler, result))
@@ -83,23 +83,23 @@ static int own_master(struct dynamic *handler, struct result *result, rdzv_error
   return done ? 0 : error_no_memory(error);
 }
 
-static int publish(struct dynamic *handler, struct result *result, rdzv_error *error) {
+static int publish(struct dynamic *handler, struct round_result *result, rdzv_error *error) {
   const int outcome = own_master(handler, result, error);
   if (outcome < 0) return outcome;
-  return master_publish(result, result->members[0].node, handler->master.addr, handler->master.port, error);
+  return master_publish(result, result->participants[0].node, handler->master.addr, handler->master.port, error);
 }
 
 /* ---- as another ----------------------------------------------------------------------------------------------- */
 
-typedef int wait_in_store(struct result *result, struct store_call *call);
+typedef int wait_in_store(struct round_result *result, struct store_call *call);
 
-static int await_torch(struct result *result, struct store_call *call) {
+static int await_torch(struct round_result *result, struct store_call *call) {
   const rdzv_bytes keys[] = {MASTER_ADDR, MASTER_PORT};
   return result->base.store->ops->wait(result->base.store, keys, 2, call);
 }
 
 /* Waits for it, unless the round ends before: rank 0 may be the one that is gone. */
-static int await(struct dynamic *handler, struct result *result, wait_in_store *wait, int64_t timeout_ms,
+static int await(struct dynamic *handler, struct round_result *result, wait_in_store *wait, int64_t timeout_ms,
                  struct waiting *waiting, rdzv_error *error) {
   struct flag stop;
   int outcome = flag_open_with(&stop, handler->ended.fd, error);
@@ -117,17 +117,17 @@ static int await(struct dynamic *handler, struct result *result, wait_in_store *
   return outcome;
 }
 
-static int remember_taken(struct dynamic *handler, const struct result *result, int outcome, rdzv_error *error) {
+static int remember_taken(struct dynamic *handler, const struct round_result *result, int outcome, rdzv_error *error) {
   return outcome < 0 || remember(handler, result) ? outcome : error_no_memory(error);
 }
 
-static int take_from(struct dynamic *handler, struct result *result, rdzv_store *store, const char *addr,
+static int take_from(struct dynamic *handler, struct round_result *result, rdzv_store *store, const char *addr,
                      rdzv_error *error) {
   return remember_taken(handler, result, master_take(result, store, addr, error), error);
 }
 
 /* A round before this one. RDZV_E_TIMEOUT: it says nothing of that rank 0. */
-static int look_into(struct dynamic *handler, struct result *result, int64_t round, rdzv_error *error) {
+static int look_into(struct dynamic *handler, struct round_result *result, int64_t round, rdzv_error *error) {
   const rdzv_bytes keys[] = {MASTER_ADDR, MASTER_PORT};
   char *prefix = dynamic_round_prefix(handler, round);
   rdzv_store *store;
@@ -138,12 +138,12 @@ static int look_into(struct dynamic *handler, struct result *result, int64_t rou
   if (outcome < 0) return outcome;
   outcome = rdzv_store_check(store, keys, 2, &there, error);
   if (outcome == 0)
-    outcome = there ? take_from(handler, result, store, result->members[0].addr, error) : RDZV_E_TIMEOUT;
+    outcome = there ? take_from(handler, result, store, result->participants[0].addr, error) : RDZV_E_TIMEOUT;
   rdzv_store_free(store);
   return outcome;
 }
 
-static int look_back(struct dynamic *handler, struct result *result, rdzv_error *error) {
+static int look_back(struct dynamic *handler, struct round_result *result, rdzv_error *error) {
   int outcome = RDZV_E_TIMEOUT;
   for (int64_t back = 1; back <= EARLIER_ROUNDS && back <= result->base.round && outcome == RDZV_E_TIMEOUT; back++)
     outcome = look_into(handler, result, result->base.round - back, error);
@@ -151,7 +151,8 @@ static int look_back(struct dynamic *handler, struct result *result, rdzv_error 
 }
 
 /* A PyTorch says so late, or not at all. */
-static int find_torch(struct dynamic *handler, struct result *result, struct waiting *waiting, rdzv_error *error) {
+static int find_torch(struct dynamic *handler, struct round_result *result, struct waiting *waiting,
+                      rdzv_error *error) {
   const bool once = is_said_once(handler, result);
   int outcome = await(handler, result, await_torch, OWN_MS, waiting, error);
   if (outcome == RDZV_E_TIMEOUT && once && is_remembered(handler, result))
@@ -165,7 +166,7 @@ static int find_torch(struct dynamic *handler, struct result *result, struct wai
 }
 
 /* A node of ours says so in each round before it goes on, or leaves the round, or dies, and is found dead. */
-static int find_ours(struct dynamic *handler, struct result *result, struct waiting *waiting, rdzv_error *error) {
+static int find_ours(struct dynamic *handler, struct round_result *result, struct waiting *waiting, rdzv_error *error) {
   const int64_t dead_time = rendezvous_dead_time(&handler->engine.config.settings);
   const int64_t longest = rdzv_store_get_timeout(result->base.store) + dead_time;
   const int64_t timeout_ms = longest < INT32_MAX ? longest : INT32_MAX;
@@ -174,7 +175,7 @@ static int find_ours(struct dynamic *handler, struct result *result, struct wait
 }
 
 /* The round is over, perhaps without somebody else: what rank 0 has said before is there. */
-static int find_what_is_there(struct dynamic *handler, struct result *result, rdzv_error *error) {
+static int find_what_is_there(struct dynamic *handler, struct round_result *result, rdzv_error *error) {
   const rdzv_bytes keys[] = {MASTER_ADDR, MASTER_PORT};
   struct store_call look = {0, deadline_after(0), &handler->base.cancel, error};
   bool there = false;
@@ -187,17 +188,17 @@ static int find_what_is_there(struct dynamic *handler, struct result *result, rd
   return there ? take_from(handler, result, result->base.store, NULL, error) : RDZV_E_CANCELED;
 }
 
-static int find(struct dynamic *handler, struct result *result, rdzv_error *error) {
+static int find(struct dynamic *handler, struct round_result *result, rdzv_error *error) {
   struct waiting waiting;
   waiting_begin(&waiting, &handler->base.log, INT64_MAX);
-  waiting_about(&waiting, "waiting for rank 0, '%s', to publish where it can be reached", result->members[0].node);
+  waiting_about(&waiting, "waiting for rank 0, '%s', to publish where it can be reached", result->participants[0].node);
   const int outcome = result->master_is_ours ? find_ours(handler, result, &waiting, error)
                                              : find_torch(handler, result, &waiting, error);
   const bool over = outcome == RDZV_E_CANCELED && !flag_raised(&handler->base.cancel);
   return over ? find_what_is_there(handler, result, error) : outcome;
 }
 
-static int fetch(struct dynamic *handler, struct result *result, rdzv_error *error) {
+static int fetch(struct dynamic *handler, struct round_result *result, rdzv_error *error) {
   rdzv_error own = {0};
   const int outcome = find(handler, result, &own);
   if (outcome == 0) return 0;
@@ -207,7 +208,7 @@ static int fetch(struct dynamic *handler, struct result *result, rdzv_error *err
     if (error) *error = own;
     return error_prefix(error, outcome, "cannot get the address of rank 0");
   }
-  error_set(&own, outcome, "rank 0, '%s', has not published where it can be reached", result->members[0].node);
+  error_set(&own, outcome, "rank 0, '%s', has not published where it can be reached", result->participants[0].node);
   if (result->master_is_ours) {
     if (error) *error = own;
     return outcome;
@@ -216,6 +217,6 @@ static int fetch(struct dynamic *handler, struct result *result, rdzv_error *err
   return 0;
 }
 
-int dynamic_find_master(struct dynamic *handler, struct result *result, rdzv_error *error) {
+int dynamic_find_master(struct dynamic *handler, struct round_result *result, rdzv_error *error) {
   return result->base.rank == 0 ? publish(handler, result, error) : fetch(handler, result, error);
 }

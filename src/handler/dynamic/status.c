@@ -31,7 +31,6 @@ static bool add_nodes(struct dynamic *handler, struct status *status) {
   const struct rendezvous_state *state = &handler->view;
   size_t count = 0;
   status->nodes = calloc(state->count + 1, sizeof *status->nodes);
-  status->base.nodes = status->nodes;
   for (size_t i = 0; status->nodes && i < state->count; i++) {
     const struct state_node *from = &state->nodes[i];
     if (from->kinds == 0) continue;
@@ -76,11 +75,18 @@ rdzv_status *dynamic_status(struct dynamic *handler) {
   return NULL;
 }
 
+size_t rdzv_status_node_count(const rdzv_status *status) {
+  return status->participants + status->waiting + status->spares;
+}
+
+const rdzv_node_status *rdzv_status_node(const rdzv_status *base, size_t index) {
+  return index < rdzv_status_node_count(base) ? &((const struct status *)base)->nodes[index] : NULL;
+}
+
 void rdzv_status_free(rdzv_status *base) {
   struct status *status = (struct status *)base;
   if (!status) return;
-  const size_t count = base->participants + base->waiting + base->spares;
-  for (size_t i = 0; status->nodes && i < count; i++) free((char *)status->nodes[i].node);
+  for (size_t i = 0; status->nodes && i < rdzv_status_node_count(base); i++) free((char *)status->nodes[i].node);
   free(status->nodes);
   free(status->reason);
   free(status);

@@ -20,7 +20,7 @@ static int open_store(struct gen1 *handler, int64_t timeout_ms, int cancel_fd, r
   return etcd_store_open(etcd_share(handler->client), path, timeout_ms, cancel_fd, &handler->base.log, out, error);
 }
 
-static int publish_master(struct gen1 *handler, struct result *result, rdzv_error *error) {
+static int publish_master(struct gen1 *handler, struct round_result *result, rdzv_error *error) {
   char addr[HOST_NAME_SIZE];
   const int outcome = host_renew_port(&handler->port_fd, &handler->port, error); /* workers of before do not know it */
   if (outcome < 0) return outcome;
@@ -29,7 +29,7 @@ static int publish_master(struct gen1 *handler, struct result *result, rdzv_erro
 }
 
 /* PyTorch before 2.4 says it above the rendezvous, if at all. Through a handle that ends with the user's patience. */
-static int find_master(struct gen1 *handler, struct result *result, rdzv_error *error) {
+static int find_master(struct gen1 *handler, struct round_result *result, rdzv_error *error) {
   rdzv_error own;
   rdzv_store *store;
   if (handler->place.rank == 0) return publish_master(handler, result, error);
@@ -46,28 +46,27 @@ static int find_master(struct gen1 *handler, struct result *result, rdzv_error *
   return outcome;
 }
 
-/* The members are not named in the state: they are known by their ranks. */
-static bool add_members(struct result *result, const struct gen1 *handler) {
+/* The participants are not named in the state: they are known by their ranks. */
+static bool add_participants(struct round_result *result, const struct gen1 *handler) {
   const size_t count = (size_t)result->base.world_size;
-  result->members = calloc(count + 1, sizeof *result->members);
-  result->base.members = result->members;
-  for (size_t i = 0; result->members && i < count; i++) {
+  result->participants = calloc(count + 1, sizeof *result->participants);
+  for (size_t i = 0; result->participants && i < count; i++) {
     char name[32];
     snprintf(name, sizeof name, "rank_%zu", i);
     char *node = strdup((int64_t)i == handler->place.rank ? handler->base.node : name), *addr = strdup("");
-    result->members[result->base.participant_count++] = (rdzv_participant){node, addr, 0, 0, (int64_t)i};
+    result->participants[result->participant_count++] = (rdzv_participant){node, addr, 0, 0, (int64_t)i};
     if (!node || !addr) return false;
   }
-  return result->members != NULL;
+  return result->participants != NULL;
 }
 
 int gen1_result(struct gen1 *handler, int64_t world_size, rdzv_result **out, rdzv_error *error) {
-  struct result *result = result_new(handler->base.run_id, handler->backend, handler->base.node);
+  struct round_result *result = result_new(handler->base.run_id, handler->backend, handler->base.node);
   if (!result) return error_no_memory(error);
   result->base.round = strtoll(handler->place.round, NULL, 10);
   result->base.rank = handler->place.rank;
   result->base.world_size = world_size;
-  int outcome = add_members(result, handler)
+  int outcome = add_participants(result, handler)
                     ? open_store(handler, 0, handler->base.cancel.fd, &result->base.store, error)
                     : error_no_memory(error);
   const bool later = handler->base.master_later && handler->place.rank != 0;
@@ -82,5 +81,5 @@ int gen1_result(struct gen1 *handler, int64_t world_size, rdzv_result **out, rdz
 }
 
 int gen1_find_master(rdzv_handler *base, rdzv_result *result, rdzv_error *error) {
-  return result->rank == 0 ? 0 : find_master((struct gen1 *)base, (struct result *)result, error);
+  return result->rank == 0 ? 0 : find_master((struct gen1 *)base, (struct round_result *)result, error);
 }

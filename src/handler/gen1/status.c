@@ -68,7 +68,6 @@ static bool add_nodes(struct status *status, const struct gen1_state *state) {
   const bool final = state->status == GEN1_STATUS_FINAL;
   const size_t waiting = !final ? 0 : state->waiting < MOST_SHOWN ? (size_t)state->waiting : MOST_SHOWN;
   status->nodes = calloc(state->participants + waiting + 1, sizeof *status->nodes);
-  status->base.nodes = status->nodes;
   for (size_t i = 0; status->nodes && i < state->participants + waiting; i++) {
     const bool in = i < state->participants;
     char name[32];

@@ -12,32 +12,43 @@
 
 enum { MOST_EVENTS = 64 };
 
+enum { OF_WORKER = 100 };
+
 /* What was told of, and who stops the agent when. */
 struct watcher {
   rdzv_agent *agent;
-  rdzv_agent_state states[MOST_EVENTS];
+  int states[MOST_EVENTS]; /* of the agent; or OF_WORKER + a worker's */
   size_t count;
-  rdzv_agent_state stop_at; /* by SIGTERM, so often */
+  int stop_at; /* by SIGTERM, so often */
   int stops;
   int64_t rank, exit_code;
   struct rlimit limit; /* of descriptors, when the workers run */
 };
 
-static void on_event(void *user, const rdzv_agent_event *event) {
-  struct watcher *watcher = user;
+static void note(struct watcher *watcher, int state) {
   assert_true(watcher->count < MOST_EVENTS);
-  assert_non_null(event->run_id);
-  assert_non_null(event->message);
-  watcher->states[watcher->count++] = event->state;
-  if (event->state == RDZV_AGENT_RUNNING) getrlimit(RLIMIT_NOFILE, &watcher->limit);
-  if (event->local_rank >= 0) {
-    watcher->rank = event->rank;
-    watcher->exit_code = event->exit_code;
-  }
-  for (int i = 0; i < watcher->stops && event->state == watcher->stop_at; i++) rdzv_agent_stop(watcher->agent, SIGTERM);
+  watcher->states[watcher->count++] = state;
+  for (int i = 0; i < watcher->stops && state == watcher->stop_at; i++) rdzv_agent_stop(watcher->agent, SIGTERM);
 }
 
-static bool has_seen(const struct watcher *watcher, rdzv_agent_state state) {
+static void on_agent(void *user, const rdzv_agent_event *event) {
+  struct watcher *watcher = user;
+  assert_non_null(event->run_id);
+  assert_non_null(event->message);
+  if (event->state == RDZV_AGENT_RUNNING) getrlimit(RLIMIT_NOFILE, &watcher->limit);
+  note(watcher, (int)event->state);
+}
+
+static void on_worker(void *user, const rdzv_worker_event *event) {
+  struct watcher *watcher = user;
+  assert_non_null(event->run_id);
+  assert_non_null(event->message);
+  watcher->rank = event->rank;
+  watcher->exit_code = event->exit_code;
+  note(watcher, OF_WORKER + (int)event->state);
+}
+
+static bool has_seen(const struct watcher *watcher, int state) {
   for (size_t i = 0; i < watcher->count; i++)
     if (watcher->states[i] == state) return true;
   return false;
@@ -50,7 +61,8 @@ static rdzv_agent_options alone(const char *const *argv, struct watcher *watcher
                               .standalone = true,
                               .argv = argv,
                               .log_dir = "/dev/null",
-                              .on_event = watcher ? on_event : NULL,
+                              .on_agent = watcher ? on_agent : NULL,
+                              .on_worker = watcher ? on_worker : NULL,
                               .event_user = watcher};
 }
 
@@ -117,11 +129,15 @@ static void test_success(void **state) {
   rdzv_agent_result *result = run_alone("exit 0", &watcher, 0);
   assert_int_equal(result->state, RDZV_AGENT_SUCCEEDED);
   assert_int_equal(result->exit_code, 0);
-  assert_int_equal(result->failure_count, 0);
+  assert_int_equal(rdzv_agent_result_failure_count(result), 0);
   assert_string_equal(result->log_dir, "");
-  static const rdzv_agent_state wanted[] = {RDZV_AGENT_RENDEZVOUS, RDZV_AGENT_STARTING,   RDZV_WORKER_STARTED,
-                                            RDZV_AGENT_RUNNING,    RDZV_WORKER_SUCCEEDED, RDZV_AGENT_BARRIER,
-                                            RDZV_AGENT_SUCCEEDED};
+  static const int wanted[] = {RDZV_AGENT_RENDEZVOUS,
+                               RDZV_AGENT_STARTING,
+                               OF_WORKER + RDZV_WORKER_STARTED,
+                               RDZV_AGENT_RUNNING,
+                               OF_WORKER + RDZV_WORKER_SUCCEEDED,
+                               RDZV_AGENT_BARRIER,
+                               RDZV_AGENT_SUCCEEDED};
   assert_int_equal(watcher.count, COUNT_OF(wanted));
   assert_memory_equal(watcher.states, wanted, sizeof wanted);
   rdzv_agent_result_free(result);
@@ -134,8 +150,8 @@ static void test_a_failure_is_told_with_all_that_is_known(void **state) {
   assert_int_equal(result->state, RDZV_AGENT_FAILED);
   assert_int_equal(result->exit_code, 44);
   assert_int_equal(result->restarts, 1);
-  assert_int_equal(result->failure_count, 1);
-  const rdzv_worker_failure *failure = &result->failures[0];
+  assert_int_equal(rdzv_agent_result_failure_count(result), 1);
+  const rdzv_worker_failure *failure = rdzv_agent_result_failure(result, 0);
   assert_int_equal(failure->rank, 0);
   assert_int_equal(failure->exit_code, 44);
   assert_int_equal(failure->signal, 0);
@@ -166,7 +182,7 @@ static void test_stopped_while_workers_run(void **state) {
   assert_int_equal(result->state, RDZV_AGENT_LEFT);
   assert_int_equal(result->exit_code, 128 + SIGTERM);
   assert_int_equal(result->restarts, 0);
-  assert_true(has_seen(&watcher, RDZV_WORKER_STOPPED));
+  assert_true(has_seen(&watcher, OF_WORKER + RDZV_WORKER_STOPPED));
   rdzv_agent_result_free(result);
 }
 
@@ -183,7 +199,7 @@ static void test_stopped_twice_it_kills(void **state) {
 
 static void test_stopped_while_it_begins(void **state) {
   (void)state;
-  static const rdzv_agent_state whens[] = {RDZV_AGENT_RENDEZVOUS, RDZV_AGENT_STARTING, RDZV_WORKER_STARTED};
+  static const int whens[] = {RDZV_AGENT_RENDEZVOUS, RDZV_AGENT_STARTING, OF_WORKER + RDZV_WORKER_STARTED};
   for (size_t i = 0; i < COUNT_OF(whens); i++) {
     struct watcher watcher = {.stop_at = whens[i], .stops = 1};
     rdzv_agent_result *result = run_alone("exec sleep 1000", &watcher, 0);
@@ -202,7 +218,7 @@ static void test_stopped_before_it_runs(void **state) {
   rdzv_agent_result *result = run(agent);
   assert_int_equal(result->state, RDZV_AGENT_LEFT);
   assert_int_equal(result->exit_code, 128 + SIGINT);
-  assert_false(has_seen(&watcher, RDZV_WORKER_STARTED));
+  assert_false(has_seen(&watcher, OF_WORKER + RDZV_WORKER_STARTED));
   rdzv_agent_result_free(result);
   rdzv_agent_free(agent);
 }
@@ -233,7 +249,7 @@ static void test_a_signal_between_fork_and_exec_is_the_workers(void **state) {
   atomic_store(&raises, false);
   signal(SIGUSR1, SIG_DFL);
   assert_int_equal(result->state, RDZV_AGENT_FAILED);
-  assert_int_equal(result->failures[0].signal, SIGUSR1);
+  assert_int_equal(rdzv_agent_result_failure(result, 0)->signal, SIGUSR1);
   rdzv_agent_free(to_stop);
   rdzv_agent_result_free(result);
 }
@@ -351,8 +367,8 @@ static void test_every_state_has_a_name(void **state) {
   (void)state;
   assert_string_equal(rdzv_agent_state_name(RDZV_AGENT_RENDEZVOUS), "RENDEZVOUS");
   assert_string_equal(rdzv_agent_state_name(RDZV_AGENT_LEFT), "LEFT");
-  assert_string_equal(rdzv_agent_state_name(RDZV_WORKER_STARTED), "WORKER_STARTED");
-  assert_string_equal(rdzv_agent_state_name(RDZV_WORKER_STOPPED), "WORKER_STOPPED");
+  assert_string_equal(rdzv_worker_state_name(RDZV_WORKER_STARTED), "STARTED");
+  assert_string_equal(rdzv_worker_state_name(RDZV_WORKER_STOPPED), "STOPPED");
   assert_string_equal(rdzv_agent_state_name((rdzv_agent_state)99), "UNKNOWN");
 }
 

@@ -19,13 +19,15 @@ static void test_one_node_joins(void **state) {
   assert_string_equal(result->node, rdzv_handler_node(node->handler));
   assert_string_equal(result->master_addr, "10.1.2.3");
   assert_in_range(result->master_port, 1, 65535);
-  assert_int_equal(result->participant_count, 1);
-  assert_string_equal(result->members[0].node, result->node);
-  assert_string_equal(result->members[0].addr, "10.1.2.3");
-  assert_int_equal(result->members[0].pid, getpid());
-  assert_int_equal(result->members[0].rank, 0);
+  assert_null(rdzv_result_participant(result, -1));
+  assert_null(rdzv_result_participant(result, 1));
+  assert_string_equal(rdzv_result_participant(result, 0)->node, result->node);
+  assert_string_equal(rdzv_result_participant(result, 0)->addr, "10.1.2.3");
+  assert_int_equal(rdzv_result_participant(result, 0)->pid, getpid());
+  assert_int_equal(rdzv_result_participant(result, 0)->rank, 0);
   char expected[128];
-  snprintf(expected, sizeof expected, "10.1.2.3_%ld_%lld", (long)getpid(), (long long)result->members[0].local_id);
+  snprintf(expected, sizeof expected, "10.1.2.3_%ld_%lld", (long)getpid(),
+           (long long)rdzv_result_participant(result, 0)->local_id);
   assert_string_equal(result->node, expected);
 }
 
@@ -43,12 +45,12 @@ static void test_three_nodes_join_and_see_the_same(void **state) {
     assert_int_equal(result->round, 0);
     assert_int_equal(result->rank, ranks[i]);
     assert_int_equal(result->world_size, 3);
-    assert_int_equal(result->participant_count, 3);
+    assert_null(rdzv_result_participant(result, 3));
     for (int k = 0; k < 3; k++) {
       const rdzv_result *other = nodes[k].result;
-      assert_int_equal(result->members[ranks[k]].rank, ranks[k]);
-      assert_string_equal(result->members[ranks[k]].addr, addrs[k]);
-      assert_string_equal(result->members[ranks[k]].node, other->node);
+      assert_int_equal(rdzv_result_participant(result, ranks[k])->rank, ranks[k]);
+      assert_string_equal(rdzv_result_participant(result, ranks[k])->addr, addrs[k]);
+      assert_string_equal(rdzv_result_participant(result, ranks[k])->node, other->node);
     }
     assert_string_equal(result->master_addr, "a");
     assert_int_equal(result->master_port, nodes[0].result->master_port);

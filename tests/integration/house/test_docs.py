@@ -241,13 +241,11 @@ class Options(unittest.TestCase):
         self.assertEqual(sorted(re.findall(r"[A-Z_]+", " ".join(documented))), sorted(code))
 
     def test_the_man_page_has_the_states_of_agents_and_workers(self):
-        names = re.search(r"names\[\] = \{(.*?)\};", read("src", "agent", "agent.c"), re.S)[1]
+        source = read("src", "agent", "agent.c")
+        states = {kind.upper(): set(re.findall(r'"(\w+)"', names)) for kind, names in re.findall(
+            r"rdzv_(agent|worker)_state_name\(.*?names\[\] = \{(.*?)\};", source, re.S)}
         page = read("man", "rdzv-run.1").split(".SH EVENTS")[1].split(".SH ")[0]
         _, agent, worker = re.split(r"^\.TP$", page, flags=re.M)[1:]
-        states = {"AGENT": set(), "WORKER": set()}
-        for name in re.findall(r'"(\w+)"', names):
-            kind, _, rest = name.rpartition("_")
-            states[kind or "AGENT"].add(rest)
         self.assertEqual(set(re.findall(r"^\.BR? ([A-Z]+)", agent, re.M)) - {"AGENT"}, states["AGENT"])
         self.assertEqual(set(re.findall(r"^\.BR? ([A-Z]+)", worker, re.M)) - {"WORKER"}, states["WORKER"])
 
