@@ -7,10 +7,10 @@
  * The way out: the answers of one read go out in one write. What the socket does not take is kept (outbox.c), and
  * nothing more is read or executed for this client until it is gone: so a client that does not read holds at most one
  * read's answers.
- * Its turns: a client whose requests take longer than a slice, or that has sent much at once, is not read from either,
- * until its next turn (turn.c).
+ * Its slices: the server does not read from a client whose requests take longer than a slice, or that has sent much at
+ * once, until its next slice (schedule.c).
  * Its end: whoever finds a reason dooms the connection; it is closed when no request is under way, so that nobody
- * holds a pointer to it. What it waited for is taken off the keyspace in later turns.
+ * holds a pointer to it. What it waited for is taken off the keyspace in later iterations of the loop.
  */
 #include "base/error.h"
 #include "base/log.h"
@@ -22,8 +22,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include <utlist.h>
-
-enum { TURN_BYTES = 256 * 1024 }; /* read from one client in one turn */
 
 /* ---- its end ---------------------------------------------------------------------------------------------- */
 
@@ -55,7 +53,7 @@ void conn_doom(struct conn *conn, int code, const char *why) {
   conn->doom_why = why;
   LL_PREPEND2(server->doomed, conn,
               doomed_next); /* the active one is the first to be reaped, while its text is valid */
-  turn_want(server);
+  schedule_work(server);
 }
 
 static void free_closed(struct conn *conn) {
@@ -93,7 +91,7 @@ static void reap(struct conn *conn) {
   say_why(conn);
   leave_session(conn);
   timeouts_forget(conn);
-  turn_forget(conn);
+  schedule_forget(conn);
   listing_forget(conn);
   DL_DELETE(server->conns, conn); /* NOLINT: it is in the list, so the list has a head */
   server_count(server, -1);
@@ -123,7 +121,7 @@ bool conn_reap(struct rdzv_server *server, size_t most) {
     if (server->leaving == conn) break; /* that was a slice */
   }
   const bool more = server->doomed || server->leaving;
-  if (more) turn_want(server);
+  if (more) schedule_work(server);
   return more;
 }
 
@@ -146,7 +144,7 @@ static void note_kept(struct conn *conn, bool kept) {
   else if (outbox_len(conn) > conn->server->limits.max_message + ANSWER_BYTES)
     conn_doom(conn, RDZV_E_CONNECTION, "it does not read its answers");
   else if (conn != conn->server->active)
-    turn_take(conn);
+    schedule_conn(conn);
 }
 
 static void keep(struct conn *conn, const void *data, size_t len) {
@@ -231,7 +229,7 @@ static void on_room(uv_handle_t *handle, size_t suggested, uv_buf_t *out) {
     *out = uv_buf_init(conn->server->read_buffer, READ_BYTES);
   } else if (buf_reserve_exactly(&conn->in, room_for_more(conn)) && charge(conn)) {
     const size_t room = conn->in.cap - conn->in.len;
-    *out = uv_buf_init((char *)conn->in.data + conn->in.len, (unsigned)(room < TURN_BYTES ? room : TURN_BYTES));
+    *out = uv_buf_init((char *)conn->in.data + conn->in.len, (unsigned)(room < SLICE_BYTES ? room : SLICE_BYTES));
   } else {
     *out = uv_buf_init(NULL, 0); /* libuv then reports UV_ENOBUFS */
   }
@@ -245,9 +243,9 @@ static void count_read(struct conn *conn, size_t got) {
   if (server->reader != conn) server->read_bytes = 0;
   server->reader = conn;
   server->read_bytes += got;
-  if (server->read_bytes < TURN_BYTES || conn->is_doomed) return;
+  if (server->read_bytes < SLICE_BYTES || conn->is_doomed) return;
   server->reader = NULL;
-  turn_take(conn);
+  schedule_conn(conn);
 }
 
 static void on_read(uv_stream_t *stream, ssize_t got, const uv_buf_t *buffer) {
@@ -282,7 +280,7 @@ static bool can_go_on(const struct conn *conn) {
 /* It is read from only when nothing else is to be done for it. */
 void conn_settle(struct conn *conn) {
   if (conn->is_doomed) return;
-  if (can_go_on(conn)) turn_take(conn);
+  if (can_go_on(conn)) schedule_conn(conn);
   const bool read = !conn->out && !conn->is_ready && !conn->has_more && !is_held(conn);
   if (read != conn->reading) {
     conn->reading = read;
@@ -322,7 +320,7 @@ static size_t execute_all(struct conn *conn, const uint8_t *data, size_t len) {
     const size_t answered = server->answers.buf.len;
     const bool done = execute(conn, &request, data + used);
     if (done || !conn->walk) used += request.size; /* what is done in slices stays in front */
-    if (server->again || ks_is_busy(server->ks)) turn_wake(server);
+    if (server->again || ks_is_busy(server->ks)) schedule_wake(server);
     if (!done || slice_is_over(server, request.size + server->answers.buf.len - answered)) break;
     if (server->answers.buf.len >= ANSWER_BYTES) flush(conn);
   }
@@ -389,7 +387,7 @@ void conn_go_on(struct conn *conn) {
   if (conn->out) outbox_flush(conn);
   if (!conn->is_doomed && !conn->out && conn->walk) {
     go_on_with_walk(conn);
-    turn_wake(server);
+    schedule_wake(server);
   }
   if (!conn->is_doomed && !conn->out && !is_held(conn) && conn->in.len > 0)
     process(conn, conn->in.data, conn->in.len);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * LIST_KEYS. The keys are written down by one walk for all who ask at that time, some keys in a turn. Whoever asks
- * while a walk is under way has to wait for the next one, unless no key has come or gone since it began: a key that was
- * there when the client asked, and still is, must be in its answer. What was written down is kept for those who ask
- * next, as long as it is true.
+ * LIST_KEYS. One walk over the keys, some of them in each iteration of the loop, makes the list for all clients that
+ * ask at that time. A client that asks during a walk waits for the next one, unless no key was added or removed since
+ * the walk began: a key that exists from the request to the answer must be in the answer. The list is kept for the next
+ * clients as long as it is up to date.
  */
 #include "server/server.h"
 
@@ -88,7 +88,7 @@ bool listing_ask(struct conn *conn) {
     DL_APPEND(listing->now, asking);
   else
     DL_APPEND(listing->next, asking);
-  turn_want(server);
+  schedule_work(server);
   return false;
 }
 
@@ -110,7 +110,7 @@ static void answer_some(struct rdzv_server *server) {
     struct conn *conn = listing->now->conn;
     listing_forget(conn);
     if (!conn->is_doomed) answer(conn);
-    turn_take(conn);
+    schedule_conn(conn);
   }
 }
 

@@ -2,9 +2,9 @@
 /*
  * Requests that may take long, in slices: CHECK, MULTI_GET and MULTI_SET over many keys, CANCEL_WAIT of many waits.
  *
- * Up to SLICE_KEYS keys, they are done at once. What is longer stays where it is, at the front of conn->in, and is gone
- * on with in later turns; the client's next requests wait for it. MULTI_SET gets ready in slices, and then sets all
- * values in one step. MULTI_GET and CHECK look at the keys of a slice in one step.
+ * Up to SLICE_KEYS keys, a request is done at once. A longer one stays at the front of conn->in and goes on in later
+ * iterations of the loop; the client's next requests wait for it. MULTI_SET stages its values in slices and then sets
+ * them all in one step. MULTI_GET and CHECK look at the keys of a slice in one step.
  */
 #include "server/server.h"
 

@@ -4,8 +4,8 @@
  * too. It is there only as long as there is something to send.
  *
  * Answers of a request that is executed for the client itself do not come here, unless its socket does not take them at
- * once. All others do: those who are woken and told are sent to once in a turn, whatever was added. A turn sends a
- * bounded amount to one client. When the socket is full, libuv says when it is not any more.
+ * once. All others do: a client that is woken or told of changes is sent everything in its next slice. A slice sends a
+ * bounded amount. When the socket is full, libuv says when it is not any more.
  */
 #include "server/server.h"
 
@@ -18,8 +18,7 @@
 enum {
   CHUNK_LEAST = 64,
   CHUNK_MOST = 64 * 1024,
-  TURN_BYTES = 256 * 1024, /* sent to one client in one turn */
-  PIECES = 16,             /* of one write */
+  PIECES = 16, /* of one write */
 };
 
 struct chunk {
@@ -134,14 +133,14 @@ static void consume(struct chain *chain, struct budget *budget, size_t sent) {
   }
 }
 
-/* The first bytes of it, at most TURN_BYTES; gives how many. */
+/* The first bytes of it, at most SLICE_BYTES; gives how many. */
 static size_t gather(const struct chain *chain, struct iovec *pieces, int *count) {
   size_t total = 0;
   *count = 0;
-  for (struct chunk *chunk = chain->first; chunk && *count < PIECES && total < TURN_BYTES; chunk = chunk->next) {
+  for (struct chunk *chunk = chain->first; chunk && *count < PIECES && total < SLICE_BYTES; chunk = chunk->next) {
     uint8_t *data = chunk->blob ? (uint8_t *)chunk->blob->data : chunk->data;
     size_t len = chunk->len - chunk->at;
-    if (len > TURN_BYTES - total) len = TURN_BYTES - total;
+    if (len > SLICE_BYTES - total) len = SLICE_BYTES - total;
     pieces[(*count)++] = (struct iovec){data + chunk->at, len};
     total += len;
   }
@@ -181,7 +180,7 @@ static void on_written(uv_write_t *request, int status) {
   consume(&out->chain, &conn->server->budget, sent);
   if (status < 0) conn_doom(conn, RDZV_E_CONNECTION, NULL);
   timeouts_restart(conn);
-  turn_take(conn);
+  schedule_conn(conn);
   conn_reap(conn->server, REAP_AT_ONCE);
 }
 
@@ -205,7 +204,7 @@ ssize_t outbox_send_now(struct conn *conn, const void *data, size_t len) {
 void outbox_flush(struct conn *conn) {
   struct outbox *out = conn->out;
   if (!out || out->under_way > 0 || conn->is_doomed) return;
-  for (size_t sent = 0; out->chain.len > 0 && sent < TURN_BYTES;) {
+  for (size_t sent = 0; out->chain.len > 0 && sent < SLICE_BYTES;) {
     struct iovec pieces[PIECES];
     struct msghdr message = {.msg_iov = pieces};
     int count;

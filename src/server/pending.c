@@ -147,7 +147,7 @@ static struct pending **runners(const struct pending *pending) {
 void pending_run_later(struct pending *pending) {
   pending->is_again = true;
   DL_APPEND2(*runners(pending), pending, again_prev, again_next);
-  turn_want(pending->conn->server);
+  schedule_work(pending->conn->server);
 }
 
 void pending_run_not(struct pending *pending) {

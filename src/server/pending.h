@@ -36,7 +36,7 @@ void pending_free(struct pending *pending);
 /* Refuses it for want of memory, and frees it; NULL is fine. */
 void pending_give_up(struct conn *conn, struct pending *pending);
 
-/* Has it executed in a later turn, or not any more. */
+/* Has it executed in a later iteration, or not any more. */
 void pending_run_later(struct pending *pending);
 void pending_run_not(struct pending *pending);
 

@@ -2,10 +2,10 @@
 /*
  * WAIT and GET_WAIT over more keys than a slice has.
  *
- * The request's bytes are taken over from the connection. In later turns, slice by slice, GET_WAIT looks whether all
- * keys have a value; if one has not, and WAIT from the beginning, it is listed in the keyspace. From then on it waits
- * as the small ones do; a GET_WAIT that is woken looks again. The client's next requests are executed when it is listed
- * or answered.
+ * The request's bytes are taken over from the connection. In later iterations, slice by slice, GET_WAIT looks whether
+ * all keys have a value; if one has not, and WAIT from the beginning, it is listed in the keyspace. From then on it
+ * waits as the small ones do; a GET_WAIT that is woken looks again. The client's next requests are executed when it is
+ * listed or answered.
  */
 #include "server/pending.h"
 
@@ -58,7 +58,7 @@ void pending_begin_large(struct conn *conn, enum wire_op op, size_t size, size_t
 static void release(struct conn *conn, const struct pending *pending) {
   if (conn->holder != pending) return;
   conn->holder = NULL;
-  turn_take(conn);
+  schedule_conn(conn);
 }
 
 static void rewind_to(struct pending *pending, bool listing) {

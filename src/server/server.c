@@ -72,7 +72,7 @@ static void shut_down(struct rdzv_server *server) {
   server->listen_fd = -1;
   close_handle(&server->wake_to_stop);
   close_handle(&server->tick);
-  close_handle(&server->turn);
+  close_handle(&server->scheduler);
   struct conn *conn;
   DL_FOREACH(server->conns, conn) conn_doom(conn, RDZV_E_STOPPED, "the server is stopping");
   while (conn_reap(server, SIZE_MAX)) {
@@ -89,7 +89,7 @@ static void on_stop(uv_async_t *async) {
 static int init_handles(struct rdzv_server *server) {
   int result = uv_async_init(&server->loop, &server->wake_to_stop, on_stop);
   if (result == 0) result = uv_timer_init(&server->loop, &server->tick);
-  if (result == 0) result = turn_init(server);
+  if (result == 0) result = schedule_init(server);
   if (result == 0) result = timeouts_start(server);
   server->wake_to_stop.data = server;
   return result;

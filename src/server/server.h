@@ -6,7 +6,7 @@
  *   listen.c    the listening socket
  *   conn.c      a client's connection: bytes in, bytes out, its end
  *   session.c   what outlives a client's connection: which of its writes was done
- *   turn.c      who is served when, so that no client's work stops the others
+ *   schedule.c  who is served when, so that no client's work stops the others
  *   outbox.c    what is on its way to a client
  *   execute.c   a request, done to the keyspace and answered
  *   many.c      requests over many keys
@@ -15,8 +15,8 @@
  *   timeouts.c  clients that take too long
  *
  * The way of a request: conn.c reads into a buffer that all share, decodes in place, and calls execute(); the answers
- * of all requests of one read are gathered in `answers` and leave in one write. Whatever takes longer than a slice is
- * gone on with in a later turn.
+ * of all requests of one read are gathered in `answers` and leave in one write. Whatever takes longer than a slice goes
+ * on in a later iteration of the loop.
  */
 #ifndef RDZV_SERVER_SERVER_H
 #define RDZV_SERVER_SERVER_H
@@ -45,9 +45,9 @@ enum {
   ANSWER_BYTES = 256 * 1024,       /* gathered answers are written when they are this long */
   KEEP_ANSWER_BYTES = 1024 * 1024, /* a longer answer buffer is not kept */
   SHARED_BYTES = 16 * 1024,        /* values from this length on are sent from where they are */
-  SLICE_KEYS = 1024,               /* done at once: keys, and bytes of them */
-  SLICE_BYTES = 256 * 1024,
-  REAP_AT_ONCE = 64, /* clients that are closed in one go */
+  SLICE_KEYS = 1024,               /* done in one slice: keys, and bytes of them; */
+  SLICE_BYTES = 256 * 1024,        /* also bytes read from, and sent to, one client */
+  REAP_AT_ONCE = 64,               /* clients that are closed in one go */
 };
 
 /* Bytes and parts of blobs, in order. All zero: nothing. */
@@ -98,7 +98,7 @@ struct rdzv_server {
   bool accept_rests; /* until the next tick */
   uv_async_t wake_to_stop;
   uv_timer_t tick;
-  uv_idle_t turn; /* active as long as something is left to do */
+  uv_idle_t scheduler; /* active as long as something is left to do */
   bool stopping;
   bool threaded;
   pthread_t thread;
@@ -122,7 +122,7 @@ struct rdzv_server {
   size_t clients;          /* conns_count, for other threads */
   struct conn *doomed;     /* closed when the request under way is done */
   struct conn *leaving;    /* closed, but what they waited for is still in the keyspace */
-  struct conn *ready;      /* have something to do that does not depend on them; fair turns */
+  struct conn *ready;      /* have something to do that does not depend on them; in fair order */
   struct conn *unfinished; /* half a request came, or an answer is not read; oldest first */
   struct conn *idle;       /* longest idle first; only with an idle timeout */
   struct pending *again;   /* woken, to be executed once more */
@@ -195,8 +195,8 @@ void conn_begin(struct rdzv_server *server, int fd, const struct sockaddr *peer)
 /* Logs that a client is closed, at most ten times a second, so that clients cannot fill a disk. */
 void log_refusal(struct rdzv_server *server, const char *peer, const char *why);
 
-/* Sends bytes to a client: gathered if it is the active one, in its next turn if not. The chain is then empty; the blob
- * is the connection's to let go. */
+/* Sends bytes to a client: gathered if it is the active one, in its next slice if not. The chain is then empty; the
+ * blob is the connection's to let go. */
 void conn_send(struct conn *conn, const void *data, size_t len);
 void conn_send_chain(struct conn *conn, struct chain *chain);
 void conn_send_blob(struct conn *conn, struct blob *blob);
@@ -218,18 +218,18 @@ void conn_settle(struct conn *conn);
 /* Takes the first `size` bytes of conn->in, with what they have of the budget. False: no memory. */
 bool conn_take_front(struct conn *conn, size_t size, struct buf *out);
 
-/* ---- turn.c ---- */
-int turn_init(struct rdzv_server *server);
+/* ---- schedule.c ---- */
+int schedule_init(struct rdzv_server *server);
 
 /* Something is left to do. */
-void turn_want(struct rdzv_server *server);
+void schedule_work(struct rdzv_server *server);
 
-/* Puts a client in the row of those that have a turn. */
-void turn_take(struct conn *conn);
-void turn_forget(struct conn *conn);
+/* Gives a client a slice in a later iteration, or not any more. */
+void schedule_conn(struct conn *conn);
+void schedule_forget(struct conn *conn);
 
 /* Wakes, tells and executes again what is due, for a slice. */
-void turn_wake(struct rdzv_server *server);
+void schedule_wake(struct rdzv_server *server);
 
 /* The time that one client may have: slice_is_over counts a request and the bytes that it was about. */
 void slice_begin(struct rdzv_server *server);
@@ -253,10 +253,10 @@ void chain_free(struct chain *chain, struct budget *budget);
 struct chain *outbox_chain(struct conn *conn);
 size_t outbox_len(const struct conn *conn);
 
-/* Sends what the socket takes, up to a turn's share. */
+/* Sends what the socket takes, up to SLICE_BYTES. */
 void outbox_flush(struct conn *conn);
 
-/* The socket is full; the connection has a turn when it is not any more. */
+/* The socket is full; the connection gets a slice when it is not any more. */
 bool outbox_is_stuck(const struct conn *conn);
 
 /* Without an outbox. Gives how much was sent. */

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Who is served when. A client's requests are executed when they come, but only for a slice of time; whatever is left
- * is done in later turns of the loop, between which everybody else is heard. What can be left:
- *   of a client     requests that have come, a request over many keys, answers to send
- *   of the keyspace those who are to be woken and told
- *   of the server   a list of all keys, clients that have gone and what they waited for
- * Each turn gives slices to all of them in order, until its time is over; the next one goes on where it stopped.
+ * Which client is served when. A client's requests are executed as they come, but only for a slice of time. The rest is
+ * done in later iterations of the loop, so that all other clients are served in between. What can be left to do:
+ *   for a client      requests that have come, a request over many keys, answers to send
+ *   in the keyspace   waiters to wake and watchers to tell
+ *   for the server    a list of all keys, clients that have gone and what they waited for
+ * Each iteration gives slices to all of them in order, until its time is over; the next one goes on where it stopped.
  */
 #include "server/server.h"
 
 #include <utlist.h>
 
-static void on_turn(uv_idle_t *handle);
+static void on_idle(uv_idle_t *handle);
 
 enum {
-  SLICE_NS = 200 * 1000,   /* for one client */
-  TURN_NS = 1000 * 1000,   /* for all that is left, between two looks at the sockets */
-  UNITS_BEFORE_CLOCK = 64, /* small requests between two looks at the clock */
+  SLICE_NS = 200 * 1000,      /* for one client */
+  ITERATION_NS = 1000 * 1000, /* for all that is left, between two looks at the sockets */
+  UNITS_BEFORE_CLOCK = 64,    /* small requests between two looks at the clock */
   BYTES_OF_A_UNIT = 1024,
   WAKES_AT_ONCE = 64,
 };
@@ -36,33 +36,33 @@ bool slice_is_over(struct rdzv_server *server, size_t bytes) {
   return now > server->slice_end;
 }
 
-void turn_want(struct rdzv_server *server) {
-  if (!server->stopping) uv_idle_start(&server->turn, on_turn);
+void schedule_work(struct rdzv_server *server) {
+  if (!server->stopping) uv_idle_start(&server->scheduler, on_idle);
 }
 
-void turn_take(struct conn *conn) {
+void schedule_conn(struct conn *conn) {
   struct rdzv_server *server = conn->server;
   if (conn->is_ready || conn->is_doomed) return;
   conn->is_ready = true;
   DL_APPEND2(server->ready, conn, ready_prev, ready_next);
-  turn_want(server);
+  schedule_work(server);
 }
 
-void turn_forget(struct conn *conn) {
+void schedule_forget(struct conn *conn) {
   if (conn->is_ready) DL_DELETE2(conn->server->ready, conn, ready_prev, ready_next);
   conn->is_ready = false;
 }
 
-void turn_wake(struct rdzv_server *server) {
+void schedule_wake(struct rdzv_server *server) {
   if (ks_is_busy(server->ks)) server->slice_units += ks_settle(server->ks, WAKES_AT_ONCE);
   if (server->again) server->slice_units += pending_run(server, WAKES_AT_ONCE);
-  if (ks_is_busy(server->ks) || server->again) turn_want(server);
+  if (ks_is_busy(server->ks) || server->again) schedule_work(server);
 }
 
 static void serve_next(struct rdzv_server *server) {
   struct conn *conn = server->ready;
   if (!conn) return;
-  turn_forget(conn);
+  schedule_forget(conn);
   conn_go_on(conn);
 }
 
@@ -71,11 +71,11 @@ static bool is_work_left(const struct rdzv_server *server) {
          server->leaving || listing_is_busy(&server->listing);
 }
 
-static void on_turn(uv_idle_t *handle) {
+static void on_idle(uv_idle_t *handle) {
   struct rdzv_server *server = handle->data;
-  const uint64_t until = uv_hrtime() + TURN_NS;
+  const uint64_t until = uv_hrtime() + ITERATION_NS;
   do {
-    turn_wake(server);
+    schedule_wake(server);
     pending_run_large(server);
     serve_next(server);
     listing_go_on(server);
@@ -84,7 +84,7 @@ static void on_turn(uv_idle_t *handle) {
   if (!is_work_left(server)) uv_idle_stop(handle);
 }
 
-int turn_init(struct rdzv_server *server) {
-  server->turn.data = server;
-  return uv_idle_init(&server->loop, &server->turn);
+int schedule_init(struct rdzv_server *server) {
+  server->scheduler.data = server;
+  return uv_idle_init(&server->loop, &server->scheduler);
 }
