@@ -2,8 +2,8 @@
 /*
  * A client's connection.
  *
- * The way in: libuv reads into the server's one buffer; whole requests are executed in place; what is left of a
- * request that has not come whole is copied to the connection's own buffer, and further bytes are read there.
+ * The way in: bytes are read into the server's one buffer, once for each event, and whole requests are executed in
+ * place. Half a request is copied to the connection's own buffer, and further bytes are read there.
  * The way out: the answers of one read go out in one write. What the socket does not take is kept (outbox.c), and
  * nothing more is read or executed for this client until it is gone: so a client that does not read holds at most one
  * read's answers.
@@ -17,6 +17,7 @@
 #include "base/net/net.h"
 #include "server/server.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -40,8 +41,8 @@ void log_refusal(struct rdzv_server *server, const char *peer, const char *why) 
 
 static void peer_name(const struct conn *conn, char out[ENDPOINT_TEXT_SIZE]) {
   struct sockaddr_storage address = {0};
-  int len = sizeof address;
-  uv_tcp_getpeername(&conn->tcp, (struct sockaddr *)&address, &len);
+  socklen_t len = sizeof address;
+  getpeername(conn->fd, (struct sockaddr *)&address, &len);
   net_format((const struct sockaddr *)&address, out);
 }
 
@@ -97,7 +98,8 @@ static void reap(struct conn *conn) {
   server_count(server, -1);
   conn->is_leaving = true;
   DL_APPEND(server->leaving, conn);
-  uv_close((uv_handle_t *)&conn->tcp, on_closed);
+  uv_close((uv_handle_t *)&conn->poll, on_closed);
+  close(conn->fd); /* which uv_close has taken out of the poll set */
 }
 
 /* Takes a part of what those who left have waited for off the keyspace. */
@@ -222,50 +224,55 @@ static size_t room_for_more(const struct conn *conn) {
   return missing < LEAST ? LEAST : missing < most ? missing : most;
 }
 
-static void on_room(uv_handle_t *handle, size_t suggested, uv_buf_t *out) {
-  (void)suggested;
-  struct conn *conn = (struct conn *)handle;
-  if (conn->in.len == 0) {
-    *out = uv_buf_init(conn->server->read_buffer, READ_BYTES);
-  } else if (buf_reserve_exactly(&conn->in, room_for_more(conn)) && charge(conn)) {
-    const size_t room = conn->in.cap - conn->in.len;
-    *out = uv_buf_init((char *)conn->in.data + conn->in.len, (unsigned)(room < SLICE_BYTES ? room : SLICE_BYTES));
-  } else {
-    *out = uv_buf_init(NULL, 0); /* libuv then reports UV_ENOBUFS */
-  }
-}
-
 static void process(struct conn *conn, const uint8_t *data, size_t len);
 
-/* libuv reads from one client many times before it looks at the next. */
-static void count_read(struct conn *conn, size_t got) {
-  struct rdzv_server *server = conn->server;
-  if (server->reader != conn) server->read_bytes = 0;
-  server->reader = conn;
-  server->read_bytes += got;
-  if (server->read_bytes < SLICE_BYTES || conn->is_doomed) return;
-  server->reader = NULL;
-  schedule_conn(conn);
+/* Where to read to: the buffer that all connections share or, behind half a request, the connection's own. NULL: no
+ * memory. */
+static uint8_t *room_to_read(struct conn *conn, size_t *size) {
+  if (conn->in.len == 0) {
+    *size = READ_BYTES;
+    return conn->server->read_buffer;
+  }
+  if (!buf_reserve_exactly(&conn->in, room_for_more(conn)) || !charge(conn)) return NULL;
+  const size_t room = conn->in.cap - conn->in.len;
+  *size = room < SLICE_BYTES ? room : SLICE_BYTES;
+  return conn->in.data + conn->in.len;
 }
 
-static void on_read(uv_stream_t *stream, ssize_t got, const uv_buf_t *buffer) {
-  struct conn *conn = (struct conn *)stream;
-  struct rdzv_server *server = conn->server;
-  if (got == 0) return;
-  slice_begin(server);
-  if (got == UV_ENOBUFS) {
+static void on_readable(struct conn *conn) {
+  size_t size;
+  uint8_t *data = room_to_read(conn, &size);
+  if (!data) {
     conn_doom(conn, RDZV_E_LIMIT, "no memory is left for its request");
-  } else if (got < 0) {
+    return;
+  }
+  const ssize_t got = recv(conn->fd, data, size, MSG_DONTWAIT);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (got <= 0) {
     conn_doom(conn, RDZV_E_CONNECTION, NULL);
-  } else if (conn->in.len == 0) {
-    process(conn, (const uint8_t *)buffer->base, (size_t)got);
+    return;
+  }
+  slice_begin(conn->server);
+  if (conn->in.len == 0) {
+    process(conn, data, (size_t)got);
   } else {
     conn->in.len += (size_t)got;
     process(conn, conn->in.data, conn->in.len);
   }
-  if (got > 0) count_read(conn, (size_t)got);
+}
+
+/* The socket is polled either for reading or, while it is full, for writing. What is wrong with it, recv and send tell:
+ * libuv stops polling then and gives a status. */
+static void on_event(uv_poll_t *poll, int status, int events) {
+  struct conn *conn = (struct conn *)poll;
+  (void)events;
+  if (status < 0) conn->polled = 0;
+  if (!outbox_is_stuck(conn))
+    on_readable(conn);
+  else if (outbox_unstick(conn))
+    conn_go_on(conn);
   conn_settle(conn);
-  conn_reap(server, REAP_AT_ONCE);
+  conn_reap(conn->server, REAP_AT_ONCE);
 }
 
 /* A request of it is under way that its next ones have to wait for. */
@@ -277,18 +284,21 @@ static bool can_go_on(const struct conn *conn) {
   return conn->walk || (conn->has_more && !is_held(conn));
 }
 
+static void poll_for(struct conn *conn, int events) {
+  if (events == conn->polled) return;
+  conn->polled = events;
+  if (events == 0)
+    uv_poll_stop(&conn->poll);
+  else if (uv_poll_start(&conn->poll, events, on_event) < 0)
+    conn_doom(conn, RDZV_E_CONNECTION, NULL);
+}
+
 /* It is read from only when nothing else is to be done for it. */
 void conn_settle(struct conn *conn) {
   if (conn->is_doomed) return;
   if (can_go_on(conn)) schedule_conn(conn);
-  const bool read = !conn->out && !conn->is_ready && !conn->has_more && !is_held(conn);
-  if (read != conn->reading) {
-    conn->reading = read;
-    if (!read)
-      uv_read_stop((uv_stream_t *)&conn->tcp);
-    else if (uv_read_start((uv_stream_t *)&conn->tcp, on_room, on_read) < 0)
-      conn_doom(conn, RDZV_E_CONNECTION, NULL);
-  }
+  conn->reading = !conn->out && !conn->is_ready && !conn->has_more && !is_held(conn);
+  poll_for(conn, conn->reading ? UV_READABLE : outbox_is_stuck(conn) ? UV_WRITABLE : 0);
   timeouts_note(conn);
 }
 
@@ -423,14 +433,14 @@ void conn_begin(struct rdzv_server *server, int fd, const struct sockaddr *peer)
   }
   conn->server = server;
   conn->fd = fd;
-  uv_tcp_init(&server->loop, &conn->tcp);
-  const int failed = uv_tcp_open(&conn->tcp, fd);
-  if (failed) refuse_newcomer(server, fd, peer, uv_strerror(failed));
+  const int failed = uv_poll_init(&server->loop, &conn->poll, fd);
+  if (failed) {
+    free(conn);
+    refuse_newcomer(server, fd, peer, uv_strerror(failed));
+    return;
+  }
   DL_APPEND(server->conns, conn);
   server_count(server, 1);
-  if (failed)
-    conn_doom(conn, RDZV_E_CONNECTION, NULL);
-  else
-    greet(conn);
+  greet(conn);
   conn_reap(server, REAP_AT_ONCE);
 }

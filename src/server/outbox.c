@@ -5,7 +5,7 @@
  *
  * Answers of a request that is executed for the client itself do not come here, unless its socket does not take them at
  * once. All others do: a client that is woken or told of changes is sent everything in its next slice. A slice sends a
- * bounded amount. When the socket is full, libuv says when it is not any more.
+ * bounded amount. When the socket is full, conn.c polls it for writing.
  */
 #include "server/server.h"
 
@@ -133,26 +133,24 @@ static void consume(struct chain *chain, struct budget *budget, size_t sent) {
   }
 }
 
-/* The first bytes of it, at most SLICE_BYTES; gives how many. */
-static size_t gather(const struct chain *chain, struct iovec *pieces, int *count) {
-  size_t total = 0;
-  *count = 0;
-  for (struct chunk *chunk = chain->first; chunk && *count < PIECES && total < SLICE_BYTES; chunk = chunk->next) {
+/* The first bytes of it, at most so many; gives the number of pieces. */
+static size_t gather(const struct chain *chain, size_t most, struct iovec pieces[PIECES]) {
+  size_t count = 0;
+  for (struct chunk *chunk = chain->first; chunk && count < PIECES && most > 0; chunk = chunk->next) {
     uint8_t *data = chunk->blob ? (uint8_t *)chunk->blob->data : chunk->data;
     size_t len = chunk->len - chunk->at;
-    if (len > SLICE_BYTES - total) len = SLICE_BYTES - total;
-    pieces[(*count)++] = (struct iovec){data + chunk->at, len};
-    total += len;
+    if (len > most) len = most;
+    pieces[count++] = (struct iovec){data + chunk->at, len};
+    most -= len;
   }
-  return total;
+  return count;
 }
 
 /* ---- outboxes ----------------------------------------------------------------------------------------------- */
 
 struct outbox {
-  uv_write_t write;
   struct chain chain;
-  size_t under_way; /* given to libuv; 0: nothing */
+  size_t stuck; /* the socket is full, and so much is to be sent before the client counts as reading; 0: it is not */
 };
 
 struct chain *outbox_chain(struct conn *conn) {
@@ -167,33 +165,9 @@ void outbox_free(struct conn *conn) {
   conn->out = NULL;
 }
 
-bool outbox_is_stuck(const struct conn *conn) { return conn->out && conn->out->under_way > 0; }
+bool outbox_is_stuck(const struct conn *conn) { return conn->out && conn->out->stuck > 0; }
 
 size_t outbox_len(const struct conn *conn) { return conn->out ? conn->out->chain.len : 0; }
-
-static void on_written(uv_write_t *request, int status) {
-  struct conn *conn = (struct conn *)request->handle;
-  struct outbox *out = conn->out;
-  const size_t sent = out->under_way;
-  out->under_way = 0;
-  if (status == UV_ECANCELED) return; /* it is being closed */
-  consume(&out->chain, &conn->server->budget, sent);
-  if (status < 0) conn_doom(conn, RDZV_E_CONNECTION, NULL);
-  timeouts_restart(conn);
-  schedule_conn(conn);
-  conn_reap(conn->server, REAP_AT_ONCE);
-}
-
-static void let_libuv_send(struct conn *conn) {
-  struct iovec pieces[PIECES];
-  uv_buf_t buffers[PIECES];
-  int count;
-  conn->out->under_way = gather(&conn->out->chain, pieces, &count);
-  for (int i = 0; i < count; i++) buffers[i] = uv_buf_init(pieces[i].iov_base, (unsigned)pieces[i].iov_len);
-  if (uv_write(&conn->out->write, (uv_stream_t *)&conn->tcp, buffers, (unsigned)count, on_written) == 0) return;
-  conn->out->under_way = 0;
-  conn_doom(conn, RDZV_E_CONNECTION, NULL);
-}
 
 ssize_t outbox_send_now(struct conn *conn, const void *data, size_t len) {
   const ssize_t sent = send(conn->fd, data, len, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -201,27 +175,43 @@ ssize_t outbox_send_now(struct conn *conn, const void *data, size_t len) {
   return sent < 0 ? 0 : sent;
 }
 
+/* Sends at most so much. Gives how much the socket took; 0: it is full, or the client has gone and is doomed. */
+static size_t send_some(struct conn *conn, size_t most) {
+  struct iovec pieces[PIECES];
+  struct msghdr message = {.msg_iov = pieces};
+  message.msg_iovlen = gather(&conn->out->chain, most, pieces);
+  ssize_t sent;
+  do {
+    sent = sendmsg(conn->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  } while (sent < 0 && errno == EINTR);
+  if (sent < 0 && errno != EAGAIN) conn_doom(conn, RDZV_E_CONNECTION, NULL);
+  if (sent <= 0) return 0;
+  consume(&conn->out->chain, &conn->server->budget, (size_t)sent);
+  return (size_t)sent;
+}
+
+bool outbox_unstick(struct conn *conn) {
+  struct outbox *out = conn->out;
+  while (out->stuck > 0) {
+    const size_t sent = send_some(conn, out->stuck);
+    if (sent == 0) return false;
+    out->stuck -= sent;
+  }
+  timeouts_restart(conn);
+  return true;
+}
+
 void outbox_flush(struct conn *conn) {
   struct outbox *out = conn->out;
-  if (!out || out->under_way > 0 || conn->is_doomed) return;
-  for (size_t sent = 0; out->chain.len > 0 && sent < SLICE_BYTES;) {
-    struct iovec pieces[PIECES];
-    struct msghdr message = {.msg_iov = pieces};
-    int count;
-    const size_t total = gather(&out->chain, pieces, &count);
-    message.msg_iovlen = (size_t)count;
-    const ssize_t part = sendmsg(conn->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (part < 0 && errno == EINTR) continue;
-    if (part < 0 && errno != EAGAIN) {
-      conn_doom(conn, RDZV_E_CONNECTION, NULL);
+  if (!out || out->stuck > 0 || conn->is_doomed) return;
+  for (size_t left = SLICE_BYTES; left > 0 && out->chain.len > 0;) {
+    const size_t sent = send_some(conn, left);
+    if (conn->is_doomed) return;
+    if (sent == 0) {
+      out->stuck = out->chain.len < SLICE_BYTES ? out->chain.len : SLICE_BYTES;
       return;
     }
-    if (part > 0) consume(&out->chain, &conn->server->budget, (size_t)part);
-    if (part < (ssize_t)total) { /* the socket is full */
-      let_libuv_send(conn);
-      return;
-    }
-    sent += (size_t)part;
+    left -= sent;
   }
   if (out->chain.len == 0) outbox_free(conn);
 }

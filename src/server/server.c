@@ -203,7 +203,7 @@ int rdzv_server_open(const rdzv_server_options *options, rdzv_server **out, rdzv
 const char *rdzv_server_address(const rdzv_server *server) { return server->address; }
 int rdzv_server_port(const rdzv_server *server) { return server->port; }
 
-/* libuv writes with write(2), so a client that has gone would raise SIGPIPE: it is held back and taken off. */
+/* A log that nobody reads any more may raise SIGPIPE: it is held back and taken off. */
 static void serve(struct rdzv_server *server) {
   sigset_t pipe_signal, before;
   sigemptyset(&pipe_signal);

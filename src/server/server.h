@@ -130,16 +130,14 @@ struct rdzv_server {
 
   struct listing listing;
 
-  uint64_t slice_end;  /* 0: the clock has not been looked at yet */
-  size_t slice_units;  /* of work since the last look at it */
-  struct conn *reader; /* who was read from last, and how much in a row */
-  size_t read_bytes;
+  uint64_t slice_end; /* 0: the clock has not been looked at yet */
+  size_t slice_units; /* of work since the last look at it */
 
   struct conn *active;        /* whose requests are being executed */
   struct wire_writer answers; /* to the active one */
   struct wire_writer aside;   /* to another one, for a moment */
   struct buf bytes;           /* of server_bytes */
-  char *read_buffer;
+  uint8_t *read_buffer;
   char doom_text[128]; /* of the active one */
 
   int64_t refusals_second; /* for not writing more than some lines a second about bad clients */
@@ -147,8 +145,9 @@ struct rdzv_server {
 };
 
 struct conn {
-  uv_tcp_t tcp; /* first, so that the handle is the connection */
-  uv_os_fd_t fd;
+  uv_poll_t poll; /* first, so that the handle is the connection */
+  int polled;     /* for these events; 0: not at all */
+  int fd;
   struct rdzv_server *server;
   struct conn *prev, *next; /* of server->conns, then of server->leaving */
   struct conn *ready_prev, *ready_next;
@@ -256,8 +255,9 @@ size_t outbox_len(const struct conn *conn);
 /* Sends what the socket takes, up to SLICE_BYTES. */
 void outbox_flush(struct conn *conn);
 
-/* The socket is full; the connection gets a slice when it is not any more. */
+/* The socket is full. outbox_unstick sends again when it is not any more; true: as much as was stuck has gone. */
 bool outbox_is_stuck(const struct conn *conn);
+bool outbox_unstick(struct conn *conn);
 
 /* Without an outbox. Gives how much was sent. */
 ssize_t outbox_send_now(struct conn *conn, const void *data, size_t len);
