@@ -109,6 +109,10 @@ static int take_numbers(rdzv_agent *agent, const rdzv_agent_options *options, rd
   return devices_nproc(nproc, &agent->local_world_size, error);
 }
 
+bool agent_has_output(const rdzv_agent *agent) {
+  return std_map_any(&agent->streams.redirects) || std_map_any(&agent->streams.tee);
+}
+
 static int take_texts(rdzv_agent *agent, const rdzv_agent_options *options, rdzv_error *error) {
   if (!options->argv || !options->argv[0] || !*options->argv[0])
     return error_set(error, RDZV_E_INVALID, "there is no program to run");
@@ -125,7 +129,7 @@ static int take_texts(rdzv_agent *agent, const rdzv_agent_options *options, rdzv
   if (result == 0) result = std_map_parse("tee", options->tee, &agent->streams.tee, error);
   if (result == 0)
     result = rank_list_parse("local_ranks_filter", options->local_ranks_filter, &agent->streams.filter, error);
-  return result < 0 ? result : log_dir_init(&agent->log_dir, options->log_dir, error);
+  return result < 0 ? result : log_dir_init(&agent->log_dir, options->log_dir, agent_has_output(agent), error);
 }
 
 /* ---- the rendezvous ------------------------------------------------------------------------------------------- */
@@ -235,9 +239,11 @@ rdzv_handler *rdzv_agent_handler(rdzv_agent *agent) { return agent->handler; }
 
 void rdzv_agent_free(rdzv_agent *agent) {
   if (!agent) return;
+  const bool ours = !fork_crossed(agent->born); /* else workers, guard and output are the parent's */
+  if (ours) guard_quit(&agent->guard);          /* no worker is left; it ends meanwhile */
   rdzv_handler_free(agent->handler);
   rdzv_server_free(agent->standalone);
-  if (!fork_crossed(agent->born)) { /* else they are the parent's, as the workers are */
+  if (ours) {
     pump_close(agent->streams.pump);
     guard_close(&agent->guard);
     if (agent->group.adopts && !agent->adopted_before) orphans_adopt(false);

@@ -69,6 +69,9 @@ struct rdzv_agent {
 void agent_note(rdzv_agent *agent, rdzv_agent_state state, const char *format, ...) RDZV_PRINTF(3, 4);
 void agent_note_worker(rdzv_agent *agent, rdzv_worker_state state, const struct worker *worker, const char *text);
 
+/* Does output of workers go to files? */
+bool agent_has_output(const rdzv_agent *agent);
+
 /* ---- round.c ---- */
 
 /* Joins the next round and starts the workers. RDZV_E_CANCELED: told to stop. 1: the round is over already, and there

@@ -364,8 +364,21 @@ static void assign_alike(const struct exchange *exchange, const struct role_info
       (struct round_terms){.restart_count = own->restart_count, .agent_store = agent_serves(exchange, true, false)};
 }
 
+/* There is no other agent to tell, and nobody to hear from. */
+static void assign_alone(const struct exchange *exchange, const struct role_info *own, struct worker_ranks *ranks,
+                         struct round_terms *terms) {
+  *ranks = (struct worker_ranks){0, own->local_world_size, 0, own->local_world_size};
+  *terms = (struct round_terms){.restart_count = own->restart_count,
+                                .agent_store = agent_serves(exchange, false, false),
+                                .master_port = exchange->fresh_port};
+}
+
 int exchange_ranks(const struct exchange *exchange, const struct role_info *own, struct worker_ranks *ranks,
                    struct round_terms *terms, rdzv_error *error) {
+  if (exchange->world_size == 1) {
+    assign_alone(exchange, own, ranks, terms);
+    return 0;
+  }
   const bool alike = all_alike();
   struct exchange hasty = *exchange;
   if (alike) hasty.timeout_ms = ALIKE_MS;

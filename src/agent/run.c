@@ -170,7 +170,6 @@ static void on_guard(uv_poll_t *handle, int status, int events) {
   }
   log_line(&agent->log, RDZV_LOG_WARNING, "the workers' guard was killed: another one is process %ld",
            (long)agent->guard.pid);
-  group_tell_guard(&agent->group);
   uv_poll_start(handle, UV_READABLE | UV_DISCONNECT, on_guard);
 }
 
@@ -527,7 +526,7 @@ void rdzv_agent_result_free(rdzv_agent_result *base) {
 
 /* Files that were asked for stay, and so do those that tell of a failure. The report of a failure names them. */
 static void end_files(rdzv_agent *agent) {
-  const bool asked = std_map_any(&agent->streams.redirects) || std_map_any(&agent->streams.tee);
+  const bool asked = agent_has_output(agent);
   const bool failed = state_of(agent) == RDZV_AGENT_FAILED && agent->failures.count > 0;
   log_dir_end(&agent->log_dir, asked || failed);
   if (!failed && asked && agent->log_dir.run[0])

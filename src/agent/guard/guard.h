@@ -1,38 +1,46 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A process that outlives us by a moment, and kills what we leave behind. */
+/*
+ * A process that outlives the agent by a moment and kills what the agent leaves behind: the process groups of the
+ * workers, all processes in the cgroup, and daemons that have the mark. The kernel kills only the agent's own children
+ * (see spawn.h).
+ *
+ * The guard learns whom to kill from memory that it shares with the agent, and is woken only by the agent's end.
+ */
 #ifndef RDZV_AGENT_GUARD_GUARD_H
 #define RDZV_AGENT_GUARD_GUARD_H
 
 #include "agent/guard/cgroup.h"
 
-#include <limits.h>
 #include <rdzv/error.h>
+#include <stddef.h>
 #include <sys/types.h>
 
-/* What is killed when this process is gone, in whatever way: the process groups that it knows, all in the cgroup, and
- * daemons that have the mark. The kernel kills only our own children then (see spawn.h). */
+struct guard_table;
+
 struct guard {
-  int fd; /* -1: none. Readable when it is dead, which only SIGKILL makes it */
+  int fd; /* -1: none. Readable when the guard is dead, which only SIGKILL makes it */
   pid_t pid;
-  struct cgroup cgroup; /* which workers are started in */
-  char mark[PATH_MAX];  /* "NAME=beginning of a value" that is in the environment of our workers only; "": none */
+  struct cgroup cgroup; /* that workers are started in */
+  struct guard_table *table;
 };
 
-#define GUARD_NONE ((struct guard){-1, -1, CGROUP_NONE, ""})
+#define GUARD_NONE ((struct guard){-1, -1, CGROUP_NONE, NULL})
 
 int guard_open(struct guard *guard, rdzv_error *error);
 
-/* After its death: another one, with the same descriptor, which knows no groups yet. */
+/* After the guard's death: starts another one, with the same descriptor and the same table. */
 int guard_renew(struct guard *guard, rdzv_error *error);
 
-/* From here on it knows that group, or knows it no more. The first also between fork and exec. */
-void guard_add(const struct guard *guard, pid_t group);
-void guard_remove(const struct guard *guard, pid_t group);
+/* Sets the process group that worker `slot` leads; 0: none. Also between fork and exec. Slots beyond the table's size
+ * are not guarded by their group. */
+void guard_set_group(const struct guard *guard, size_t slot, pid_t group);
 
-/* From here on that is the mark. One that is too long is none. */
-void guard_set_mark(struct guard *guard, const char *mark);
+/* Sets the mark: "NAME=beginning of a value" that only the environment of our workers has. A mark that is too long is
+ * ignored. */
+void guard_set_mark(const struct guard *guard, const char *mark);
 
-/* Nothing is killed. */
+/* Ends the guard; it kills nothing. guard_close waits for its end. */
+void guard_quit(const struct guard *guard);
 void guard_close(struct guard *guard);
 
 #endif

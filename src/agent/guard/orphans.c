@@ -116,9 +116,14 @@ void orphans_reap(const struct orphans_known *known) {
   each_process(take_child, &look);
 }
 
+static bool has_children(void) {
+  siginfo_t info = {0};
+  return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
 size_t orphans_kill(const struct orphans_known *known, deadline until) {
   struct look look = {.known = known, .kills = true};
-  for (;;) { /* what a killed one leaves behind becomes ours */
+  while (has_children()) { /* what a killed one leaves behind becomes ours */
     const size_t before = look.killed;
     look.found = 0;
     each_process(take_child, &look);
@@ -126,6 +131,7 @@ size_t orphans_kill(const struct orphans_known *known, deadline until) {
     if (deadline_left(until) == 0) return look.killed;
     if (look.found > 0) pause_shortly();
   }
+  return look.killed;
 }
 
 /* ---- those of a parent that is dead --------------------------------------------------------------------------- */

@@ -5,6 +5,7 @@
 #include "agent/worker/numa.h"
 #include "agent/worker/spawn.h"
 #include "base/error.h"
+#include "base/os/process.h"
 #include "base/wait/clock.h"
 
 #include <errno.h>
@@ -74,7 +75,8 @@ static int watch(struct worker *worker, rdzv_error *error) {
   return 0;
 }
 
-static int run(struct worker *worker, char *const *program, const struct attempt *attempt, rdzv_error *error) {
+static int run(struct worker *worker, const struct spawner *spawner, char *const *program,
+               const struct attempt *attempt, rdzv_error *error) {
   char **argv = arguments_of(program, worker->local_rank);
   char **environment = environment_of(attempt, worker->local_rank, worker->error_file);
   int result = argv && environment ? 0 : error_no_memory(error);
@@ -83,6 +85,7 @@ static int run(struct worker *worker, char *const *program, const struct attempt
     const bool bound = attempt->numa_binding && sched_getaffinity(0, sizeof allowed, &allowed) == 0 &&
                        numa_cpus("", worker->local_rank, attempt->local_world_size, &allowed, &cpus);
     const struct spawn how = {.guard = worker->group->guard,
+                              .slot = (size_t)worker->local_rank,
                               .argv = argv,
                               .environment = environment,
                               .out = worker->streams.out,
@@ -90,7 +93,7 @@ static int run(struct worker *worker, char *const *program, const struct attempt
                               .descriptors = worker->group->descriptors,
                               .cpus = bound ? &cpus : NULL};
     pthread_mutex_lock(&worker->group->lock); /* who is being started is not missed */
-    result = spawn(&how, &worker->pid, error);
+    result = spawn(spawner, &how, &worker->pid, error);
     pthread_mutex_unlock(&worker->group->lock);
   }
   list_free(argv);
@@ -105,8 +108,8 @@ static void set_mark(struct guard *guard, const struct log_dir *dir) {
   if (dir->run[0]) guard_set_mark(guard, mark);
 }
 
-static int start_one(struct worker *worker, char *const *argv, const struct attempt *attempt, struct log_dir *dir,
-                     rdzv_error *error) {
+static int start_one(struct worker *worker, const struct spawner *spawner, char *const *argv,
+                     const struct attempt *attempt, struct log_dir *dir, rdzv_error *error) {
   struct group *group = worker->group;
   char folder[PATH_MAX];
   int result = log_dir_worker(dir, attempt->run_id, attempt->terms.restart_count, worker->local_rank, folder, error);
@@ -114,13 +117,41 @@ static int start_one(struct worker *worker, char *const *argv, const struct atte
     result = streams_open(group->streams, worker->local_rank, worker->rank, folder, &worker->streams, error);
   if (result < 0) return result;
   if (*folder) snprintf(worker->error_file, sizeof worker->error_file, "%.*s/error.json", PATH_MAX - 16, folder);
-  set_mark(group->guard, dir);
-  result = run(worker, argv, attempt, error);
+  if (worker->local_rank == 0) set_mark(group->guard, dir);
+  result = run(worker, spawner, argv, attempt, error);
   streams_started(&worker->streams);
   if (result < 0) return result;
   worker->end = WORKER_RUNS;
   group->running++;
   return watch(worker, error);
+}
+
+static void forget_process(struct worker *worker) {
+  pthread_mutex_lock(&worker->group->lock);
+  guard_set_group(worker->group->guard, (size_t)worker->local_rank, 0);
+  process_reap(worker->pid);
+  worker->pid = 0;
+  pthread_mutex_unlock(&worker->group->lock);
+  worker->end = WORKER_STOPPED;
+  worker->group->running--;
+}
+
+static int fail_start(const struct spawn_failure *failure, char *const *program, rdzv_error *error) {
+  char **argv = arguments_of(program, (int64_t)failure->slot);
+  const int result = fail_spawn(failure, argv ? argv[0] : program[0], error);
+  list_free(argv);
+  return result;
+}
+
+/* Waits until all programs run. */
+static int await_programs(struct group *group, struct spawner *spawner, char *const *program, rdzv_error *error) {
+  struct spawn_failure failure;
+  int result = 0;
+  while (spawner_await_failure(spawner, &failure)) {
+    forget_process(&group->workers[failure.slot]);
+    if (result == 0) result = fail_start(&failure, program, error);
+  }
+  return result;
 }
 
 static void set_workers(struct group *group, struct worker *workers, size_t count) {
@@ -145,9 +176,14 @@ int group_start(struct group *group, char *const *argv, const struct attempt *at
                                  .end = WORKER_STOPPED,
                                  .streams = {.out = -1, .err = -1}};
   set_workers(group, workers, count);
-  int result = 0;
-  for (size_t i = 0; i < count && result == 0; i++) result = start_one(&group->workers[i], argv, attempt, dir, error);
-  return result;
+  struct spawner spawner;
+  int result = spawner_open(&spawner, error);
+  if (result < 0) return result;
+  for (size_t i = 0; i < count && result == 0; i++)
+    result = start_one(&group->workers[i], &spawner, argv, attempt, dir, error);
+  const int programs = await_programs(group, &spawner, argv, result == 0 ? error : NULL);
+  spawner_close(&spawner);
+  return result < 0 ? result : programs;
 }
 
 /* ---- ending --------------------------------------------------------------------------------------------------- */
@@ -185,18 +221,20 @@ static void kill_group(const struct worker *worker) {
   if (worker->pid > 0) kill(-worker->pid, SIGKILL);
 }
 
-static void bury(struct worker *worker, deadline until, size_t *left) {
-  if (worker->pid > 0) {
-    if (has_ended(worker)) {
-      pthread_mutex_lock(&worker->group->lock);
-      worker->reaped = true;
-      waitpid(worker->pid, NULL, WNOHANG);
-      pthread_mutex_unlock(&worker->group->lock);
-    } else {
-      (*left)++;
-    }
-    guard_remove(worker->group->guard, worker->pid);
+static void reap(struct worker *worker, size_t *left) {
+  if (worker->pid <= 0) return;
+  guard_set_group(worker->group->guard, (size_t)worker->local_rank, 0);
+  if (!has_ended(worker)) {
+    (*left)++;
+    return;
   }
+  pthread_mutex_lock(&worker->group->lock);
+  worker->reaped = true;
+  waitpid(worker->pid, NULL, WNOHANG);
+  pthread_mutex_unlock(&worker->group->lock);
+}
+
+static void close_worker(struct worker *worker, deadline until) {
   if (worker->pid_fd >= 0) close(worker->pid_fd);
   worker->pid_fd = -1;
   worker->last_lines = streams_close(worker->group->streams, &worker->streams, until);
@@ -207,7 +245,7 @@ static void bury(struct worker *worker, deadline until, size_t *left) {
 static bool is_known(const void *user, pid_t pid) {
   const struct group *group = user;
   bool known = pid == group->guard->pid;
-  for (size_t i = 0; i < group->count; i++) known |= group->workers[i].pid == pid;
+  for (size_t i = 0; i < group->count; i++) known |= group->workers[i].pid == pid && !group->workers[i].reaped;
   return known;
 }
 
@@ -223,19 +261,16 @@ static size_t kill_daemons(const struct group *group) {
   return killed;
 }
 
-void group_tell_guard(const struct group *group) {
-  for (size_t i = 0; i < group->count; i++)
-    if (group->workers[i].pid > 0) guard_add(group->guard, group->workers[i].pid);
-}
-
 /* Daemons go first, since they may hold a pipe that we read. */
 size_t group_end(struct group *group, size_t *left) {
   *left = 0;
   stop_watching(group);
   for (size_t i = 0; i < group->count; i++) kill_group(&group->workers[i]);
+  for (size_t i = 0; i < group->count; i++) reap(&group->workers[i], left);
   const size_t killed = kill_daemons(group);
   const deadline until = deadline_after(OUTPUT_MS);
-  for (size_t i = 0; i < group->count; i++) bury(&group->workers[i], until, left);
+  for (size_t i = 0; i < group->count; i++) streams_finish(group->streams, &group->workers[i].streams);
+  for (size_t i = 0; i < group->count; i++) close_worker(&group->workers[i], until);
   return killed;
 }
 

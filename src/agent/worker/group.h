@@ -68,8 +68,6 @@ size_t group_end(struct group *group, size_t *left);
 /* Takes away daemons of workers that have ended. */
 void group_reap_orphans(const struct group *group);
 
-/* The guard is a new one. */
-void group_tell_guard(const struct group *group);
 void group_free(struct group *group);
 
 #endif

@@ -12,9 +12,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-int log_dir_init(struct log_dir *dir, const char *base, rdzv_error *error) {
+int log_dir_init(struct log_dir *dir, const char *base, bool output, rdzv_error *error) {
   struct stat status;
-  *dir = (struct log_dir){.none = base && strcmp(base, "/dev/null") == 0};
+  *dir = (struct log_dir){.none = base && strcmp(base, "/dev/null") == 0, .in_memory = !output};
   if (!base || !*base || dir->none) return 0;
   if (strlen(base) > PATH_MAX / 2) return error_set(error, RDZV_E_INVALID, "option 'log_dir' is too long");
   if (stat(base, &status) == 0 && !S_ISDIR(status.st_mode))
@@ -42,18 +42,26 @@ static int make_temporary(char path[PATH_MAX], rdzv_error *error) {
   return result;
 }
 
-static int make_base(struct log_dir *dir, rdzv_error *error) {
+/* Error files alone go to memory, where there is some: on a disk, making and removing a folder for each worker takes
+ * longer than starting the worker does. */
+static int make_temporary_base(struct log_dir *dir, rdzv_error *error) {
   const char *tmp = getenv("TMPDIR");
-  if (dir->base[0] && !dir->own_base) {
-    char full[PATH_MAX]; /* a worker may change its directory */
-    const int result = make_dirs(dir->base, error);
-    if (result == 0 && realpath(dir->base, full)) memcpy(dir->base, full, sizeof full);
-    return result;
-  }
-  if (!tmp || !*tmp || strlen(tmp) > PATH_MAX / 2) tmp = "/tmp";
-  snprintf(dir->base, sizeof dir->base, "%s/rdzv_XXXXXX", tmp);
+  const bool chosen = tmp && *tmp && strlen(tmp) <= PATH_MAX / 2;
   dir->own_base = true;
+  if (!chosen && dir->in_memory) {
+    strcpy(dir->base, "/dev/shm/rdzv_XXXXXX");
+    if (mkdtemp(dir->base)) return 0;
+  }
+  snprintf(dir->base, sizeof dir->base, "%s/rdzv_XXXXXX", chosen ? tmp : "/tmp");
   return make_temporary(dir->base, error);
+}
+
+static int make_base(struct log_dir *dir, rdzv_error *error) {
+  char full[PATH_MAX]; /* a worker may change its directory */
+  if (!dir->base[0] || dir->own_base) return make_temporary_base(dir, error);
+  const int result = make_dirs(dir->base, error);
+  if (result == 0 && realpath(dir->base, full)) memcpy(dir->base, full, sizeof full);
+  return result;
 }
 
 static int make_run(struct log_dir *dir, const char *run_id, rdzv_error *error) {
@@ -66,19 +74,31 @@ static int make_run(struct log_dir *dir, const char *run_id, rdzv_error *error) 
   return make_temporary(dir->run, error);
 }
 
+/* What is left in the folder of an earlier run of the same attempt stays, but for an error file. */
+static int make_worker(const char *path, rdzv_error *error) {
+  char stale[PATH_MAX + 16];
+  if (mkdir(path, 0755) == 0) return 0;
+  if (errno != EEXIST) return error_errno(error, RDZV_E_IO, errno, "cannot make the folder '%s' for logs", path);
+  snprintf(stale, sizeof stale, "%s/error.json", path);
+  unlink(stale);
+  return 0;
+}
+
 int log_dir_worker(struct log_dir *dir, const char *run_id, int64_t attempt, int64_t local_rank, char path[PATH_MAX],
                    rdzv_error *error) {
-  char stale[PATH_MAX + 16];
   path[0] = '\0';
   if (dir->none) return 0;
   int result = dir->run[0] ? 0 : make_run(dir, run_id, error);
   if (result < 0) return result;
-  const int len = snprintf(path, PATH_MAX, "%s/attempt_%" PRId64 "/%" PRId64, dir->run, attempt, local_rank);
-  if (len >= PATH_MAX) return error_set(error, RDZV_E_LIMIT, "the path of the folder for logs is too long");
-  result = make_dirs(path, error);
-  snprintf(stale, sizeof stale, "%s/error.json", path);
-  if (result == 0) unlink(stale);
-  return result;
+  const int base = snprintf(path, PATH_MAX, "%s/attempt_%" PRId64, dir->run, attempt);
+  const int len = base < PATH_MAX ? snprintf(path + base, PATH_MAX - (size_t)base, "/%" PRId64, local_rank) : 0;
+  if (base + len >= PATH_MAX) return error_set(error, RDZV_E_LIMIT, "the path of the folder for logs is too long");
+  if (local_rank == 0) {
+    path[base] = '\0';
+    result = make_dirs(path, error);
+    path[base] = '/';
+  }
+  return result < 0 ? result : make_worker(path, error);
 }
 
 static int remove_one(const char *path, const struct stat *status, int type, struct FTW *where) {

@@ -10,13 +10,15 @@
 
 struct log_dir {
   bool none;           /* there are no files */
+  bool in_memory;      /* a temporary base may be in memory */
   char base[PATH_MAX]; /* made by us where the user names none; "" before */
   bool own_base;
   char run[PATH_MAX]; /* of this run; "" before the first attempt */
 };
 
-/* `base` NULL: a temporary one, made when the first is needed. RDZV_E_INVALID: it is no folder. */
-int log_dir_init(struct log_dir *dir, const char *base, rdzv_error *error);
+/* `base` NULL: a temporary folder, made when the first file is needed: in TMPDIR; else in memory, if the workers'
+ * output does not go there; else in /tmp. RDZV_E_INVALID: it is not a folder. */
+int log_dir_init(struct log_dir *dir, const char *base, bool output, rdzv_error *error);
 
 /* Makes the folder of that worker and attempt. What is left in it of before stays, but for an error file. `path` is ""
  * where there are no files. */

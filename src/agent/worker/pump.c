@@ -16,11 +16,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 enum {
   CHUNK = 64 * 1024,
+  MOST_EVENTS = 64,
   LONGEST_LINE = 1 << 20, /* what is longer is broken */
   IDLE_MS = 100,          /* after which a part of a line is shown */
   LAST_BYTES = 8 * 1024,
@@ -48,20 +50,21 @@ struct pump_stream {
   struct buf last;    /* what was read last */
   bool is_cut;        /* and something before it */
   bool ending, ended; /* asked for; done */
+  bool awaited;       /* somebody waits for its end */
   bool abandoned;     /* nobody waits for its end any more */
 };
 
 struct pump {
   pthread_t thread;
-  int wake_fd;
+  int wake_fd, epoll_fd;
   rdzv_log log;
-  pthread_mutex_t lock; /* guards what follows, and `ending`, `ended` and `abandoned` */
+  pthread_mutex_t lock; /* guards what follows, and what streams say of their end */
   pthread_cond_t ended;
   struct pump_stream *streams;
-  size_t count;
-  bool over; /* asked for */
-  bool done; /* the thread touches nothing any more */
-  bool left; /* but frees it, for nobody waits */
+  bool over;            /* asked for */
+  bool done;            /* the thread touches nothing any more */
+  bool left;            /* but frees it, for nobody waits */
+  uint8_t chunk[CHUNK]; /* the thread's */
 };
 
 /* ---- what is lost --------------------------------------------------------------------------------------------- */
@@ -204,19 +207,25 @@ static void take(struct pump_stream *stream, const uint8_t *data, size_t len) {
   if (stream->line.len >= LONGEST_LINE) break_line(stream);
 }
 
+/* A child that has not come to its exec holds the pipe, too, so closing it is not enough to take it out of the epoll.
+ */
+static void stop_reading(struct pump_stream *stream) {
+  if (stream->read_fd < 0) return;
+  epoll_ctl(stream->pump->epoll_fd, EPOLL_CTL_DEL, stream->read_fd, NULL);
+  close(stream->read_fd);
+  stream->read_fd = -1;
+}
+
 /* Reads once. False: nothing is there. */
-static bool read_some(struct pump_stream *stream, uint8_t *chunk) {
+static bool read_some(struct pump_stream *stream) {
+  uint8_t *chunk = stream->pump->chunk;
   const ssize_t got = stream->read_fd < 0 ? 0 : read(stream->read_fd, chunk, CHUNK);
   if (got > 0) take(stream, chunk, (size_t)got);
-  if (got == 0 && stream->read_fd >= 0) { /* all who could write are gone */
-    close(stream->read_fd);
-    stream->read_fd = -1;
-  }
+  if (got == 0) stop_reading(stream); /* all who could write are gone */
   return got > 0 || (got < 0 && errno == EINTR);
 }
 
 static void free_stream(struct pump_stream *stream) {
-  if (stream->read_fd >= 0) close(stream->read_fd);
   if (stream->file.fd >= 0) close(stream->file.fd);
   free(stream->file.name);
   free(stream->shown.name);
@@ -229,16 +238,17 @@ static void free_stream(struct pump_stream *stream) {
 /* ---- the thread ----------------------------------------------------------------------------------------------- */
 
 /* What is in the pipe by now, and no more: others may hold its other end for long. */
-static void drain(struct pump_stream *stream, uint8_t *chunk) {
-  for (int i = 0; i < 64 && read_some(stream, chunk); i++) {
+static void drain(struct pump_stream *stream) {
+  for (int i = 0; i < 64 && read_some(stream); i++) {
   }
+  stop_reading(stream);
   if (stream->line.len > 0) show(stream, stream->line.len, "\n");
   tell_lost(stream, &stream->file);
   tell_lost(stream, &stream->shown);
 }
 
 /* With the lock held: takes out those whose end was asked for. */
-static void end_streams(struct pump *pump, uint8_t *chunk) {
+static void end_streams(struct pump *pump) {
   for (struct pump_stream **at = &pump->streams; *at;) {
     struct pump_stream *stream = *at;
     if (!stream->ending && !pump->over) {
@@ -246,35 +256,15 @@ static void end_streams(struct pump *pump, uint8_t *chunk) {
       continue;
     }
     pthread_mutex_unlock(&pump->lock);
-    drain(stream, chunk);
+    drain(stream);
     pthread_mutex_lock(&pump->lock);
     for (at = &pump->streams; *at != stream;) at = &(*at)->next; /* others may have come in front */
     *at = stream->next;
     at = &pump->streams; /* a wake for one before this may have been taken meanwhile */
-    pump->count--;
     stream->ended = true;
+    if (stream->awaited) pthread_cond_broadcast(&pump->ended);
     if (stream->abandoned || pump->over) free_stream(stream);
-    pthread_cond_broadcast(&pump->ended);
   }
-}
-
-/* With the lock held. NULL: no memory, and nothing is read for a while. */
-static struct pollfd *list(struct pump *pump, struct pump_stream **first) {
-  struct pollfd *fds = calloc(pump->count + 1, sizeof *fds);
-  size_t at = 1;
-  if (!fds) return NULL;
-  fds[0] = (struct pollfd){.fd = pump->wake_fd, .events = POLLIN};
-  *first = pump->streams;
-  for (struct pump_stream *stream = pump->streams; stream; stream = stream->next)
-    fds[at++] = (struct pollfd){.fd = stream->read_fd, .events = POLLIN};
-  return fds;
-}
-
-/* Streams are taken out by this thread alone and put in at the front, so the list from `first` on is as it was. */
-static void read_all(struct pump_stream *first, const struct pollfd *fds, uint8_t *chunk) {
-  size_t at = 1;
-  for (struct pump_stream *stream = first; stream; stream = stream->next)
-    if (fds[at++].revents) read_some(stream, chunk);
 }
 
 static bool has_parts(const struct pump_stream *first) {
@@ -290,32 +280,37 @@ static void show_parts(struct pump_stream *first) {
 
 static void free_pump(struct pump *pump) {
   if (pump->wake_fd >= 0) close(pump->wake_fd);
+  if (pump->epoll_fd >= 0) close(pump->epoll_fd);
   pthread_cond_destroy(&pump->ended);
   pthread_mutex_destroy(&pump->lock);
   free(pump);
 }
 
+/* Waits, and reads what has come; false: nothing has. A stream stays until this thread takes it out. */
+static bool read_ready(struct pump *pump, int timeout_ms) {
+  struct epoll_event events[MOST_EVENTS];
+  uint64_t wakes;
+  const int ready = epoll_wait(pump->epoll_fd, events, MOST_EVENTS, timeout_ms);
+  for (int i = 0; i < ready; i++) {
+    if (events[i].data.ptr)
+      read_some(events[i].data.ptr);
+    else if (read(pump->wake_fd, &wakes, sizeof wakes) < 0) { /* as good */
+    }
+  }
+  return ready != 0;
+}
+
 static void *run(void *argument) {
   struct pump *pump = argument;
-  uint8_t *chunk = malloc(CHUNK);
   pthread_mutex_lock(&pump->lock);
   while (!pump->over) {
-    struct pump_stream *first = NULL;
-    struct pollfd *fds = chunk ? list(pump, &first) : NULL;
-    const nfds_t count = pump->count + 1;
+    struct pump_stream *first = pump->streams; /* later ones are put in front of it */
     pthread_mutex_unlock(&pump->lock);
-    uint64_t wakes;
-    const int ready = fds ? poll(fds, count, has_parts(first) ? IDLE_MS : -1) : poll(NULL, 0, IDLE_MS);
-    if (fds && ready > 0 && fds[0].revents && read(pump->wake_fd, &wakes, sizeof wakes) < 0) { /* as good */
-    }
-    if (fds && ready > 0) read_all(first, fds, chunk);
-    if (fds && ready == 0) show_parts(first);
-    free(fds);
+    if (!read_ready(pump, has_parts(first) ? IDLE_MS : -1)) show_parts(first);
     pthread_mutex_lock(&pump->lock);
-    if (chunk) end_streams(pump, chunk);
+    end_streams(pump);
   }
-  if (chunk) end_streams(pump, chunk);
-  free(chunk);
+  end_streams(pump);
   pump->done = true;
   pthread_cond_broadcast(&pump->ended);
   const bool left = pump->left;
@@ -332,6 +327,10 @@ static void wake(struct pump *pump) {
   }
 }
 
+static int listen_to(const struct pump *pump, int fd, struct pump_stream *stream) {
+  return epoll_ctl(pump->epoll_fd, EPOLL_CTL_ADD, fd, &(struct epoll_event){.events = EPOLLIN, .data.ptr = stream});
+}
+
 int pump_open(struct pump **out, const rdzv_log *log, rdzv_error *error) {
   struct pump *pump = calloc(1, sizeof *pump);
   if (!pump) return error_no_memory(error);
@@ -339,7 +338,10 @@ int pump_open(struct pump **out, const rdzv_log *log, rdzv_error *error) {
   pthread_mutex_init(&pump->lock, NULL);
   thread_cond_init(&pump->ended);
   pump->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  int result = pump->wake_fd < 0 ? error_errno(error, RDZV_E_IO, errno, "cannot make an event descriptor") : 0;
+  pump->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+  int result = pump->wake_fd < 0 || listen_to(pump, pump->wake_fd, NULL) < 0
+                   ? error_errno(error, RDZV_E_IO, errno, "cannot make an event descriptor")
+                   : 0;
   const int errnum = result < 0 ? 0 : thread_start(&pump->thread, run, pump);
   if (errnum) result = error_errno(error, RDZV_E_IO, errnum, "cannot start the thread for the workers' output");
   if (result == 0) {
@@ -372,31 +374,35 @@ void pump_close(struct pump *pump) {
 
 static const char *name_of(int fd) { return fd == STDERR_FILENO ? "standard error" : "standard output"; }
 
-int pump_add(struct pump *pump, const struct pump_to *to, int *write_fd, struct pump_stream **out, rdzv_error *error) {
+static int make_pipe(struct pump_stream *stream, int *write_fd) {
   int ends[2];
+  if (pipe2(ends, O_CLOEXEC) < 0) return -1;
+  fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  stream->read_fd = ends[0];
+  *write_fd = ends[1];
+  if (listen_to(stream->pump, ends[0], stream) == 0) return 0;
+  close(ends[0]);
+  close(ends[1]);
+  return -1;
+}
+
+int pump_add(struct pump *pump, const struct pump_to *to, int *write_fd, struct pump_stream **out, rdzv_error *error) {
   struct pump_stream *stream = calloc(1, sizeof *stream);
-  char *prefix = strdup(to->prefix), *file = strdup(to->file ? to->file : ""), *shown = strdup(name_of(to->show_fd));
-  if (!stream || !prefix || !file || !shown || pipe2(ends, O_CLOEXEC) < 0) {
+  if (!stream) return error_no_memory(error);
+  *stream = (struct pump_stream){.pump = pump,
+                                 .file = {.fd = to->file_fd, .name = strdup(to->file ? to->file : "")},
+                                 .shown = {.fd = to->show_fd, .name = strdup(name_of(to->show_fd))},
+                                 .prefix = strdup(to->prefix)};
+  if (!stream->file.name || !stream->shown.name || !stream->prefix || make_pipe(stream, write_fd) < 0) {
     const int errnum = errno;
-    free(stream);
-    free(prefix);
-    free(file);
-    free(shown);
+    stream->file.fd = -1; /* the caller's */
+    free_stream(stream);
     return error_errno(error, RDZV_E_IO, errnum, "cannot make a pipe for a worker's output");
   }
-  fcntl(ends[0], F_SETFL, O_NONBLOCK);
-  *stream = (struct pump_stream){.pump = pump,
-                                 .read_fd = ends[0],
-                                 .file = {.fd = to->file_fd, .name = file},
-                                 .shown = {.fd = to->show_fd, .name = shown},
-                                 .prefix = prefix};
   pthread_mutex_lock(&pump->lock);
   stream->next = pump->streams;
   pump->streams = stream;
-  pump->count++;
   pthread_mutex_unlock(&pump->lock);
-  wake(pump);
-  *write_fd = ends[1];
   *out = stream;
   return 0;
 }
@@ -414,17 +420,27 @@ static char *last_lines(const struct pump_stream *stream) {
   return text;
 }
 
-void pump_end(struct pump *pump, struct pump_stream *stream, deadline until, char **last) {
+void pump_finish(struct pump *pump, struct pump_stream *stream) {
   pthread_mutex_lock(&pump->lock);
   stream->ending = true;
-  wake(pump);
+  pthread_mutex_unlock(&pump->lock);
+}
+
+void pump_end(struct pump *pump, struct pump_stream *stream, deadline until, char **last) {
+  pthread_mutex_lock(&pump->lock);
+  stream->ending = stream->awaited = true;
+  const bool ended_before = stream->ended;
+  pthread_mutex_unlock(&pump->lock); /* the thread wants it as soon as it is awake */
+  if (!ended_before) wake(pump);
+  pthread_mutex_lock(&pump->lock);
   while (!stream->ended && thread_cond_wait(&pump->ended, &pump->lock, until)) {
   }
-  if (last) *last = stream->ended ? last_lines(stream) : NULL;
-  if (stream->ended)
+  const bool ended = stream->ended;
+  stream->abandoned = !ended;
+  pthread_mutex_unlock(&pump->lock);
+  if (last) *last = ended ? last_lines(stream) : NULL;
+  if (ended)
     free_stream(stream);
   else
-    stream->abandoned = true;
-  wake(pump);
-  pthread_mutex_unlock(&pump->lock);
+    wake(pump);
 }

@@ -35,6 +35,10 @@ struct pump_to {
 /* A pipe to write into, for the worker: *write_fd is the caller's to close. */
 int pump_add(struct pump *pump, const struct pump_to *to, int *write_fd, struct pump_stream **out, rdzv_error *error);
 
+/* The next pump_end, of any stream, ends this one, too. It is to be ended by a pump_end of its own, which then need not
+ * wait for the thread. */
+void pump_finish(struct pump *pump, struct pump_stream *stream);
+
 /* The writer is gone: passes on what is there, also a last line without an end, and forgets the stream. Waits for that
  * until then; what nobody has read by that time is lost. `last` gets the last lines, to be freed; it may be NULL. */
 void pump_end(struct pump *pump, struct pump_stream *stream, deadline until, char **last);

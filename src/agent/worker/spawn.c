@@ -1,46 +1,35 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The child is forked from a process with threads, so between fork and exec it calls only what is safe then. It tells
- * the step that failed, and why, through a pipe that exec closes: when the parent reads its end, the program runs.
+ * The child is forked from a process with threads, so between fork and exec it calls only what is safe then. Nobody
+ * waits for a child: on a busy machine each may have to wait for a processor before it comes to its exec.
  */
 #include "agent/worker/spawn.h"
 
 #include "base/error.h"
-#include "base/wait/thread.h"
+#include "base/os/process.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/close_range.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-enum step { STEP_PARENT, STEP_SESSION, STEP_STREAMS, STEP_EXEC };
-enum { MOST_DESCRIPTORS = 65536 };
-
-struct report {
-  int step, errnum;
-};
+enum spawn_step { SPAWN_STEP_SESSION, SPAWN_STEP_STREAMS, SPAWN_STEP_EXEC };
 
 static const char *step_name(int step) {
-  static const char *const names[] = {"tying it to its parent", "a session of its own", "its streams", "exec"};
-  return step >= STEP_PARENT && step <= STEP_EXEC ? names[step] : "an unknown step";
+  static const char *const names[] = {"a session of its own", "its streams", "exec"};
+  return step >= SPAWN_STEP_SESSION && step <= SPAWN_STEP_EXEC ? names[step] : "an unknown step";
 }
 
-static void fail(int pipe_fd, int step) {
-  const struct report report = {step, errno};
-  if (write(pipe_fd, &report, sizeof report) < 0) { /* the parent is gone: so are we */
+/* ---- in the child --------------------------------------------------------------------------------------------- */
+
+/* A record that fits into a pipe is written in one piece. */
+static void fail(const struct spawner *spawner, const struct spawn *spawn, enum spawn_step step) {
+  const struct spawn_failure failure = {spawn->slot, step, errno};
+  if (write(spawner->failures[1], &failure, sizeof failure) < 0) { /* the parent is gone: so are we */
   }
   _exit(127);
-}
-
-/* Where the kernel does not know close_range, or is not let to, one by one. */
-static void close_others_at_exec(void) {
-  if (syscall(SYS_close_range, STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC) == 0) return;
-  for (int fd = STDERR_FILENO + 1; fd < MOST_DESCRIPTORS; fd++) fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
 static void limit_descriptors(rlim_t most) {
@@ -50,68 +39,64 @@ static void limit_descriptors(rlim_t most) {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-/* All signals are blocked when we are forked. A handler of the parent's must not run here: it would act on descriptors
- * that we share with the parent. What came meanwhile does what it does to the program. */
-static void take_signals(void) {
-  struct sigaction action;
-  sigset_t none;
-  for (int number = 1; number < NSIG; number++)
-    if (sigaction(number, NULL, &action) == 0 && action.sa_handler != SIG_IGN && action.sa_handler != SIG_DFL)
-      signal(number, SIG_DFL);
-  signal(SIGPIPE, SIG_DFL); /* which we may ignore for our own sake */
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, NULL);
-}
-
-static void run_child(const struct spawn *spawn, pid_t parent, int pipe_fd) {
+static void run_child(const struct spawner *spawner, const struct spawn *spawn, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(127); /* which has ended before we asked for the signal */
-  if (setsid() < 0) fail(pipe_fd, STEP_SESSION);
-  guard_add(spawn->guard, getpid());
-  take_signals();
-  if (spawn->out >= 0 && dup2(spawn->out, STDOUT_FILENO) < 0) fail(pipe_fd, STEP_STREAMS);
-  if (spawn->err >= 0 && dup2(spawn->err, STDERR_FILENO) < 0) fail(pipe_fd, STEP_STREAMS);
-  close_others_at_exec();
+  if (setsid() < 0) fail(spawner, spawn, SPAWN_STEP_SESSION);
+  guard_set_group(spawn->guard, spawn->slot, getpid());
+  signal(SIGPIPE, SIG_DFL); /* which we may ignore for our own sake */
+  process_take_signals();
+  if (spawn->out >= 0 && dup2(spawn->out, STDOUT_FILENO) < 0) fail(spawner, spawn, SPAWN_STEP_STREAMS);
+  if (spawn->err >= 0 && dup2(spawn->err, STDERR_FILENO) < 0) fail(spawner, spawn, SPAWN_STEP_STREAMS);
+  process_close_from_at_exec(STDERR_FILENO + 1);
   if (spawn->descriptors) limit_descriptors((rlim_t)spawn->descriptors);
   if (spawn->cpus) sched_setaffinity(0, sizeof *spawn->cpus, spawn->cpus);
   execvpe(spawn->argv[0], spawn->argv, spawn->environment);
-  fail(pipe_fd, STEP_EXEC);
+  fail(spawner, spawn, SPAWN_STEP_EXEC);
 }
 
-/* Waits until the program runs, or did not come to it. */
-static int await_exec(const struct spawn *spawn, pid_t pid, int pipe_fd, rdzv_error *error) {
-  struct report report;
-  ssize_t got;
-  do got = read(pipe_fd, &report, sizeof report);
-  while (got < 0 && errno == EINTR);
-  if (got != (ssize_t)sizeof report) return 0;
-  guard_remove(spawn->guard, pid);
-  while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) {
-  }
-  return error_errno(error, RDZV_E_IO, report.errnum, "cannot start '%s': %s", spawn->argv[0], step_name(report.step));
-}
+/* ---- in the parent -------------------------------------------------------------------------------------------- */
 
 /* Into the guard's cgroup: moving there afterwards is slow, and for kernels that know no better way. */
 static pid_t fork_worker(const struct guard *guard) {
-  const pid_t pid = guard->cgroup.fd >= 0 ? thread_fork_into(guard->cgroup.fd) : -1;
+  const pid_t pid = guard->cgroup.fd >= 0 ? process_fork_into(guard->cgroup.fd) : -1;
   if (pid >= 0) return pid;
-  const pid_t forked = thread_fork();
+  const pid_t forked = process_fork();
   if (forked == 0) cgroup_join(&guard->cgroup);
   return forked;
 }
 
-int spawn(const struct spawn *spawn, pid_t *out, rdzv_error *error) {
-  int ends[2];
-  const pid_t parent = getpid();
-  if (pipe2(ends, O_CLOEXEC) < 0)
-    return error_errno(error, RDZV_E_IO, errno, "cannot start '%s': no pipe", spawn->argv[0]);
-  const pid_t pid = fork_worker(spawn->guard);
-  if (pid == 0) run_child(spawn, parent, ends[1]);
-  const int errnum = errno;
-  close(ends[1]);
-  int result = pid < 0 ? error_errno(error, RDZV_E_IO, errnum, "cannot start '%s': fork", spawn->argv[0]) : 0;
-  if (result == 0) result = await_exec(spawn, pid, ends[0], error);
-  close(ends[0]);
-  if (result == 0) *out = pid;
-  return result;
+int spawner_open(struct spawner *spawner, rdzv_error *error) {
+  if (pipe2(spawner->failures, O_CLOEXEC) == 0) return 0;
+  return error_errno(error, RDZV_E_IO, errno, "cannot start workers: no pipe");
+}
+
+int spawn(const struct spawner *spawner, const struct spawn *spawn, pid_t *out, rdzv_error *error) {
+  const pid_t parent = getpid(), pid = fork_worker(spawn->guard);
+  if (pid == 0) run_child(spawner, spawn, parent);
+  if (pid < 0) return error_errno(error, RDZV_E_IO, errno, "cannot start '%s': fork", spawn->argv[0]);
+  *out = pid;
+  return 0;
+}
+
+static void close_end(int *fd) {
+  if (*fd >= 0) close(*fd);
+  *fd = -1;
+}
+
+bool spawner_await_failure(struct spawner *spawner, struct spawn_failure *out) {
+  ssize_t got;
+  close_end(&spawner->failures[1]);
+  do got = read(spawner->failures[0], out, sizeof *out);
+  while (got < 0 && errno == EINTR);
+  return got == (ssize_t)sizeof *out;
+}
+
+int fail_spawn(const struct spawn_failure *failure, const char *program, rdzv_error *error) {
+  return error_errno(error, RDZV_E_IO, failure->errnum, "cannot start '%s': %s", program, step_name(failure->step));
+}
+
+void spawner_close(struct spawner *spawner) {
+  close_end(&spawner->failures[0]);
+  close_end(&spawner->failures[1]);
 }

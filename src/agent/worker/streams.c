@@ -104,6 +104,11 @@ void streams_started(struct streams *streams) {
 
 /* ---- closing -------------------------------------------------------------------------------------------------- */
 
+void streams_finish(const struct streams_settings *settings, struct streams *streams) {
+  if (streams->out_stream) pump_finish(settings->pump, streams->out_stream);
+  if (streams->err_stream) pump_finish(settings->pump, streams->err_stream);
+}
+
 char *streams_close(const struct streams_settings *settings, struct streams *streams, deadline until) {
   char *last = NULL;
   streams_started(streams);

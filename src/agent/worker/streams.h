@@ -25,6 +25,9 @@ int streams_open(const struct streams_settings *settings, int64_t local_rank, in
 /* The worker has its own copies by now. */
 void streams_started(struct streams *streams);
 
+/* The worker has ended: lets the pump pass on what is left while others are closed. */
+void streams_finish(const struct streams_settings *settings, struct streams *streams);
+
 /* Passes on what is left, if it can by then. The last lines of stderr, to be freed; NULL: not known, or there are none.
  */
 char *streams_close(const struct streams_settings *settings, struct streams *streams, deadline until);

@@ -13,8 +13,8 @@
 #include "etcd/process/guard.h"
 
 #include "base/error.h"
+#include "base/os/process.h"
 #include "base/wait/clock.h"
-#include "base/wait/thread.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -107,19 +107,13 @@ static int end_etcd(const struct guarded *guarded) {
   return status;
 }
 
-static void close_from(int first) {
-  if (syscall(SYS_close_range, first, ~0U, 0) == 0) return;
-  const long most = sysconf(_SC_OPEN_MAX); /* before Linux 5.9 */
-  for (int fd = first; fd < (most > 0 && most < 65536 ? (int)most : 65536); fd++) close(fd);
-}
-
 static void arrange(const struct descriptors *from) {
   dup2(from->in, STDIN_FILENO);
   dup2(from->out, STDOUT_FILENO);
   dup2(from->err, STDERR_FILENO);
   dup3(from->line, LINE_FD, O_CLOEXEC);
   if (from->parent >= 0) dup3(from->parent, PARENT_FD, O_CLOEXEC);
-  close_from(from->parent >= 0 ? FREE_FD : PARENT_FD);
+  process_close_from(from->parent >= 0 ? FREE_FD : PARENT_FD);
 }
 
 static int open_signals(void) {
@@ -206,7 +200,7 @@ int etcd_guard_start(const struct etcd_guard_job *job, struct etcd_guard *out, r
   *out = (struct etcd_guard){.line = -1};
   int result = open_all(job, &all, &out->line, error);
   if (result == 0) {
-    out->pid = thread_fork();
+    out->pid = process_fork();
     if (out->pid == 0) run_guard(job, &all);
     if (out->pid < 0) result = error_errno(error, RDZV_E_IO, errno, "cannot start etcd: no process");
   }

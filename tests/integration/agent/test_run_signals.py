@@ -399,7 +399,8 @@ class Suspended(Case):
         workers = [int(note.split()[1]) for note in self.notes()]
         os.killpg(node.pid, signal.SIGTSTP)
         stopped = [node.pid, *workers]
-        self.wait_for(lambda: all(run_nodes.state_of(pid) == "T" for pid in stopped), "all are stopped")
+        # A shell whose child was stopped before its exec waits for that child: "D".
+        self.wait_for(lambda: all(run_nodes.state_of(pid) in ("T", "D") for pid in stopped), "all are stopped")
         before = [self.size(rank) for rank in range(2)]
         os.killpg(node.pid, signal.SIGCONT)
         self.wait_for(lambda: all(self.size(rank) > before[rank] for rank in range(2)), "both count again")

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* One process as the agent starts it. */
+/* Processes as the agent starts them. */
 #include "agent/worker/spawn.h"
 
 #include "unit.h"
@@ -13,6 +13,8 @@ extern char **environ;
 /* What `words` print when they run on these processors. */
 static void output_of(char *const *words, const cpu_set_t *cpus, char *out, size_t size) {
   struct guard guard;
+  struct spawner spawner;
+  struct spawn_failure failure;
   rdzv_error error;
   int ends[2];
   pid_t pid;
@@ -20,7 +22,10 @@ static void output_of(char *const *words, const cpu_set_t *cpus, char *out, size
   assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
   const struct spawn how = {
       .guard = &guard, .argv = words, .environment = environ, .out = ends[1], .err = -1, .cpus = cpus};
-  if (spawn(&how, &pid, &error) < 0) fail_msg("%s", error.message);
+  assert_code(spawner_open(&spawner, &error), 0);
+  if (spawn(&spawner, &how, &pid, &error) < 0) fail_msg("%s", error.message);
+  assert_false(spawner_await_failure(&spawner, &failure));
+  spawner_close(&spawner);
   close(ends[1]);
   const ssize_t got = read(ends[0], out, size - 1);
   close(ends[0]);
@@ -46,7 +51,53 @@ static void test_a_process_runs_on_the_processors_that_it_is_given(void **state)
   }
 }
 
+/* All are started before the first failure is asked for; those that fail are named, with the step and the cause. */
+static void test_one_pipe_tells_which_processes_could_not_run_their_program(void **state) {
+  (void)state;
+  char *const good[] = {"true", NULL}, *const bad[] = {"/no/such/program", NULL};
+  struct guard guard;
+  struct spawner spawner;
+  struct spawn_failure failure;
+  rdzv_error error;
+  pid_t pids[8];
+  assert_code(guard_open(&guard, &error), 0);
+  assert_code(spawner_open(&spawner, &error), 0);
+  for (size_t i = 0; i < 8; i++) {
+    const struct spawn how = {
+        .guard = &guard, .slot = i, .argv = i % 3 ? good : bad, .environment = environ, .out = -1, .err = -1};
+    assert_code(spawn(&spawner, &how, &pids[i], &error), 0);
+  }
+  unsigned failed = 0;
+  while (spawner_await_failure(&spawner, &failure)) {
+    failed |= 1u << failure.slot;
+    assert_code(fail_spawn(&failure, bad[0], &error), RDZV_E_IO);
+    assert_string_equal(error.message, "cannot start '/no/such/program': exec: No such file or directory");
+  }
+  assert_int_equal(failed, 1u << 0 | 1u << 3 | 1u << 6);
+  spawner_close(&spawner);
+  for (size_t i = 0; i < 8; i++) waitpid(pids[i], NULL, 0);
+  guard_close(&guard);
+}
+
+/* The guard is not among the children that the program waits for. */
+static void test_a_guard_is_hidden_from_wait(void **state) {
+  (void)state;
+  struct guard guard;
+  rdzv_error error;
+  assert_code(guard_open(&guard, &error), 0);
+  const pid_t waited = waitpid(-1, NULL, WNOHANG);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* which take fork(2) only */
+  assert_int_equal(waited, -1);
+#else
+  assert_int_equal(waited, 0);
+#endif
+  guard_close(&guard);
+  assert_int_equal(waitpid(-1, NULL, WNOHANG | __WALL), -1);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_process_runs_on_the_processors_that_it_is_given)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_process_runs_on_the_processors_that_it_is_given),
+                                     cmocka_unit_test(test_one_pipe_tells_which_processes_could_not_run_their_program),
+                                     cmocka_unit_test(test_a_guard_is_hidden_from_wait)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
