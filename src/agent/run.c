@@ -535,7 +535,7 @@ static void end_files(rdzv_agent *agent) {
 
 int rdzv_agent_run(rdzv_agent *agent, rdzv_agent_result **out, rdzv_error *error) {
   if (!out) return error_null(error, "rdzv_agent_run", "out");
-  if (fork_crossed(agent->born)) return fork_refuse("the agent", error);
+  if (fork_crossed(agent->born)) return fork_fail("the agent", error);
   agent->group.on_end = on_worker_end;
   while (agent->supervisor.request != SUPERVISOR_END) carry_out(agent);
   if (agent->supervisor.outcome == SUPERVISOR_LEFT) leave(agent); /* where there was no time for it before */

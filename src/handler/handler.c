@@ -36,7 +36,7 @@ void handler_deinit(rdzv_handler *handler) {
 
 /* Every call that can fail comes through here. */
 #define NOT_FORKED(handler) \
-  if (fork_crossed((handler)->born)) return fork_refuse("the handler", error)
+  if (fork_crossed((handler)->born)) return fork_fail("the handler", error)
 
 int rdzv_handler_next(rdzv_handler *handler, rdzv_result **out, rdzv_error *error) {
   if (!out) return error_null(error, "rdzv_handler_next", "out");

@@ -80,7 +80,7 @@ static int pause_before_look(int64_t *pause_ms, struct store_call *call) {
   const deadline next = deadline_after(jitter(*pause_ms));
   const int outcome = next >= call->until ? RDZV_E_TIMEOUT : flag_pause(call->cancel, next);
   *pause_ms = 2 * *pause_ms < LONGEST_PAUSE_MS ? 2 * *pause_ms : LONGEST_PAUSE_MS;
-  return outcome < 0 ? store_wait_failed(call, outcome, "wait for", &key, 1) : 0;
+  return outcome < 0 ? store_fail_wait(call, outcome, "wait for", &key, 1) : 0;
 }
 
 int master_await_named(struct round_result *result, struct store_call *call) {

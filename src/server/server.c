@@ -219,7 +219,7 @@ static void serve(struct rdzv_server *server) {
 }
 
 int rdzv_server_run(rdzv_server *server, rdzv_error *error) {
-  if (fork_crossed(server->born)) return fork_refuse("the server", error);
+  if (fork_crossed(server->born)) return fork_fail("the server", error);
   if (server->threaded || server->stopping)
     return error_set(error, RDZV_E_INVALID, "the server on %s has been started already", server->address);
   serve(server);
@@ -232,7 +232,7 @@ static void *serve_thread(void *arg) {
 }
 
 int rdzv_server_start(rdzv_server *server, rdzv_error *error) {
-  if (fork_crossed(server->born)) return fork_refuse("the server", error);
+  if (fork_crossed(server->born)) return fork_fail("the server", error);
   if (server->threaded || server->stopping)
     return error_set(error, RDZV_E_INVALID, "the server on %s has been started already", server->address);
   const int failed = thread_start(&server->thread, serve_thread, server);

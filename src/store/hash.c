@@ -99,7 +99,7 @@ static int hash_multi_get(rdzv_store *store, const rdzv_bytes *keys, size_t coun
     }
   }
   unlock(store);
-  return result < 0 ? store_wait_failed(call, result, "get", keys, count) : 0;
+  return result < 0 ? store_fail_wait(call, result, "get", keys, count) : 0;
 }
 
 static int hash_get(rdzv_store *store, rdzv_bytes key, rdzv_value *out, struct store_call *call) {
@@ -138,7 +138,7 @@ static int hash_wait(rdzv_store *store, const rdzv_bytes *keys, size_t count, st
   lock(store);
   const int result = sleep_locked(store, KS_WANT_PRESENT, keys, count, call);
   unlock(store);
-  return result < 0 ? store_wait_failed(call, result, "wait for", keys, count) : 0;
+  return result < 0 ? store_fail_wait(call, result, "wait for", keys, count) : 0;
 }
 
 static int hash_delete_key(rdzv_store *store, rdzv_bytes key, bool *deleted, struct store_call *call) {
@@ -186,7 +186,7 @@ static int hash_queue_pop(rdzv_store *store, rdzv_bytes key, bool block, rdzv_va
   else
     ks_queue_pass_on(ks, key);
   unlock(store);
-  return result < 0 ? store_wait_failed(call, result, "pop from", &key, 1) : 0;
+  return result < 0 ? store_fail_wait(call, result, "pop from", &key, 1) : 0;
 }
 
 static int hash_queue_len(rdzv_store *store, rdzv_bytes key, int64_t *len, struct store_call *call) {
@@ -233,7 +233,7 @@ static int hash_wait_changed(rdzv_store *store, rdzv_bytes key, uint64_t known, 
     result = sleep_locked(store, WANT_CHANGE, &key, 1, call);
   if (result == 0) result = copy_out(out, value);
   unlock(store);
-  if (result < 0) return store_wait_failed(call, result, "wait for a change of", &key, 1);
+  if (result < 0) return store_fail_wait(call, result, "wait for a change of", &key, 1);
   *version = found;
   return 0;
 }

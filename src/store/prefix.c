@@ -228,7 +228,7 @@ static const struct store_ops prefix_ops = {
 
 int rdzv_store_open_prefix(rdzv_store *base, rdzv_bytes prefix, rdzv_store **out, rdzv_error *error) {
   if (!out) return error_null(error, "open a store", "out");
-  if (fork_crossed(base->born)) return fork_refuse("the store", error);
+  if (fork_crossed(base->born)) return fork_fail("the store", error);
   struct prefix_store *view = calloc(1, sizeof *view + prefix.len + 1);
   if (!view) return error_no_memory(error);
   view->base.ops = &prefix_ops;

@@ -69,7 +69,7 @@ struct key_list_text store_key_list(const rdzv_bytes *keys, size_t count) {
   return list;
 }
 
-int store_wait_failed(struct store_call *call, int code, const char *what, const rdzv_bytes *keys, size_t count) {
+int store_fail_wait(struct store_call *call, int code, const char *what, const rdzv_bytes *keys, size_t count) {
   const struct key_list_text list = store_key_list(keys, count);
   if (code != RDZV_E_TIMEOUT) return error_set(call->error, code, "%s %s: %s", what, list.text, rdzv_error_text(code));
   return error_set(call->error, code, "%s %s: timed out after %lld ms", what, list.text, (long long)call->timeout_ms);
@@ -110,13 +110,13 @@ static struct store_call begin_wait(rdzv_store *store, int64_t timeout_ms, const
   return call;
 }
 
-static int no_op(rdzv_store *store, const char *what, rdzv_error *error) {
+static int fail_unsupported(rdzv_store *store, const char *what, rdzv_error *error) {
   return error_set(error, RDZV_E_UNSUPPORTED, "a %s store has no %s", store->ops->name, what);
 }
 
 /* Refuses a store of the process that this one was forked from. */
 #define OF_THIS_PROCESS() \
-  if (fork_crossed(store->born)) return fork_refuse("the store", error)
+  if (fork_crossed(store->born)) return fork_fail("the store", error)
 
 /* Refuses a missing place for a result, or a missing array. */
 #define NOT_NULL(call, pointer) \
@@ -126,19 +126,19 @@ static int no_op(rdzv_store *store, const char *what, rdzv_error *error) {
   if (!(array) && (count) > 0) return error_null(error, #call, #array)
 
 /* Every operation but close, cancel and the timeouts comes through one of these. */
-#define CALL(timeout, op, ...)                             \
-  do {                                                     \
-    OF_THIS_PROCESS();                                     \
-    if (!store->ops->op) return no_op(store, #op, error);  \
-    struct store_call call = begin(store, timeout, error); \
-    CALL_WITH(op, __VA_ARGS__);                            \
+#define CALL(timeout, op, ...)                                       \
+  do {                                                               \
+    OF_THIS_PROCESS();                                               \
+    if (!store->ops->op) return fail_unsupported(store, #op, error); \
+    struct store_call call = begin(store, timeout, error);           \
+    CALL_WITH(op, __VA_ARGS__);                                      \
   } while (0)
 
 #define WAIT_CALL(timeout, waited_for, number, op, ...)                                    \
   do {                                                                                     \
     struct key_wait wait;                                                                  \
     OF_THIS_PROCESS();                                                                     \
-    if (!store->ops->op) return no_op(store, #op, error);                                  \
+    if (!store->ops->op) return fail_unsupported(store, #op, error);                       \
     struct store_call call = begin_wait(store, timeout, waited_for, number, &wait, error); \
     CALL_WITH(op, __VA_ARGS__);                                                            \
   } while (0)

@@ -104,6 +104,6 @@ struct key_list_text {
 struct key_list_text store_key_list(const rdzv_bytes *keys, size_t count);
 
 /* The error of a wait that ended with RDZV_E_TIMEOUT or RDZV_E_CANCELED: what was done with which keys, how long. */
-int store_wait_failed(struct store_call *call, int code, const char *what, const rdzv_bytes *keys, size_t count);
+int store_fail_wait(struct store_call *call, int code, const char *what, const rdzv_bytes *keys, size_t count);
 
 #endif

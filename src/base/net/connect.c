@@ -30,7 +30,7 @@ struct race {
   int last_errnum; /* of a failure */
 };
 
-static void take_turns(struct race *race, const struct addrinfo *list) {
+static void alternate_families(struct race *race, const struct addrinfo *list) {
   const struct addrinfo *same = list, *other = list;
   const int family = list->ai_family;
   while ((same || other) && race->count < MAX_ADDRESSES) {
@@ -114,7 +114,7 @@ static const char *cure(int errnum) {
   }
 }
 
-static int nobody_answers(const struct race *race, int code, rdzv_error *error) {
+static int fail_connect(const struct race *race, int code, rdzv_error *error) {
   if (code == RDZV_E_CANCELED) return error_set(error, code, "connecting was canceled");
   if (race->causes[0]) return error_set(error, code, "%s%s", race->causes, cure(race->last_errnum));
   return error_set(error, code, "no answer from %d address%s%s", race->begun, race->begun == 1 ? "" : "es",
@@ -127,7 +127,7 @@ int net_connect(const struct endpoint *endpoint, deadline until, const struct fl
   int result = resolve(endpoint, until, cancel, &list, error);
   if (result < 0) return result;
   struct race race = {0};
-  take_turns(&race, list);
+  alternate_families(&race, list);
   waiting_for(flag_waiting(cancel), "connecting to '%s', port %d%s", endpoint->host, endpoint->port, cure(ETIMEDOUT));
   result = run(&race, until, cancel);
   for (int i = 0; i < race.begun; i++)
@@ -138,5 +138,5 @@ int net_connect(const struct endpoint *endpoint, deadline until, const struct fl
     net_tune(*fd);
     return 0;
   }
-  return nobody_answers(&race, result, error);
+  return fail_connect(&race, result, error);
 }

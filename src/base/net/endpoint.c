@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static int refuse(rdzv_error *error, const char *text, const char *why) {
+static int fail_endpoint(rdzv_error *error, const char *text, const char *why) {
   return error_set(error, RDZV_E_INVALID, "invalid endpoint '%.300s': %s", text, why);
 }
 
@@ -62,13 +62,14 @@ static const char *parse_port(const char *text, bool zero_too, int *port) {
 
 static int parse(const char *text, int default_port, bool zero_too, struct endpoint *out, rdzv_error *error) {
   const char *host = text, *end, *rest;
-  if (strstr(text, "://")) return refuse(error, text, "it is a URL, where HOST:PORT is wanted");
+  if (strstr(text, "://")) return fail_endpoint(error, text, "it is a URL, where HOST:PORT is wanted");
   if (text[0] == '[') {
     host = text + 1;
     end = strchr(host, ']');
-    if (!end) return refuse(error, text, "the bracket is not closed");
+    if (!end) return fail_endpoint(error, text, "the bracket is not closed");
     rest = end + 1;
-    if (*rest != '\0' && *rest != ':') return refuse(error, text, "only a colon and a port may follow the bracket");
+    if (*rest != '\0' && *rest != ':')
+      return fail_endpoint(error, text, "only a colon and a port may follow the bracket");
   } else {
     /* One colon parts host and port; several make a bare IPv6 address. */
     const char *first = strchr(text, ':');
@@ -79,7 +80,7 @@ static int parse(const char *text, int default_port, bool zero_too, struct endpo
   struct endpoint found = {.port = default_port};
   const char *why = check_host(host, (size_t)(end - host), &found);
   if (!why && *rest == ':') why = parse_port(rest + 1, zero_too, &found.port);
-  if (why) return refuse(error, text, why);
+  if (why) return fail_endpoint(error, text, why);
   *out = found;
   return 0;
 }

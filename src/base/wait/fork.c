@@ -20,7 +20,7 @@ fork_mark fork_mark_here(void) {
 
 bool fork_crossed(fork_mark mark) { return mark != atomic_load_explicit(&forks, memory_order_relaxed); }
 
-int fork_refuse(const char *what, rdzv_error *error) {
+int fork_fail(const char *what, rdzv_error *error) {
   return error_set(error, RDZV_E_INVALID,
                    "%s was opened before this process was forked and belongs to the parent (open another one here)",
                    what);

@@ -8,7 +8,7 @@
  *     unlink, write to event descriptors, change an epoll set, take locks (their holder may not exist here), destroy
  *     condition variables (glibc waits for their waiters) or join threads. Memory that a thread of the object was
  *     changing at the fork is in an unknown state and is better not walked.
- *   - every other call returns fork_refuse.
+ *   - every other call returns fork_fail.
  */
 #ifndef RDZV_BASE_WAIT_FORK_H
 #define RDZV_BASE_WAIT_FORK_H
@@ -27,6 +27,6 @@ fork_mark fork_mark_here(void);
 bool fork_crossed(fork_mark mark);
 
 /* RDZV_E_INVALID; `what` is the object: "the store", "the handler". */
-int fork_refuse(const char *what, rdzv_error *error);
+int fork_fail(const char *what, rdzv_error *error);
 
 #endif

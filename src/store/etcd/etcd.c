@@ -119,7 +119,7 @@ static int await_node(rdzv_store *store, rdzv_bytes key, uint64_t known, const c
     if (outcome != 0) break;
   }
   free(path);
-  if (outcome == RDZV_E_TIMEOUT || outcome == RDZV_E_CANCELED) return store_wait_failed(call, outcome, what, &key, 1);
+  if (outcome == RDZV_E_TIMEOUT || outcome == RDZV_E_CANCELED) return store_fail_wait(call, outcome, what, &key, 1);
   if (outcome == ETCD_V2_NOT_FOUND && known != UINT64_MAX) return outcome;
   return outcome == 0 ? 0 : fail(store, outcome, what, key, call);
 }

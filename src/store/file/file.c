@@ -161,7 +161,7 @@ static int wait_for(struct file_store *file, const char *what, const rdzv_bytes 
     else
       take_watch(file, &watch), watching = true; /* then looks again: it may have changed before this */
     if (result >= 0) continue;
-    result = store_wait_failed(call, result, what, keys, count);
+    result = store_fail_wait(call, result, what, keys, count);
     break;
   }
   if (watching) give_watch_back(file, &watch);

@@ -24,7 +24,7 @@ static int code_of(int errnum) {
   }
 }
 
-static int failed(const struct journal *journal, const char *what, int errnum, rdzv_error *error) {
+static int fail_io(const struct journal *journal, const char *what, int errnum, rdzv_error *error) {
   return error_errno(error, code_of(errnum), errnum, "cannot %s '%s'", what, journal->shown);
 }
 
@@ -32,9 +32,9 @@ static int failed(const struct journal *journal, const char *what, int errnum, r
 
 static int check_kind(const struct journal *journal, int fd, rdzv_error *error) {
   struct stat status;
-  if (fstat(fd, &status) < 0) return failed(journal, "examine", errno, error);
+  if (fstat(fd, &status) < 0) return fail_io(journal, "examine", errno, error);
   if (S_ISREG(status.st_mode)) return 0;
-  if (S_ISDIR(status.st_mode)) return failed(journal, "open", EISDIR, error);
+  if (S_ISDIR(status.st_mode)) return fail_io(journal, "open", EISDIR, error);
   return error_set(error, RDZV_E_IO, "cannot open '%s': not a regular file", journal->shown);
 }
 
@@ -43,7 +43,7 @@ static int open_file(const struct journal *journal, int flags, int *fd, rdzv_err
   do { /* O_NONBLOCK, so that a pipe of that name does not hold us up */
     *fd = open(journal->path, flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0644);
   } while (*fd < 0 && errno == EINTR);
-  if (*fd < 0) return errno == ENOENT && !(flags & O_CREAT) ? 0 : failed(journal, "open", errno, error);
+  if (*fd < 0) return errno == ENOENT && !(flags & O_CREAT) ? 0 : fail_io(journal, "open", errno, error);
   const int result = check_kind(journal, *fd, error);
   if (result < 0) {
     close(*fd);
@@ -52,7 +52,7 @@ static int open_file(const struct journal *journal, int flags, int *fd, rdzv_err
   return result;
 }
 
-static int lock_failed(const struct journal *journal, int errnum, rdzv_error *error) {
+static int fail_lock(const struct journal *journal, int errnum, rdzv_error *error) {
   return error_errno(error, RDZV_E_IO, errnum, "cannot lock '%s', a store must be on a file system with locks",
                      journal->shown);
 }
@@ -67,7 +67,7 @@ static int lock(const struct journal *journal, int fd, int kind, const struct st
   int64_t pause = FIRST_LOCK_PAUSE_MS;
   while (flock(fd, kind | LOCK_NB) < 0) {
     if (errno == EINTR) continue;
-    if (errno != EWOULDBLOCK) return lock_failed(journal, errno, call->error);
+    if (errno != EWOULDBLOCK) return fail_lock(journal, errno, call->error);
     if (deadline_left(end) == 0)
       return error_set(call->error, RDZV_E_TIMEOUT, "cannot lock '%s' within %lld ms: another process holds its lock",
                        journal->shown, (long long)(clock_now_ms() - start));
@@ -162,7 +162,7 @@ static int fill(const struct journal *journal, int fd, struct buf *buf, size_t l
   while (buf->len < len) {
     const ssize_t got = pread(fd, buf->data + buf->len, len - buf->len, journal->pos + (int64_t)buf->len);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return failed(journal, "read", errno, error);
+    if (got < 0) return fail_io(journal, "read", errno, error);
     if (got == 0) return error_set(error, RDZV_E_IO, "cannot read '%s': it was truncated meanwhile", journal->shown);
     buf->len += (size_t)got;
   }
@@ -193,7 +193,7 @@ static int lock_and_read(struct journal *journal, int fd, int kind, int64_t *siz
   struct stat status;
   const int result = lock(journal, fd, kind, call);
   if (result < 0) return result;
-  if (fstat(fd, &status) < 0) return failed(journal, "examine", errno, call->error);
+  if (fstat(fd, &status) < 0) return fail_io(journal, "examine", errno, call->error);
   if (status.st_nlink == 0) return GONE;
   if (!is_known(journal, &status)) {
     forget(journal);
@@ -241,7 +241,7 @@ int journal_refresh(struct journal *journal, const struct store_call *call) {
 
 /* Cuts off what stands behind the last whole record. */
 static int cut_off(const struct journal *journal, rdzv_error *error) {
-  return ftruncate(journal->fd, journal->pos) < 0 ? failed(journal, "truncate", errno, error) : 0;
+  return ftruncate(journal->fd, journal->pos) < 0 ? fail_io(journal, "truncate", errno, error) : 0;
 }
 
 int journal_begin(struct journal *journal, bool create, const struct store_call *call) {
@@ -261,7 +261,7 @@ int journal_write(struct journal *journal, const struct buf *records, rdzv_error
     const ssize_t put = pwrite(journal->fd, records->data + done, records->len - done, journal->pos + (int64_t)done);
     if (put > 0) done += (size_t)put;
     if (put > 0 || (put < 0 && errno == EINTR)) continue;
-    const int result = failed(journal, "write to", put < 0 ? errno : ENOSPC, error);
+    const int result = fail_io(journal, "write to", put < 0 ? errno : ENOSPC, error);
     rdzv_error left;
     if (cut_off(journal, &left) < 0)
       log_line(journal->log, RDZV_LOG_WARNING, "a partial record is left for the next writer: %s", left.message);
@@ -273,7 +273,7 @@ int journal_write(struct journal *journal, const struct buf *records, rdzv_error
 int journal_end(struct journal *journal, rdzv_error *error) {
   const int fd = journal->fd;
   journal->fd = -1;
-  return fd >= 0 && unlock_and_close(fd) < 0 ? failed(journal, "write to", errno, error) : 0;
+  return fd >= 0 && unlock_and_close(fd) < 0 ? fail_io(journal, "write to", errno, error) : 0;
 }
 
 /* ---- life ---------------------------------------------------------------------------------------------------- */
@@ -295,7 +295,7 @@ static int check_directory(const struct journal *journal, rdzv_error *error) {
   free(directory);
   if (errnum == ENOENT)
     return error_set(error, RDZV_E_IO, "cannot open '%s': its directory does not exist", journal->shown);
-  return errnum ? failed(journal, "open", errnum, error) : 0;
+  return errnum ? fail_io(journal, "open", errnum, error) : 0;
 }
 
 static int check_path(const struct journal *journal, rdzv_error *error) {

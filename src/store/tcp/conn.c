@@ -160,7 +160,7 @@ static int ask(struct tcp_conn *conn, const char *fields, uint64_t *number, cons
 }
 
 /* What came is not a greeting. What a server of another protocol says by itself may tell enough of it. */
-static int no_greeting(struct tcp_conn *conn, const struct conn_try *try) {
+static int fail_greeting(struct tcp_conn *conn, const struct conn_try *try) {
   const enum foreign found = foreign_recognize((rdzv_bytes){conn->in.data, conn->in.len});
   const bool known = found != FOREIGN_UNKNOWN && found != FOREIGN_HTTP; /* which may still be etcd */
   if (known) conn->foreign_asked = clock_now_ms();
@@ -225,7 +225,7 @@ static int greet_v2(struct tcp_conn *conn, const struct conn_try *try) {
   uint64_t answer;
   int result = ask(conn, "w", &answer, try);
   if (result < 0) return result;
-  if (answer != WIRE_HELLO_NONCE && answer != WIRE_HELLO_ANSWER) return no_greeting(conn, try);
+  if (answer != WIRE_HELLO_NONCE && answer != WIRE_HELLO_ANSWER) return fail_greeting(conn, try);
   tcp_conn_consume(conn);
   conn->dialect = answer == WIRE_HELLO_ANSWER ? WIRE_DIALECT_RDZV : WIRE_DIALECT_V2;
   result = conn->dialect == WIRE_DIALECT_RDZV ? ask(conn, "n", &conn->instance, try) : 0;
@@ -255,14 +255,14 @@ static int greet_v1(struct tcp_conn *conn, const struct conn_try *try) {
         try->error, RDZV_E_CONNECTION,
         "the rdzv server at %s was reached, but the connection is lost in the greeting (is a proxy between?)",
         conn->peer);
-  if (answer > 1 || conn->in.len > conn->scan.pos) return no_greeting(conn, try);
+  if (answer > 1 || conn->in.len > conn->scan.pos) return fail_greeting(conn, try);
   tcp_conn_consume(conn);
   conn->dialect = WIRE_DIALECT_V1;
   return 0;
 }
 
 /* It was a store a moment ago, so it is not asked for a while whether it is one. */
-static int lost_greeting(struct tcp_conn *conn, const struct conn_try *try) {
+static int fail_lost_greeting(struct tcp_conn *conn, const struct conn_try *try) {
   if (!conn->foreign_asked) conn->foreign_asked = clock_now_ms();
   return error_prefix(try->error, RDZV_E_CONNECTION, "the connection to %s is lost in the greeting", conn->peer);
 }
@@ -290,7 +290,7 @@ static int greet(struct tcp_conn *conn, const struct conn_try *try) {
     if (result == 0) result = greet_v2(conn, try);
   }
   if (result != RDZV_E_CONNECTION) return result;
-  return conn->dialect == WIRE_DIALECT_V2 || conn->dialect == WIRE_DIALECT_RDZV ? lost_greeting(conn, try)
+  return conn->dialect == WIRE_DIALECT_V2 || conn->dialect == WIRE_DIALECT_RDZV ? fail_lost_greeting(conn, try)
                                                                                 : greet_v1(conn, try);
 }
 
@@ -335,7 +335,7 @@ static int try_until(struct tcp_conn *conn, deadline until, const struct flag *c
   return before.code;
 }
 
-static int report(struct tcp_conn *conn, int result, int tries, int64_t waited, rdzv_error *error) {
+static int fail_connect(struct tcp_conn *conn, int result, int tries, int64_t waited, rdzv_error *error) {
   if (result == RDZV_E_TIMEOUT) {
     result = RDZV_E_CONNECTION;
     error->code = result;
@@ -376,7 +376,7 @@ int tcp_conn_open(struct tcp_conn *conn, deadline until, const struct flag *canc
       }
       result = error_set(&cause, RDZV_E_CANCELED, "connecting was canceled");
     }
-    result = report(conn, result, tries, clock_now_ms() - began, &cause);
+    result = fail_connect(conn, result, tries, clock_now_ms() - began, &cause);
     if (error) *error = cause;
     return result;
   }

@@ -46,8 +46,8 @@ static void test_a_mark_is_crossed_in_children_and_grandchildren(void **state) {
 static void test_the_refusal_says_what_and_why(void **state) {
   (void)state;
   rdzv_error error;
-  assert_error(fork_refuse("the store", &error), RDZV_E_INVALID, &error, "the store was opened before this process");
-  assert_code(fork_refuse("the store", NULL), RDZV_E_INVALID);
+  assert_error(fork_fail("the store", &error), RDZV_E_INVALID, &error, "the store was opened before this process");
+  assert_code(fork_fail("the store", NULL), RDZV_E_INVALID);
 }
 
 int main(void) {
