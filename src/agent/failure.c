@@ -2,6 +2,7 @@
 #include "agent/failure.h"
 
 #include "base/net/host.h"
+#include "base/text/signal_name.h"
 
 #include <fcntl.h>
 #include <jansson.h>
@@ -15,21 +16,9 @@ enum { LONGEST_ERROR_FILE = 4 << 20, LONGEST_MESSAGE = 4096 };
 
 /* ---- names ---------------------------------------------------------------------------------------------------- */
 
-void signal_text(int number, char out[32]) {
-  const char *name = sigabbrev_np(number);
-  if (name)
-    snprintf(out, 32, "SIG%s", name);
-  else if (number >= SIGRTMIN)
-    snprintf(out, 32, "SIGRTMIN+%d", number - SIGRTMIN);
-  else
-    snprintf(out, 32, "signal %d", number);
-}
-
 void end_text(int exit_code, int signal, char out[64]) {
-  char name[32];
-  signal_text(signal, name);
   if (signal)
-    snprintf(out, 64, "killed by signal %d (%s)", signal, name);
+    snprintf(out, 64, "killed by signal %d (%s)", signal, signal_name(signal).text);
   else
     snprintf(out, 64, "exit code %d", exit_code);
 }

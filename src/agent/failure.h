@@ -12,9 +12,6 @@ struct failures {
   size_t count;
 };
 
-/* "SIGKILL", "SIGRTMIN+3". */
-void signal_text(int number, char out[32]);
-
 /* "exit code 3", "killed by signal 9 (SIGKILL)". */
 void end_text(int exit_code, int signal, char out[64]);
 

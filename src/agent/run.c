@@ -3,6 +3,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text/signal_name.h"
 #include "base/wait/waiting.h"
 #include "handler/handler.h"
 
@@ -59,11 +60,10 @@ static void on_told(uv_poll_t *handle, int status, int events) {
   (void)status, (void)events;
   if (read(watch->agent->told_fd, &times, sizeof times) < 0) return;
   const int number = atomic_load(&watch->agent->signal);
-  char name[32];
-  signal_text(number, name);
   for (uint64_t i = 0; i < times && i < 2; i++)
     step(watch, (struct supervisor_event){.kind = SUPERVISOR_SIGNAL, .signal = number});
-  if (watch->agent->supervisor.outcome == SUPERVISOR_LEFT) because(watch->agent, "told to stop by %s", name);
+  if (watch->agent->supervisor.outcome == SUPERVISOR_LEFT)
+    because(watch->agent, "told to stop by %s", signal_name(number).text);
 }
 
 /* By rdzv close, or by an agent that does not tell of a failure. */

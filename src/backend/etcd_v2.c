@@ -68,10 +68,7 @@ static int cell_set(rdzv_backend *backend, rdzv_bytes state, unsigned flags, uin
   struct etcd_result result;
   struct buf text = {0};
   (void)flags;
-  if (!base64_encode(state, &text) || !buf_append(&text, "", 1)) {
-    buf_free(&text);
-    return error_no_memory(error);
-  }
+  if (!base64_encode(state, &text)) return error_no_memory(error);
   const struct etcd_put put = {.value = (const char *)text.data,
                                .ttl = TTL_S,
                                .prev_index = *token,

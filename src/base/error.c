@@ -74,6 +74,16 @@ int error_prefix(rdzv_error *error, int code, const char *format, ...) {
   return error_set(error, filled ? error->code : code, "%s: %s", outer, inner);
 }
 
+void error_append(rdzv_error *error, const char *format, ...) {
+  if (!error) return;
+  const size_t len = strlen(error->message);
+  va_list args;
+  va_start(args, format);
+  vsnprintf(error->message + len, sizeof error->message - len, format, args);
+  va_end(args);
+  printable_in_place(error->message, sizeof error->message);
+}
+
 int error_no_memory(rdzv_error *error) { return error_set(error, RDZV_E_NO_MEMORY, "out of memory"); }
 
 int error_null(rdzv_error *error, const char *call, const char *name) {

@@ -15,6 +15,9 @@ int error_errno(rdzv_error *error, int code, int errnum, const char *format, ...
  * error that nobody filled (its code is 0) gets `code` and its general text; `code` is returned where error is NULL. */
 int error_prefix(rdzv_error *error, int code, const char *format, ...) RDZV_PRINTF(3, 4);
 
+/* Puts a text behind the message that is there. */
+void error_append(rdzv_error *error, const char *format, ...) RDZV_PRINTF(2, 3);
+
 int error_no_memory(rdzv_error *error);
 
 /* RDZV_E_INVALID: the argument `name` of `call` is NULL and must not be. */

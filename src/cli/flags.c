@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "base/text/nearest.h"
+#include "base/text/parse.h"
 #include "cli/cli.h"
 
 #include <ctype.h>
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,42 +85,14 @@ static bool parse_bytes(const char *text, int64_t *out) {
   return true;
 }
 
-static bool parse_seconds(const char *text, int64_t *out) {
-  char *end;
-  const double seconds = strtod(text, &end);
-  if (end == text || *end || !isfinite(seconds) || seconds < 0 || seconds > 1e9) return false;
-  *out = (int64_t)llround(seconds * 1000);
-  return true;
-}
-
-static bool parse_number(const char *text, int64_t *out) {
-  char *end;
-  errno = 0;
-  const long long number = strtoll(text, &end, 10);
-  if (errno || end == text || *end) return false;
-  *out = number;
-  return true;
-}
-
-static bool parse_choice(const char *choices, const char *text, int *out) {
-  const size_t len = strlen(text);
-  int index = 0;
-  for (const char *at = choices; at; at = strchr(at, '|'), at = at ? at + 1 : NULL, index++) {
-    if (strncmp(at, text, len) != 0 || (at[len] != '|' && at[len] != '\0') || len == 0) continue;
-    *out = index;
-    return true;
-  }
-  return false;
-}
-
 static bool store_value(const struct cli_flag *flag, const char *text) {
   switch (flag->type) {
     case FLAG_GROUP: return false;
     case FLAG_SWITCH: return *(bool *)flag->target = true;
     case FLAG_TEXT: return (*(const char **)flag->target = text) != NULL;
-    case FLAG_NUMBER: return parse_number(text, flag->target);
+    case FLAG_NUMBER: return parse_number(text, INT64_MIN, INT64_MAX, flag->target);
     case FLAG_BYTES: return parse_bytes(text, flag->target);
-    case FLAG_SECONDS: return parse_seconds(text, flag->target);
+    case FLAG_SECONDS: return parse_seconds(text, 0, flag->target);
     case FLAG_CHOICE: return parse_choice(flag->placeholder, text, flag->target);
   }
   return false;

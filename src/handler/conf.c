@@ -4,18 +4,15 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text/nearest.h"
+#include "base/text/parse.h"
 
 #include <ctype.h>
-#include <errno.h>
-#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum conf_type { CONF_SECONDS, CONF_COUNT, CONF_RANK, CONF_CHOICE, CONF_FLAG, CONF_VERSION, CONF_TEXT };
-
-#define MAX_SECONDS 1e9 /* thirty years */
 
 struct conf_option {
   const char *name;
@@ -75,37 +72,6 @@ static const struct conf defaults = {
 
 /* ---- values --------------------------------------------------------------------------------------------------- */
 
-static bool parse_seconds(const char *value, int64_t *ms) {
-  char *end;
-  const double seconds = strtod(value, &end);
-  if (end == value || *end || !isfinite(seconds) || seconds < 0.001 || seconds > MAX_SECONDS) return false;
-  *ms = (int64_t)llround(seconds * 1000);
-  return true;
-}
-
-static bool parse_number(const char *value, int64_t least, int64_t most, int64_t *out) {
-  char *end;
-  errno = 0;
-  const long long number = strtoll(value, &end, 10);
-  if (errno || end == value || *end || number < least || number > most) return false;
-  *out = number;
-  return true;
-}
-
-static bool parse_choice(const char *choices, const char *value, int *out) {
-  const size_t len = strlen(value);
-  int index = 0;
-  for (const char *at = choices; at; index++) {
-    const char *end = strchrnul(at, '|');
-    if ((size_t)(end - at) == len && strncasecmp(at, value, len) == 0) {
-      *out = index;
-      return true;
-    }
-    at = *end ? end + 1 : NULL;
-  }
-  return false;
-}
-
 /* What PyTorch takes for a bool. */
 static bool parse_flag(const char *value, int *out) {
   int index;
@@ -118,7 +84,7 @@ static bool parse_value(const struct conf_option *option, const char *value, str
   void *field = (char *)conf + option->offset;
   enum torch_layout layout;
   switch (option->type) {
-    case CONF_SECONDS: return parse_seconds(value, field);
+    case CONF_SECONDS: return parse_seconds(value, 1, field);
     case CONF_COUNT: return parse_number(value, 1, MOST_ATTEMPTS, field);
     case CONF_RANK: return parse_number(value, 0, INT64_MAX, field);
     case CONF_CHOICE: return parse_choice(option->choices, value, field);

@@ -3,6 +3,7 @@
 
 #include "base/buf.h"
 #include "base/error.h"
+#include "base/text/parse.h"
 #include "handler/own_keys.h"
 
 #include <stdio.h>
@@ -43,9 +44,8 @@ int master_publish(struct round_result *result, const char *node, const char *ad
 }
 
 static int parse(struct round_result *result, const char *addr, rdzv_bytes port, rdzv_error *error) {
-  char *end;
-  const long number = strtol(port.data, &end, 10);
-  if (*end || number < 1 || number > 65535)
+  int64_t number;
+  if (!parse_number(port.data, 1, 65535, &number))
     return error_set(error, RDZV_E_CORRUPT, "rank 0 has published '%s' as its port", bytes_quote(port).text);
   return result_set_master(result, addr, (int)number) ? 0 : error_no_memory(error);
 }

@@ -5,9 +5,8 @@
 #include "base/error.h"
 #include "base/text/nearest.h"
 #include "base/text/options.h"
+#include "base/text/parse.h"
 
-#include <ctype.h>
-#include <errno.h>
 #include <rdzv/handler.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,30 +27,8 @@ static int wrong(const char *why, rdzv_error *error) {
 
 /* ---- decoding ------------------------------------------------------------------------------------------------- */
 
-static int digit(char text) {
-  if (!isxdigit((unsigned char)text)) return -1;
-  return isdigit((unsigned char)text) ? text - '0' : tolower((unsigned char)text) - 'a' + 10;
-}
-
-/* In its place. False: it is none, or has a byte 0. */
-static bool decode(char *text) {
-  char *to = text;
-  for (const char *from = text; *from; from++) {
-    if (*from != '%') {
-      *to++ = *from;
-      continue;
-    }
-    const int high = digit(from[1]), low = high < 0 ? -1 : digit(from[2]);
-    if (low < 0 || high + low == 0) return false;
-    *to++ = (char)(high * 16 + low);
-    from += 2;
-  }
-  *to = '\0';
-  return true;
-}
-
 static int decode_part(char *text, const char *what, rdzv_error *error) {
-  if (decode(text)) return 0;
+  if (parse_percent(text)) return 0;
   return error_set(error, RDZV_E_INVALID, "%s has a '%%' that no two hexadecimal digits follow, or the byte 0", what);
 }
 
@@ -68,13 +45,8 @@ static int add_option(struct url *url, const char *name, const char *value, rdzv
 }
 
 static int take_nodes(const char *name, const char *value, int64_t *out, rdzv_error *error) {
-  char *end;
-  errno = 0;
-  const long long number = strtoll(value, &end, 10);
-  if (errno || end == value || *end || number < 1)
-    return error_set(error, RDZV_E_INVALID, "%s is '%s': it takes a positive whole number", name, value);
-  *out = number;
-  return 0;
+  if (parse_number(value, 1, INT64_MAX, out)) return 0;
+  return error_set(error, RDZV_E_INVALID, "%s is '%s': it takes a positive whole number", name, value);
 }
 
 static int take_option(struct url *url, const char *name, const char *value, rdzv_error *error) {

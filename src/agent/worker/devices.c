@@ -2,10 +2,10 @@
 #include "agent/worker/devices.h"
 
 #include "base/error.h"
+#include "base/text/parse.h"
 
 #include <ctype.h>
 #include <dirent.h>
-#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -79,10 +79,8 @@ int64_t devices_gpus(const char *root) {
 /* ---- the option ----------------------------------------------------------------------------------------------- */
 
 static int64_t parse(const char *text) {
-  char *end;
-  errno = 0;
-  const long long value = strtoll(text, &end, 10);
-  return isdigit((unsigned char)*text) && !*end && !errno && value >= 1 && value <= MOST_WORKERS ? value : -1;
+  int64_t count;
+  return isdigit((unsigned char)*text) && parse_number(text, 1, MOST_WORKERS, &count) ? count : -1;
 }
 
 int devices_nproc(const char *text, int64_t *out, rdzv_error *error) {

@@ -58,16 +58,12 @@ static bool is_sentinel(rdzv_bytes text) { return bytes_equal(text, rdzv_str(C10
 
 /* The text of a cell as the state that it stands for; the sentinel is none. */
 static int decode(struct c10d *cell, rdzv_bytes text, rdzv_value *out, rdzv_error *error) {
-  struct buf state = {0};
-  bool valid = true;
+  bool valid;
   cell->len = text.len;
-  if (!is_sentinel(text) && !base64_decode(text, &state, &valid)) return error_no_memory(error);
-  const bool copied = valid && value_copy(out, state.data, state.len);
-  buf_free(&state);
-  if (!valid)
-    return error_set(error, RDZV_E_CORRUPT, "the state of the rendezvous under '%s' is corrupt: it is not base64",
-                     cell->key);
-  return copied ? 0 : error_no_memory(error);
+  if (!base64_decode_value(is_sentinel(text) ? (rdzv_bytes){0} : text, out, &valid)) return error_no_memory(error);
+  if (valid) return 0;
+  return error_set(error, RDZV_E_CORRUPT, "the state of the rendezvous under '%s' is corrupt: it is not base64",
+                   cell->key);
 }
 
 static int encode(rdzv_bytes state, struct buf *text, rdzv_error *error) {

@@ -4,7 +4,7 @@
 static const char digits[64] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 bool base64_encode(rdzv_bytes bytes, struct buf *out) {
-  if (bytes.len > SIZE_MAX / 2 || !buf_reserve(out, (bytes.len + 2) / 3 * 4)) return false;
+  if (bytes.len > SIZE_MAX / 2 || !buf_reserve(out, (bytes.len + 2) / 3 * 4 + 1)) return false;
   const uint8_t *from = bytes.data;
   uint8_t *to = out->data + out->len;
   size_t left = bytes.len;
@@ -19,6 +19,7 @@ bool base64_encode(rdzv_bytes bytes, struct buf *out) {
     *to++ = left == 2 ? (uint8_t)digits[bits >> 6 & 63] : '=';
     *to++ = '=';
   }
+  *to = '\0';
   out->len = (size_t)(to - out->data);
   return true;
 }

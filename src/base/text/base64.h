@@ -5,7 +5,7 @@
 
 #include "base/buf.h"
 
-/* Both put the result behind what is in `out`. False: no memory. */
+/* Both add the result to the end of `out`. False: no memory. A byte 0, which `len` does not count, follows the text. */
 bool base64_encode(rdzv_bytes bytes, struct buf *out);
 
 /* *valid tells whether the text is base64; where it is not, `out` has what it had. */

@@ -17,13 +17,16 @@ static bool is_character(const uint8_t *at, size_t size) {
   return at[0] != 0xf4 || at[1] < 0x90;    /* else over U+10FFFF */
 }
 
+size_t utf8_length(const void *data, size_t left) {
+  const size_t size = length_of(*(const uint8_t *)data);
+  return size <= left && (size <= 1 || is_character(data, size)) ? size : 0;
+}
+
 bool utf8_is_valid(rdzv_bytes text) {
   const uint8_t *at = text.data;
-  for (size_t left = text.len; left > 0;) {
-    const size_t size = length_of(*at);
-    if (size == 0 || size > left || (size > 1 && !is_character(at, size))) return false;
-    at += size;
-    left -= size;
+  for (size_t left = text.len, size; left > 0; at += size, left -= size) {
+    size = utf8_length(at, left);
+    if (size == 0) return false;
   }
   return true;
 }

@@ -10,6 +10,9 @@
  * that of the code points, which is the order of Python's str. */
 bool utf8_is_valid(rdzv_bytes text);
 
+/* The length of the character at the beginning of `left` > 0 bytes; 0: they do not begin with one. */
+size_t utf8_length(const void *data, size_t left);
+
 /* Takes the first code point off valid text that is not empty. */
 uint32_t utf8_next(rdzv_bytes *text);
 

@@ -1,20 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "base/text/signal_name.h"
 #include "cli/rendezvous/event_log.h"
 #include "cli/run/run.h"
 
 #include <rdzv/bytes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { MOST_LINES = 20, MOST_OTHERS = 16 };
 
 static void print_end(const rdzv_worker_failure *failure) {
-  const char *name = sigabbrev_np(failure->signal);
-  if (failure->signal && name)
-    fprintf(stderr, "signal %d (SIG%s)", failure->signal, name);
-  else if (failure->signal)
-    fprintf(stderr, "signal %d (SIGRTMIN+%d)", failure->signal, failure->signal - SIGRTMIN);
+  if (failure->signal)
+    fprintf(stderr, "signal %d (%s)", failure->signal, signal_name(failure->signal).text);
   else
     fprintf(stderr, "exit code %d", failure->exit_code);
 }

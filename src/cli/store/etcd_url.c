@@ -1,32 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "cli/store/etcd_url.h"
 
-#include <ctype.h>
+#include "base/text/parse.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-static int digit(char c) {
-  static const char digits[] = "0123456789abcdef";
-  const char *at = c ? strchr(digits, tolower((unsigned char)c)) : NULL;
-  return at ? (int)(at - digits) : -1;
-}
-
-/* In place: "%40" is "@", so that everything can stand in a password. */
-static bool decode_percent(char *text) {
-  char *to = text;
-  for (const char *from = text; *from; from++) {
-    char byte = *from;
-    if (byte == '%') {
-      const int high = digit(from[1]), low = high < 0 ? -1 : digit(from[2]);
-      if (low < 0 || (high | low) == 0) return false;
-      byte = (char)(high << 4 | low);
-      from += 2;
-    }
-    *to++ = byte;
-  }
-  *to = '\0';
-  return true;
-}
 
 /* Each host of a list may have the scheme before it, as etcd itself writes lists; it is the same then. */
 static const char *take_scheme(char **one, bool first, struct etcd_url *url) {
@@ -49,7 +27,7 @@ static const char *take_user(char **one, bool first, struct etcd_url *url) {
   url->user = strsep(&url->password, ":");
   *one = at + 1;
   if (!*url->user) return "the user is empty";
-  if (!decode_percent(url->user) || (url->password && !decode_percent(url->password)))
+  if (!parse_percent(url->user) || (url->password && !parse_percent(url->password)))
     return "in the user and the password, a percent sign stands before two hexadecimal digits";
   return NULL;
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "base/text/parse.h"
 #include "cli/cli.h"
 
 #include "cli/store/etcd_url.h"
@@ -219,13 +220,6 @@ static const struct operation {
 
 enum { OPERATIONS = sizeof operations / sizeof operations[0] };
 
-static bool is_number(const char *text) {
-  char *end;
-  errno = 0;
-  strtoll(text, &end, 10);
-  return !errno && end != text && !*end;
-}
-
 /* Before anything is opened, so that a slip does not wait for a server. */
 static bool check_arguments(const struct operation *operation, int argc, char **argv) {
   const int once = (int)strcspn(operation->arguments, "+");
@@ -236,7 +230,8 @@ static bool check_arguments(const struct operation *operation, int argc, char **
     return false;
   }
   for (int i = 0; i < argc; i++) {
-    if (operation->arguments[i % once] != 'n' || is_number(argv[i])) continue;
+    int64_t unused;
+    if (operation->arguments[i % once] != 'n' || parse_number(argv[i], INT64_MIN, INT64_MAX, &unused)) continue;
     complain(me, "cannot %s '%s': not a 64-bit whole number", operation->name, argv[i]);
     return false;
   }

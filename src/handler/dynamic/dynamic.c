@@ -224,8 +224,7 @@ static char *find_reason(struct dynamic *handler) {
 static void add_reason(struct dynamic *handler, rdzv_error *error) {
   char *reason = error ? find_reason(handler) : NULL;
   if (!reason) return;
-  const size_t len = strlen(error->message);
-  snprintf(error->message + len, sizeof error->message - len, ": %s", bytes_quote(rdzv_str(reason)).text);
+  error_append(error, ": %s", bytes_quote(rdzv_str(reason)).text);
   free(reason);
 }
 

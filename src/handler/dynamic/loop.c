@@ -55,10 +55,7 @@ static void tell_failed(struct dynamic *handler, const struct engine_update *upd
                         : update->failed == ENGINE_EV_ASK_LEAVE ? DYNAMIC_LEAVE
                                                                 : DYNAMIC_CLOSE;
   rdzv_error error = update->error;
-  if (error.code == RDZV_E_TIMEOUT) {
-    const size_t len = strlen(error.message);
-    snprintf(error.message + len, sizeof error.message - len, "; at %s", handler->ops.describe(handler->backend));
-  }
+  if (error.code == RDZV_E_TIMEOUT) error_append(&error, "; at %s", handler->ops.describe(handler->backend));
   events_note(&handler->events, RDZV_NODE_STATE_FAILED, -1, -1, "%s", error.message);
   answer(handler, what, error.code, &error);
 }

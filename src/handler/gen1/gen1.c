@@ -35,11 +35,9 @@ static int run(struct gen1 *handler, unsigned wanted, const struct flag *cancel,
 
 int gen1_failure(const struct gen1 *handler, rdzv_error *error) {
   rdzv_error own = handler->update.error;
-  size_t len = strlen(own.message);
-  if (own.code == RDZV_E_TIMEOUT) snprintf(own.message + len, sizeof own.message - len, "; at %.200s", handler->text);
-  len = strlen(own.message);
+  if (own.code == RDZV_E_TIMEOUT) error_append(&own, "; at %.200s", handler->text);
   if (own.code == RDZV_E_TIMEOUT && handler->trouble.code)
-    snprintf(own.message + len, sizeof own.message - len, ", which fails: %.300s", handler->trouble.message);
+    error_append(&own, ", which fails: %.300s", handler->trouble.message);
   if (error) *error = own;
   return own.code;
 }

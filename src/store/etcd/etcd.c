@@ -44,7 +44,7 @@ static struct shared *shared_of(rdzv_store *store) { return ((struct etcd_store 
 /* ---- keys and values ------------------------------------------------------------------------------------------ */
 
 static int encode(rdzv_bytes value, struct buf *out, rdzv_error *error) {
-  return base64_encode(value, out) && buf_append(out, "", 1) ? 0 : error_no_memory(error);
+  return base64_encode(value, out) ? 0 : error_no_memory(error);
 }
 
 static int decode(const struct etcd_node *node, rdzv_value *out, rdzv_error *error) {

@@ -75,6 +75,23 @@ static void test_a_prefix_fills_an_error_that_nobody_did(void **state) {
   assert_code(error.code, RDZV_E_TIMEOUT);
 }
 
+static void test_a_text_is_appended_as_far_as_there_is_room(void **state) {
+  (void)state;
+  rdzv_error error;
+  char text[2 * RDZV_MESSAGE_SIZE];
+  error_set(&error, RDZV_E_TIMEOUT, "timed out");
+  error_append(&error, "; at %s\n", "node0");
+  assert_string_equal(error.message, "timed out; at node0\\x0a");
+  assert_code(error.code, RDZV_E_TIMEOUT);
+  memset(text, 'x', sizeof text - 1);
+  text[sizeof text - 1] = '\0';
+  error_append(&error, "%s", text);
+  assert_int_equal(strlen(error.message), RDZV_MESSAGE_SIZE - 1);
+  error_append(&error, "y");
+  assert_int_equal(strlen(error.message), RDZV_MESSAGE_SIZE - 1);
+  error_append(NULL, "nobody");
+}
+
 /* The class is what the header says of it: a canceled call fails until the flag is taken down, which for a descriptor
  * of the caller's can happen; after a lost answer, or lost data, nobody knows what the store holds. */
 static void test_classes_are_what_they_are_described_as(void **state) {
@@ -109,6 +126,7 @@ int main(void) {
       cmocka_unit_test(test_the_cause_of_the_system_stands_behind),
       cmocka_unit_test(test_prefixes_keep_the_innermost_cause_last),
       cmocka_unit_test(test_a_prefix_fills_an_error_that_nobody_did),
+      cmocka_unit_test(test_a_text_is_appended_as_far_as_there_is_room),
       cmocka_unit_test(test_classes_are_what_they_are_described_as),
       cmocka_unit_test(test_a_message_that_is_too_long_is_cut),
   };
