@@ -75,18 +75,17 @@ static int take_named(struct round_result *result, char *text, rdzv_error *error
   return parse(result, addr, rdzv_str(port), error);
 }
 
-static int pause_before_look(int64_t *pause_ms, struct store_call *call) {
+static int pause_before_look(struct backoff *backoff, struct store_call *call) {
   const rdzv_bytes key = NAMED_MASTER;
-  const deadline next = deadline_after(jitter(*pause_ms));
+  const deadline next = backoff_next(backoff);
   const int outcome = next >= call->until ? RDZV_E_TIMEOUT : flag_pause(call->cancel, next);
-  *pause_ms = 2 * *pause_ms < LONGEST_PAUSE_MS ? 2 * *pause_ms : LONGEST_PAUSE_MS;
   return outcome < 0 ? store_fail_wait(call, outcome, "wait for", &key, 1) : 0;
 }
 
 int master_await_named(struct round_result *result, struct store_call *call) {
   rdzv_store *store = result->base.store;
   const bool versions = rdzv_store_features(store) & RDZV_FEATURE_VERSIONS;
-  int64_t pause_ms = FIRST_PAUSE_MS;
+  struct backoff backoff = {FIRST_PAUSE_MS, LONGEST_PAUSE_MS};
   uint64_t known = 0;
   for (;;) {
     rdzv_value value;
@@ -96,7 +95,7 @@ int master_await_named(struct round_result *result, struct store_call *call) {
     outcome = take_named(result, value.data, call->error);
     rdzv_value_free(&value);
     if (outcome != OF_ANOTHER) return outcome;
-    outcome = versions ? 0 : pause_before_look(&pause_ms, call);
+    outcome = versions ? 0 : pause_before_look(&backoff, call);
     if (outcome < 0) return outcome;
   }
 }

@@ -104,12 +104,7 @@ static int hash_multi_get(rdzv_store *store, const rdzv_bytes *keys, size_t coun
 
 static int hash_get(rdzv_store *store, rdzv_bytes key, rdzv_value *out, struct store_call *call) {
   rdzv_value value = {0};
-  const int result = hash_multi_get(store, &key, 1, &value, call);
-  if (result == 0)
-    *out = value;
-  else
-    rdzv_value_free(&value);
-  return result;
+  return store_give(hash_multi_get(store, &key, 1, &value, call), &value, out);
 }
 
 static int hash_add(rdzv_store *store, rdzv_bytes key, int64_t delta, int64_t *sum, struct store_call *call) {

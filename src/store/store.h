@@ -106,4 +106,13 @@ struct key_list_text store_key_list(const rdzv_bytes *keys, size_t count);
 /* The error of a wait that ended with RDZV_E_TIMEOUT or RDZV_E_CANCELED: what was done with which keys, how long. */
 int store_fail_wait(struct store_call *call, int code, const char *what, const rdzv_bytes *keys, size_t count);
 
+/* Hands a value that a call has found to the caller, or frees it where the call failed. Returns the result. */
+static inline int store_give(int result, rdzv_value *found, rdzv_value *out) {
+  if (result == 0)
+    *out = *found;
+  else
+    rdzv_value_free(found);
+  return result;
+}
+
 #endif

@@ -110,18 +110,17 @@ static int look_for_listener(const struct endpoint *endpoint, deadline until, co
 static int serve_or_find(struct opening *opening, const char *why, rdzv_error *error) {
   struct waiting *waiting = opening->cancel->waiting;
   rdzv_error refused = {0};
-  int64_t pause = FIRST_PAUSE_MS;
+  struct backoff backoff = {FIRST_PAUSE_MS, LONGEST_PAUSE_MS};
   for (;;) {
     int result = open_as_host(opening, why, error);
     if (result != RDZV_E_IN_USE) return result;
     result = look_for_listener(&opening->endpoint, waiting->until, opening->cancel, &refused);
     waiting_clear(waiting);
     if (result == 0) return 0;
-    const deadline next = deadline_after(jitter(pause));
+    const deadline next = backoff_next(&backoff);
     if (result != RDZV_E_CONNECTION || next >= waiting->until) break;
     waiting_fail(waiting, HELD, error->message, refused.message);
     if (flag_pause(opening->cancel, next) < 0) return error_set(error, RDZV_E_CANCELED, "opening was canceled");
-    pause = 2 * pause < LONGEST_PAUSE_MS ? 2 * pause : LONGEST_PAUSE_MS;
   }
   const rdzv_error taken = *error;
   return error_set(error, refused.code, HELD, taken.message, refused.message);

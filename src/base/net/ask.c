@@ -8,10 +8,7 @@ enum {
   MORE_MS = 200, /* for the rest of an answer that has begun */
 };
 
-static deadline sooner(int64_t ms, deadline until) {
-  const deadline own = deadline_after(ms);
-  return own < until ? own : until;
-}
+static deadline sooner(int64_t ms, deadline until) { return deadline_sooner(deadline_after(ms), until); }
 
 static size_t receive(int fd, char *answer, size_t cap, deadline until, const struct flag *cancel) {
   size_t len = 0, got;

@@ -37,3 +37,10 @@ int64_t jitter(int64_t ms) {
   if (ms <= 0 || getrandom(&random, sizeof random, GRND_NONBLOCK) < 0) return ms;
   return ms / 2 + (int64_t)(random % (uint64_t)(ms + 1));
 }
+
+deadline backoff_next(struct backoff *backoff) {
+  const deadline next = deadline_after(jitter(backoff->pause_ms));
+  const int64_t longer = backoff->pause_ms * 8 / 5 + 1;
+  backoff->pause_ms = longer < backoff->longest_ms ? longer : backoff->longest_ms;
+  return next;
+}

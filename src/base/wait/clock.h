@@ -15,6 +15,8 @@ int64_t clock_wall_us(void);
 /* The deadline `timeout_ms` from now; never overflows. */
 deadline deadline_after(int64_t timeout_ms);
 
+static inline deadline deadline_sooner(deadline a, deadline b) { return a < b ? a : b; }
+
 /* Milliseconds left, 0 when it has passed. */
 int64_t deadline_left(deadline at);
 
@@ -23,5 +25,13 @@ int deadline_poll(deadline at);
 
 /* A time around `ms`, from a half to one and a half of it, so that many clients do not come back at once. */
 int64_t jitter(int64_t ms);
+
+/* Pauses between tries: each is longer than the one before, up to the longest. */
+struct backoff {
+  int64_t pause_ms, longest_ms;
+};
+
+/* When the next try is due: jitter(pause_ms) from now. */
+deadline backoff_next(struct backoff *backoff);
 
 #endif

@@ -73,12 +73,7 @@ static int file_compare_set(rdzv_store *store, rdzv_bytes key, rdzv_bytes expect
   rdzv_value now = {0};
   int result = file_begin_edit(&edit);
   if (result == 0) result = swap(&edit, key, expected, desired, &now);
-  result = file_end_edit(&edit, result);
-  if (result == 0)
-    *out = now;
-  else
-    rdzv_value_free(&now);
-  return result;
+  return store_give(file_end_edit(&edit, result), &now, out);
 }
 
 static int file_delete_key(rdzv_store *store, rdzv_bytes key, bool *deleted, struct store_call *call) {

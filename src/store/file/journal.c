@@ -64,19 +64,17 @@ static int lock(const struct journal *journal, int fd, int kind, const struct st
   struct waiting alone, *waiting = flag_waiting(call->cancel);
   if (!waiting) waiting_begin(waiting = &alone, journal->log, end);
   const struct flag telling = flag_with(call->cancel, waiting);
-  int64_t pause = FIRST_LOCK_PAUSE_MS;
+  struct backoff backoff = {FIRST_LOCK_PAUSE_MS, MAX_LOCK_PAUSE_MS};
   while (flock(fd, kind | LOCK_NB) < 0) {
     if (errno == EINTR) continue;
     if (errno != EWOULDBLOCK) return fail_lock(journal, errno, call->error);
     if (deadline_left(end) == 0)
       return error_set(call->error, RDZV_E_TIMEOUT, "cannot lock '%s' within %lld ms: another process holds its lock",
                        journal->shown, (long long)(clock_now_ms() - start));
-    const deadline next = deadline_after(jitter(pause));
     if (!waiting->phase[0]) waiting_for(waiting, "another process holds the lock of '%s'", journal->shown);
-    const int result = flag_pause(&telling, next < end ? next : end);
+    const int result = flag_pause(&telling, deadline_sooner(backoff_next(&backoff), end));
     if (result < 0)
       return error_set(call->error, result, "cannot lock '%s': %s", journal->shown, rdzv_error_text(result));
-    pause = pause < MAX_LOCK_PAUSE_MS ? 2 * pause : pause;
   }
   waiting_clear(waiting);
   return 0;

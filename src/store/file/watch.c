@@ -41,7 +41,7 @@ static bool is_about_file(const struct file_watch *watch) {
 void file_watch_start(struct file_watch *watch, const char *path) {
   const char *slash = strrchr(path, '/');
   watch->name = slash ? slash + 1 : path;
-  watch->pause_ms = FIRST_PAUSE_MS;
+  watch->backoff = (struct backoff){FIRST_PAUSE_MS, MAX_PAUSE_MS};
   if (watch->fd < 0) watch->fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
   if (watch->fd < 0) return;
   is_about_file(watch); /* what came before is old */
@@ -59,8 +59,7 @@ void file_watch_close(struct file_watch *watch) {
 }
 
 int file_watch_wait(struct file_watch *watch, const struct flag *cancel, deadline until) {
-  const deadline pause_end = deadline_after(jitter(watch->pause_ms)), end = pause_end < until ? pause_end : until;
-  watch->pause_ms = watch->pause_ms < MAX_PAUSE_MS / 2 ? 2 * watch->pause_ms : MAX_PAUSE_MS;
+  const deadline end = deadline_sooner(backoff_next(&watch->backoff), until);
   for (;;) {
     struct pollfd fds[2] = {{.fd = watch->fd, .events = POLLIN}};
     const int result = flag_poll(cancel, fds, 1, end);

@@ -14,10 +14,10 @@
 #include "base/wait/flag.h"
 
 struct file_watch {
-  int fd;           /* -1: closed, or there is no notification */
-  int directory;    /* watched; -1: none, so only looks are left */
-  const char *name; /* of the file in its directory */
-  int64_t pause_ms; /* until the next look */
+  int fd;                 /* -1: closed, or there is no notification */
+  int directory;          /* watched; -1: none, so only looks are left */
+  const char *name;       /* of the file in its directory */
+  struct backoff backoff; /* between looks */
 };
 
 #define FILE_WATCH_CLOSED ((struct file_watch){.fd = -1, .directory = -1})

@@ -3,28 +3,27 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/wait/thread.h"
 #include "base/wait/waiting.h"
 
 #include <string.h>
-#include <time.h>
 
 enum {
   MAX_REPEATS = 3,     /* of a request on which the connection is lost, unless it may have been done */
   FIRST_PAUSE_MS = 20, /* between the repetitions of one that may */
   LONGEST_PAUSE_MS = 1000,
+  SLACK_MS = 1000, /* beyond its own time, for the call that holds the handle */
   GRACE_MS = 2000, /* beyond the end of a wait, for what belongs to it */
 };
 
 /* ---- the lock of the handle -------------------------------------------------------------------------------- */
 
 static int lock_handle(struct tcp_store *tcp, const struct store_call *call) {
-  struct timespec at;
-  clock_gettime(CLOCK_MONOTONIC, &at);
   const int64_t wait = call->timeout_ms > tcp->options.timeout_ms ? call->timeout_ms : tcp->options.timeout_ms;
-  at.tv_sec += (time_t)(wait / 1000 + 1);
+  const deadline until = deadline_after(wait < INT64_MAX - SLACK_MS ? wait + SLACK_MS : wait);
   pthread_mutex_lock(&tcp->lock);
-  int late = 0;
-  while (tcp->busy && !late) late = pthread_cond_timedwait(&tcp->not_busy, &tcp->lock, &at);
+  while (tcp->busy && thread_cond_wait(&tcp->not_busy, &tcp->lock, until)) {
+  }
   const bool locked = !tcp->busy;
   if (locked) tcp->busy = true;
   pthread_mutex_unlock(&tcp->lock);
@@ -104,16 +103,6 @@ static bool is_worth_repeating(const struct tcp_store *tcp, int result, int repe
   return tcp->in_flight ? tcp->write != 0 : repeats < MAX_REPEATS;
 }
 
-/* Once at once, then after pauses that grow. */
-static int pause_before(struct tcp_store *tcp, int repeats) {
-  int64_t pause = FIRST_PAUSE_MS;
-  if (repeats == 0) return 0;
-  while (--repeats > 0 && pause < LONGEST_PAUSE_MS) pause *= 2;
-  const deadline next = deadline_after(jitter(pause));
-  const int result = flag_pause(tcp->call.cancel, next < tcp->until ? next : tcp->until);
-  return result < 0 ? error_set(tcp->call.error, result, "%s", rdzv_error_text(result)) : 0;
-}
-
 /* That the server lost its data is sure: whether the write was done or not, it is gone. */
 static int conclude(struct tcp_store *tcp, int result) {
   if (result == 0 || !tcp->in_flight || result == RDZV_E_CANCELED || result == RDZV_E_DATA_LOST) return result;
@@ -122,14 +111,16 @@ static int conclude(struct tcp_store *tcp, int result) {
 }
 
 static int repeat(struct tcp_store *tcp, const struct tcp_op *op, struct tcp_args *args) {
+  struct backoff backoff = {FIRST_PAUSE_MS, LONGEST_PAUSE_MS};
   for (int repeats = 0;; repeats++) {
     int result = open_connection(tcp);
     if (result < 0) return conclude(tcp, result); /* it was tried until the deadline */
     result = try_connected(tcp, op, args);
     if (!is_worth_repeating(tcp, result, repeats)) return conclude(tcp, result);
     log_line(&tcp->base.log, RDZV_LOG_INFO, "connecting to '%s' again: %s", tcp->conn.name, tcp->call.error->message);
-    result = pause_before(tcp, repeats);
-    if (result < 0) return result;
+    if (repeats == 0) continue; /* the first time at once */
+    result = flag_pause(tcp->call.cancel, deadline_sooner(backoff_next(&backoff), tcp->until));
+    if (result < 0) return error_set(tcp->call.error, result, "%s", rdzv_error_text(result));
   }
 }
 
@@ -189,12 +180,4 @@ int tcp_run(rdzv_store *store, const struct tcp_op *op, struct tcp_args *args, c
   if (result == 0) return 0;
   return error_prefix(inner.error, result, "%s%s%s at '%s'", op->what, args->count ? " " : "",
                       store_key_list(args->keys, args->count).text, tcp->conn.name);
-}
-
-int tcp_give(int result, rdzv_value *found, rdzv_value *out) {
-  if (result == 0)
-    *out = *found;
-  else
-    rdzv_value_free(found);
-  return result;
 }

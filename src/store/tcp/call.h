@@ -39,7 +39,4 @@ struct tcp_op {
  * connection, or another one would not be safe. */
 int tcp_run(rdzv_store *store, const struct tcp_op *op, struct tcp_args *args, const struct store_call *call);
 
-/* A result goes to a place of our own first, so that a failed call leaves the caller's alone: moves or frees it. */
-int tcp_give(int result, rdzv_value *found, rdzv_value *out);
-
 #endif

@@ -141,8 +141,7 @@ static int look_for_foreign(struct tcp_conn *conn, const struct conn_try *try) {
 
 /* A server that says nothing for a while may be one that waits for a request in its own protocol. */
 static int receive_greeting(struct tcp_conn *conn, const char *fields, const struct conn_try *try) {
-  const deadline silent = deadline_after(SILENT_MS);
-  const deadline first = silent < try->until ? silent : try->until;
+  const deadline first = deadline_sooner(deadline_after(SILENT_MS), try->until);
   waiting_for(flag_waiting(try->cancel), CANNOT_YET NOT_ANSWERING, conn->name, conn->peer);
   int result = tcp_conn_receive(conn, fields, 0, first, try->cancel, try->error);
   if (result != RDZV_E_TIMEOUT || first == try->until) return result;
@@ -312,7 +311,7 @@ static int explain(struct tcp_conn *conn, int result, const struct conn_try *try
 
 static int try_once(struct tcp_conn *conn, deadline until, const struct flag *cancel, rdzv_error *error) {
   const deadline pass = deadline_after(conn->foreign_asked ? PASS_MS : FIRST_PASS_MS);
-  const struct conn_try one = {pass < until ? pass : until, cancel, error}, whole = {until, cancel, error};
+  const struct conn_try one = {deadline_sooner(pass, until), cancel, error}, whole = {until, cancel, error};
   int result = dial(conn, &one);
   if (result < 0) return result;
   result = greet(conn, &one);
@@ -362,18 +361,15 @@ int tcp_conn_open(struct tcp_conn *conn, deadline until, const struct flag *canc
   if (!waiting) waiting_begin(waiting = &alone, &conn->log, until);
   const struct flag telling = flag_with(cancel, waiting);
   const int64_t began = clock_now_ms();
-  int64_t pause = FIRST_PAUSE_MS;
+  struct backoff backoff = {FIRST_PAUSE_MS, LONGEST_PAUSE_MS};
   for (int tries = 1;; tries++) {
     int result = try_until(conn, until, &telling, &cause);
     if (result == 0) waiting_clear(waiting);
     if (result == 0) return compare_instance(conn, error);
-    const deadline next = deadline_after(jitter(pause));
+    const deadline next = backoff_next(&backoff);
     if (is_worth_another_try(result) && next < until) {
       waiting_fail(waiting, CANNOT_YET "%s", conn->name, cause.message);
-      if (flag_pause(&telling, next) == 0) {
-        pause = pause * 8 / 5 < LONGEST_PAUSE_MS ? pause * 8 / 5 : LONGEST_PAUSE_MS;
-        continue;
-      }
+      if (flag_pause(&telling, next) == 0) continue;
       result = error_set(&cause, RDZV_E_CANCELED, "connecting was canceled");
     }
     result = fail_connect(conn, result, tries, clock_now_ms() - began, &cause);

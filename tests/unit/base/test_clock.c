@@ -57,6 +57,22 @@ static void test_jitter_stays_around_its_time_and_varies(void **state) {
   assert_int_equal(jitter(0), 0);
 }
 
+/* Pauses grow from the first to the longest, and each is from a half to one and a half of its length. */
+static void test_a_back_off_grows_to_the_longest_pause(void **state) {
+  (void)state;
+  struct backoff backoff = {1, 100};
+  for (int64_t before = 0; backoff.pause_ms < 100;) {
+    const int64_t pause = backoff.pause_ms, now = clock_now_ms();
+    assert_true(pause > before);
+    const deadline next = backoff_next(&backoff);
+    assert_true(next >= now + pause / 2);
+    assert_true(next <= clock_now_ms() + pause / 2 + pause + 1);
+    before = pause;
+  }
+  backoff_next(&backoff);
+  assert_int_equal(backoff.pause_ms, 100);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_the_clock_never_goes_back),
@@ -64,6 +80,7 @@ int main(void) {
       cmocka_unit_test(test_nothing_is_left_of_a_deadline_that_has_passed),
       cmocka_unit_test(test_the_time_for_poll_is_never_negative),
       cmocka_unit_test(test_jitter_stays_around_its_time_and_varies),
+      cmocka_unit_test(test_a_back_off_grows_to_the_longest_pause),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

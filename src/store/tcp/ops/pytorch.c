@@ -26,16 +26,14 @@ int tcp_ask_check(struct tcp_store *tcp, const struct tcp_args *args, bool *all)
 typedef int look_once(struct tcp_store *tcp, const struct tcp_args *args, bool *all);
 
 static int look_until_all(struct tcp_store *tcp, const struct tcp_args *args, look_once *look) {
-  int64_t pause = FIRST_LOOK_MS;
+  struct backoff backoff = {FIRST_LOOK_MS, LONGEST_LOOK_MS};
   for (;;) {
     bool all = false;
     int result = look(tcp, args, &all);
     if (result < 0 || all) return result;
     if (deadline_left(tcp->call.until) == 0)
       return error_set(tcp->call.error, RDZV_E_TIMEOUT, "timed out after %lld ms", (long long)tcp->call.timeout_ms);
-    const deadline next = deadline_after(jitter(pause));
-    pause = pause * 3 / 2 + 1 < LONGEST_LOOK_MS ? pause * 3 / 2 + 1 : LONGEST_LOOK_MS;
-    result = flag_pause(tcp->call.cancel, next < tcp->call.until ? next : tcp->call.until);
+    result = flag_pause(tcp->call.cancel, deadline_sooner(backoff_next(&backoff), tcp->call.until));
     if (result < 0) return error_set(tcp->call.error, result, "%s", rdzv_error_text(result));
   }
 }

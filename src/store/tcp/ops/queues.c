@@ -92,5 +92,5 @@ int tcp_queue_pop(rdzv_store *store, rdzv_bytes key, bool block, rdzv_value *out
   static const struct tcp_op waits = {"pop from", TCP_ONCE | TCP_BLOCKS, try_pop_wait};
   rdzv_value found = {0};
   struct tcp_args args = {.keys = &key, .count = 1, .out = &found};
-  return tcp_give(tcp_run(store, block ? &waits : &at_once, &args, call), &found, out);
+  return store_give(tcp_run(store, block ? &waits : &at_once, &args, call), &found, out);
 }

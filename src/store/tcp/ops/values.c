@@ -78,7 +78,7 @@ int tcp_compare_set(rdzv_store *store, rdzv_bytes key, rdzv_bytes expected, rdzv
   static const struct tcp_op op = {"compare and set", TCP_ONCE, try_compare_set};
   rdzv_value found = {0};
   struct tcp_args args = {.keys = &key, .values = (rdzv_bytes[]){expected, desired}, .count = 1, .out = &found};
-  return tcp_give(tcp_run(store, &op, &args, call), &found, out);
+  return store_give(tcp_run(store, &op, &args, call), &found, out);
 }
 
 /* ---- get, multi_get ------------------------------------------------------------------------------------------ */
@@ -99,7 +99,7 @@ int tcp_multi_get(rdzv_store *store, const rdzv_bytes *keys, size_t count, rdzv_
 
 int tcp_get(rdzv_store *store, rdzv_bytes key, rdzv_value *out, struct store_call *call) {
   rdzv_value found = {0};
-  return tcp_give(tcp_multi_get(store, &key, 1, &found, call), &found, out);
+  return store_give(tcp_multi_get(store, &key, 1, &found, call), &found, out);
 }
 
 /* ---- add ----------------------------------------------------------------------------------------------------- */

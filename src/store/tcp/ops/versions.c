@@ -18,7 +18,7 @@ static int take_version(struct tcp_store *tcp, int i, struct tcp_args *args) {
 
 static int give_version(int result, struct tcp_args *args, rdzv_value *out, uint64_t *version) {
   if (result == 0) *version = args->number_out;
-  return tcp_give(result, args->out, out);
+  return store_give(result, args->out, out);
 }
 
 static int try_get_version(struct tcp_store *tcp, struct tcp_args *args) {
