@@ -2,8 +2,8 @@
 /*
  * The store in this process: a keyspace and a mutex, shared by a handle and its clones.
  *
- * A call that must wait lists itself in the keyspace, lets go of the mutex, and polls an event descriptor of its own
- * together with the handle's cancel flag; whoever makes its wait come true raises that descriptor.
+ * A call that must wait registers with the keyspace, unlocks the mutex, and polls a flag of its own together with the
+ * cancel flag of the handle. The write that ends the wait raises the flag.
  */
 #include "base/buf.h"
 #include "base/error.h"
@@ -47,17 +47,17 @@ static struct keyspace *lock(rdzv_store *store) {
 
 static void unlock(rdzv_store *store) { pthread_mutex_unlock(&((struct hash_store *)store)->shared->lock); }
 
-/* Unlocks and turns a code of the keyspace into an error. */
+/* Unlocks, and fills the error if the keyspace has failed. */
 static int finish(rdzv_store *store, int result, const char *what, rdzv_bytes key, struct store_call *call) {
   unlock(store);
   if (result < 0) error_set(call->error, result, "%s '%s': %s", what, bytes_quote(key).text, rdzv_error_text(result));
   return result;
 }
 
-/* What a call waits for: a ks_want of some keys, or any change of one. */
+/* What a call waits for: an enum ks_want, or this for any change of a key. */
 enum { WANT_CHANGE = -1 };
 
-/* Called and returns with the lock held. 0: look again. */
+/* Waits until the keys may be as wanted. Is called, and returns, with the lock held. */
 static int sleep_locked(rdzv_store *store, int want, const rdzv_bytes *keys, size_t count, struct store_call *call) {
   struct keyspace *ks = ((struct hash_store *)store)->shared->ks;
   struct sleeper sleeper = {0};
@@ -95,7 +95,7 @@ static int hash_multi_get(rdzv_store *store, const rdzv_bytes *keys, size_t coun
       result = copy_out(&out[i++], value);
     } else {
       result = sleep_locked(store, KS_WANT_VALUE, keys, count, call);
-      i = 0; /* all of them are read in one look */
+      i = 0; /* all values are read under one lock */
     }
   }
   unlock(store);
@@ -295,7 +295,7 @@ static const struct store_ops hash_ops = {
     .wait_changed = hash_wait_changed,
 };
 
-/* A handle that holds one of shared's counts from then on; on failure the count stays with the caller. */
+/* The new handle takes over one count of `handles`. On failure the caller keeps it. */
 static int handle_new(struct shared *shared, int64_t timeout_ms, int cancel_fd, const rdzv_log *log, rdzv_store **out,
                       rdzv_error *error) {
   struct hash_store *hash = calloc(1, sizeof *hash);
@@ -319,7 +319,7 @@ static int hash_clone(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_e
 }
 
 static struct shared *shared_new(void) {
-  static const struct ks_events events = {.wake = wake}; /* nobody uses ks_watch here */
+  static const struct ks_events events = {.wake = wake}; /* ks_watch is not used here */
   struct shared *shared = calloc(1, sizeof *shared);
   if (!shared) return NULL;
   shared->budget.max = SIZE_MAX;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A view of another store: each key k is "prefix/k" there. The calls keep the view's timeout. */
+/* A view of another store, in which each key k is "prefix/k". Calls use the timeout of the view. */
 #include "base/buf.h"
 #include "base/error.h"
 #include "store/store.h"
@@ -10,7 +10,7 @@
 struct prefix_store {
   rdzv_store base;
   rdzv_store *under;
-  bool owns_under; /* a clone's */
+  bool owns_under; /* the view is a clone, and has cloned the store below, too */
   size_t prefix_len;
   char prefix[]; /* with the slash */
 };
@@ -18,75 +18,64 @@ struct prefix_store {
 static struct prefix_store *self(rdzv_store *store) { return (struct prefix_store *)store; }
 static rdzv_store *under(rdzv_store *store) { return self(store)->under; }
 
-/* The keys with the prefix, in one block. */
-struct joined {
-  char *block;
-  rdzv_bytes *keys;
-};
-
-static bool join(rdzv_store *store, const rdzv_bytes *keys, size_t count, struct joined *out) {
+/* The keys with the prefix: an array, and behind it in the same block their bytes. NULL: no memory. */
+static rdzv_bytes *join(rdzv_store *store, const rdzv_bytes *keys, size_t count) {
   const struct prefix_store *prefix = self(store);
-  size_t bytes = 0;
+  size_t bytes = (count + 1) * sizeof(rdzv_bytes);
   for (size_t i = 0; i < count; i++) bytes += prefix->prefix_len + keys[i].len;
-  out->keys = calloc(count ? count : 1, sizeof *out->keys);
-  out->block = malloc(bytes ? bytes : 1);
-  if (!out->keys || !out->block) {
-    free(out->keys);
-    free(out->block);
-    return false;
-  }
-  char *at = out->block;
+  rdzv_bytes *joined = malloc(bytes);
+  if (!joined) return NULL;
+  char *at = (char *)(joined + count);
   for (size_t i = 0; i < count; i++) {
-    out->keys[i] = (rdzv_bytes){at, prefix->prefix_len + keys[i].len};
+    joined[i] = (rdzv_bytes){at, prefix->prefix_len + keys[i].len};
     memcpy(at, prefix->prefix, prefix->prefix_len);
     bytes_copy(at + prefix->prefix_len, keys[i].data, keys[i].len);
-    at += out->keys[i].len;
+    at += joined[i].len;
   }
-  return true;
+  return joined;
 }
 
-/* Runs `code` with the joined keys in `at`; no memory ends the call. */
-#define WITH_KEYS(list, count, code)                                       \
-  struct joined at;                                                        \
-  if (!join(store, list, count, &at)) return error_no_memory(call->error); \
-  const int result = (code);                                               \
-  free(at.keys);                                                           \
-  free(at.block);                                                          \
+/* Returns the result of `code`, which finds the keys with the prefix in `at`. */
+#define WITH_KEYS(list, count, code)            \
+  rdzv_bytes *at = join(store, list, count);    \
+  if (!at) return error_no_memory(call->error); \
+  const int result = (code);                    \
+  free(at);                                     \
   return result
 
 #define UNDER(op) under(store)->ops->op
 
-/* An operation that the store below may lack. */
+/* For an operation that the store below may lack. */
 #define NEED(op) \
-  if (!UNDER(op)) return error_set(call->error, RDZV_E_UNSUPPORTED, "a %s store has no " #op, under(store)->ops->name)
+  if (!UNDER(op)) return store_fail_unsupported(under(store), #op, call->error)
 
 static int prefix_set(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, struct store_call *call) {
-  WITH_KEYS(&key, 1, UNDER(set)(under(store), at.keys[0], value, call));
+  WITH_KEYS(&key, 1, UNDER(set)(under(store), at[0], value, call));
 }
 
 static int prefix_get(rdzv_store *store, rdzv_bytes key, rdzv_value *out, struct store_call *call) {
-  WITH_KEYS(&key, 1, UNDER(get)(under(store), at.keys[0], out, call));
+  WITH_KEYS(&key, 1, UNDER(get)(under(store), at[0], out, call));
 }
 
 static int prefix_add(rdzv_store *store, rdzv_bytes key, int64_t delta, int64_t *sum, struct store_call *call) {
-  WITH_KEYS(&key, 1, UNDER(add)(under(store), at.keys[0], delta, sum, call));
+  WITH_KEYS(&key, 1, UNDER(add)(under(store), at[0], delta, sum, call));
 }
 
 static int prefix_compare_set(rdzv_store *store, rdzv_bytes key, rdzv_bytes expected, rdzv_bytes desired,
                               rdzv_value *out, struct store_call *call) {
-  WITH_KEYS(&key, 1, UNDER(compare_set)(under(store), at.keys[0], expected, desired, out, call));
+  WITH_KEYS(&key, 1, UNDER(compare_set)(under(store), at[0], expected, desired, out, call));
 }
 
 static int prefix_check(rdzv_store *store, const rdzv_bytes *keys, size_t count, bool *all, struct store_call *call) {
-  WITH_KEYS(keys, count, UNDER(check)(under(store), at.keys, count, all, call));
+  WITH_KEYS(keys, count, UNDER(check)(under(store), at, count, all, call));
 }
 
 static int prefix_wait(rdzv_store *store, const rdzv_bytes *keys, size_t count, struct store_call *call) {
-  WITH_KEYS(keys, count, UNDER(wait)(under(store), at.keys, count, call));
+  WITH_KEYS(keys, count, UNDER(wait)(under(store), at, count, call));
 }
 
 static int prefix_delete_key(rdzv_store *store, rdzv_bytes key, bool *deleted, struct store_call *call) {
-  WITH_KEYS(&key, 1, UNDER(delete_key)(under(store), at.keys[0], deleted, call));
+  WITH_KEYS(&key, 1, UNDER(delete_key)(under(store), at[0], deleted, call));
 }
 
 static int prefix_num_keys(rdzv_store *store, int64_t *count, struct store_call *call) {
@@ -95,51 +84,50 @@ static int prefix_num_keys(rdzv_store *store, int64_t *count, struct store_call 
 
 static int prefix_append(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, struct store_call *call) {
   NEED(append);
-  WITH_KEYS(&key, 1, UNDER(append)(under(store), at.keys[0], value, call));
+  WITH_KEYS(&key, 1, UNDER(append)(under(store), at[0], value, call));
 }
 
 static int prefix_multi_get(rdzv_store *store, const rdzv_bytes *keys, size_t count, rdzv_value *out,
                             struct store_call *call) {
-  WITH_KEYS(keys, count, UNDER(multi_get)(under(store), at.keys, count, out, call));
+  WITH_KEYS(keys, count, UNDER(multi_get)(under(store), at, count, out, call));
 }
 
 static int prefix_multi_set(rdzv_store *store, const rdzv_bytes *keys, const rdzv_bytes *values, size_t count,
                             struct store_call *call) {
-  WITH_KEYS(keys, count, UNDER(multi_set)(under(store), at.keys, values, count, call));
+  WITH_KEYS(keys, count, UNDER(multi_set)(under(store), at, values, count, call));
 }
 
 static int prefix_queue_push(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, struct store_call *call) {
   NEED(queue_push);
-  WITH_KEYS(&key, 1, UNDER(queue_push)(under(store), at.keys[0], value, call));
+  WITH_KEYS(&key, 1, UNDER(queue_push)(under(store), at[0], value, call));
 }
 
 static int prefix_queue_pop(rdzv_store *store, rdzv_bytes key, bool block, rdzv_value *out, struct store_call *call) {
   NEED(queue_pop);
-  WITH_KEYS(&key, 1, UNDER(queue_pop)(under(store), at.keys[0], block, out, call));
+  WITH_KEYS(&key, 1, UNDER(queue_pop)(under(store), at[0], block, out, call));
 }
 
 static int prefix_queue_len(rdzv_store *store, rdzv_bytes key, int64_t *len, struct store_call *call) {
   NEED(queue_len);
-  WITH_KEYS(&key, 1, UNDER(queue_len)(under(store), at.keys[0], len, call));
+  WITH_KEYS(&key, 1, UNDER(queue_len)(under(store), at[0], len, call));
 }
 
 static int prefix_get_version(rdzv_store *store, rdzv_bytes key, rdzv_value *out, uint64_t *version,
                               struct store_call *call) {
   NEED(get_version);
-  WITH_KEYS(&key, 1, UNDER(get_version)(under(store), at.keys[0], out, version, call));
+  WITH_KEYS(&key, 1, UNDER(get_version)(under(store), at[0], out, version, call));
 }
 
 static int prefix_compare_set_version(rdzv_store *store, rdzv_bytes key, uint64_t expected, rdzv_bytes value,
                                       bool *swapped, rdzv_value *out, uint64_t *version, struct store_call *call) {
   NEED(compare_set_version);
-  WITH_KEYS(&key, 1,
-            UNDER(compare_set_version)(under(store), at.keys[0], expected, value, swapped, out, version, call));
+  WITH_KEYS(&key, 1, UNDER(compare_set_version)(under(store), at[0], expected, value, swapped, out, version, call));
 }
 
 static int prefix_wait_changed(rdzv_store *store, rdzv_bytes key, uint64_t known, rdzv_value *out, uint64_t *version,
                                struct store_call *call) {
   NEED(wait_changed);
-  WITH_KEYS(&key, 1, UNDER(wait_changed)(under(store), at.keys[0], known, out, version, call));
+  WITH_KEYS(&key, 1, UNDER(wait_changed)(under(store), at[0], known, out, version, call));
 }
 
 static bool strip(const struct prefix_store *prefix, rdzv_value *key) {
@@ -202,7 +190,7 @@ static int prefix_clone(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv
 static const struct store_ops prefix_ops = {
     .name = "prefix",
     .close = prefix_close,
-    .abandon = prefix_close, /* which closes its base as that must be */
+    .abandon = prefix_close, /* rdzv_store_free abandons the store below */
     .clone = prefix_clone,
     .features = prefix_features,
     .describe = prefix_describe,

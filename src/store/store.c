@@ -14,10 +14,13 @@ enum { AGAIN_MS = 50 };
 
 /* ---- for the implementations ------------------------------------------------------------------------------- */
 
+static int fail_timeout(int64_t timeout_ms, rdzv_error *error) {
+  return error_set(error, RDZV_E_INVALID, "invalid timeout of %lld ms: it is negative", (long long)timeout_ms);
+}
+
 int store_init(rdzv_store *store, const struct store_ops *ops, int64_t timeout_ms, int cancel_fd, const rdzv_log *log,
                rdzv_error *error) {
-  if (timeout_ms < 0)
-    return error_set(error, RDZV_E_INVALID, "invalid timeout of %lld ms: it is negative", (long long)timeout_ms);
+  if (timeout_ms < 0) return fail_timeout(timeout_ms, error);
   store->ops = ops;
   store->born = fork_mark_here();
   store->cancel_fd = cancel_fd;
@@ -39,7 +42,7 @@ void store_deinit(rdzv_store *store) {
   }
 }
 
-/* Only ever prepended to, so that readers need no lock. */
+/* Texts are added at the front and never removed, so readers need no lock. */
 const char *store_text(rdzv_store *store, const char *text) {
   for (const struct store_text *at = atomic_load(&store->texts); at; at = at->next)
     if (strcmp(at->text, text) == 0) return at->text;
@@ -56,6 +59,10 @@ const char *store_text(rdzv_store *store, const char *text) {
 void store_forget_cancel_fd(rdzv_store *store) {
   flag_forget(&store->cancel, store->cancel_fd);
   store->cancel_fd = 0;
+}
+
+int store_fail_unsupported(const rdzv_store *store, const char *op, rdzv_error *error) {
+  return error_set(error, RDZV_E_UNSUPPORTED, "a %s store has no %s", store->ops->name, op);
 }
 
 struct key_list_text store_key_list(const rdzv_bytes *keys, size_t count) {
@@ -82,7 +89,7 @@ static struct store_call begin(rdzv_store *store, int64_t timeout_ms, rdzv_error
   return (struct store_call){timeout_ms, deadline_after(timeout_ms), &store->cancel, error};
 }
 
-/* A call that waits for keys says so, for information: often it is what the caller means to do. */
+/* What a call that waits for keys says in the log. Its level is info, because the caller often means to wait. */
 struct key_wait {
   const rdzv_bytes *keys;
   size_t count;
@@ -110,35 +117,31 @@ static struct store_call begin_wait(rdzv_store *store, int64_t timeout_ms, const
   return call;
 }
 
-static int fail_unsupported(rdzv_store *store, const char *what, rdzv_error *error) {
-  return error_set(error, RDZV_E_UNSUPPORTED, "a %s store has no %s", store->ops->name, what);
-}
-
-/* Refuses a store of the process that this one was forked from. */
+/* Fails for a store of the process that this one was forked from. */
 #define OF_THIS_PROCESS() \
   if (fork_crossed(store->born)) return fork_fail("the store", error)
 
-/* Refuses a missing place for a result, or a missing array. */
+/* Fails for a missing place for a result, or a missing array. */
 #define NOT_NULL(call, pointer) \
   if (!(pointer)) return error_null(error, #call, #pointer)
 
 #define NOT_NULL_ARRAY(call, array, count) \
   if (!(array) && (count) > 0) return error_null(error, #call, #array)
 
-/* Every operation but close, cancel and the timeouts comes through one of these. */
-#define CALL(timeout, op, ...)                                       \
-  do {                                                               \
-    OF_THIS_PROCESS();                                               \
-    if (!store->ops->op) return fail_unsupported(store, #op, error); \
-    struct store_call call = begin(store, timeout, error);           \
-    CALL_WITH(op, __VA_ARGS__);                                      \
+/* Each operation calls that of the implementation through one of these; WAIT_CALL is for those that wait for keys. */
+#define CALL(timeout, op, ...)                                             \
+  do {                                                                     \
+    OF_THIS_PROCESS();                                                     \
+    if (!store->ops->op) return store_fail_unsupported(store, #op, error); \
+    struct store_call call = begin(store, timeout, error);                 \
+    CALL_WITH(op, __VA_ARGS__);                                            \
   } while (0)
 
 #define WAIT_CALL(timeout, waited_for, number, op, ...)                                    \
   do {                                                                                     \
     struct key_wait wait;                                                                  \
     OF_THIS_PROCESS();                                                                     \
-    if (!store->ops->op) return fail_unsupported(store, #op, error);                       \
+    if (!store->ops->op) return store_fail_unsupported(store, #op, error);                 \
     struct store_call call = begin_wait(store, timeout, waited_for, number, &wait, error); \
     CALL_WITH(op, __VA_ARGS__);                                                            \
   } while (0)
@@ -184,8 +187,7 @@ int64_t store_request_time(rdzv_store *store, int64_t opened_with_ms) {
 }
 
 int rdzv_store_set_timeout(rdzv_store *store, int64_t timeout_ms, rdzv_error *error) {
-  if (timeout_ms < 0)
-    return error_set(error, RDZV_E_INVALID, "invalid timeout of %lld ms: it is negative", (long long)timeout_ms);
+  if (timeout_ms < 0) return fail_timeout(timeout_ms, error);
   atomic_store(&store->timeout_ms, timeout_ms);
   return 0;
 }
@@ -225,8 +227,7 @@ int rdzv_store_check(rdzv_store *store, const rdzv_bytes *keys, size_t count, bo
 }
 
 static int check_timeout(int64_t timeout_ms, rdzv_error *error) {
-  if (timeout_ms >= 0 || timeout_ms == RDZV_TIMEOUT_STORE) return 0;
-  return error_set(error, RDZV_E_INVALID, "invalid timeout of %lld ms: it is negative", (long long)timeout_ms);
+  return timeout_ms >= 0 || timeout_ms == RDZV_TIMEOUT_STORE ? 0 : fail_timeout(timeout_ms, error);
 }
 
 int rdzv_store_wait(rdzv_store *store, const rdzv_bytes *keys, size_t count, int64_t timeout_ms, rdzv_error *error) {
@@ -249,7 +250,7 @@ int rdzv_store_append(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, rdzv_
   CALL(RDZV_TIMEOUT_STORE, append, key, value);
 }
 
-/* The array is made here, so that no implementation can leave it half filled. */
+/* The array is allocated here, so that a failing implementation cannot leave it half filled to the caller. */
 int rdzv_store_multi_get(rdzv_store *store, const rdzv_bytes *keys, size_t count, rdzv_value **out, rdzv_error *error) {
   NOT_NULL_ARRAY(multi_get, keys, count);
   NOT_NULL(multi_get, out);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What a store implementation provides. rdzv/store.h has the contract of each operation; store.c checks arguments,
- * fills in timeouts and hands over, so an implementation gets valid arguments only. What it cannot do is NULL.
+ * What a store implementation provides. rdzv/store.h has the contract of each operation. store.c checks the arguments,
+ * fills in the timeout and calls the implementation. An operation that the implementation lacks is NULL.
  */
 #ifndef RDZV_STORE_STORE_H
 #define RDZV_STORE_STORE_H
@@ -13,10 +13,10 @@
 #include <rdzv/store.h>
 #include <stdatomic.h>
 
-/* What comes with each call. A call through a prefix view keeps the view's. */
+/* What every operation gets. A prefix view passes its own on to the store below. */
 struct store_call {
   int64_t timeout_ms;
-  deadline until; /* ends a blocking wait: timeout_ms after the call began */
+  deadline until; /* the end of a blocking wait: timeout_ms after the call began */
   const struct flag *cancel;
   rdzv_error *error;
 };
@@ -24,7 +24,7 @@ struct store_call {
 struct store_ops {
   const char *name;
   void (*close)(rdzv_store *store);
-  void (*abandon)(rdzv_store *store); /* close, in a process forked since it was opened: see base/wait/fork.h */
+  void (*abandon)(rdzv_store *store); /* closes it in a process that was forked since: base/wait/fork.h */
   int (*clone)(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_error *error);
   unsigned (*features)(rdzv_store *store);
   const char *(*describe)(rdzv_store *store);
@@ -53,7 +53,7 @@ struct store_ops {
                       struct store_call *call);
 };
 
-/* The first member of every implementation's own struct. */
+/* The first member of the struct of each implementation. */
 struct rdzv_store {
   const struct store_ops *ops;
   _Atomic int64_t timeout_ms;
@@ -65,19 +65,18 @@ struct rdzv_store {
   fork_mark born;
 };
 
-/* A copy of the text that lives as long as the handle; the same one for equal texts. For describe: what one thread was
- * given stays as it is when another asks. */
+/* Returns a copy of the text that lives as long as the handle, and the same copy for equal texts. For describe: the
+ * text that one thread has got stays valid when another thread asks. */
 const char *store_text(rdzv_store *store, const char *text);
 
-/* For a call that may as well be done twice, by a handle that has not read anything yet: is it to be tried again? True,
- * after a pause, where the call is of unknown outcome or the server was restarted, and there is time left. */
+/* Should the caller repeat a call that may safely be done twice? Returns true, after a pause, if the outcome is unknown
+ * or the server was restarted, and there is time left. Only for a handle that has not read anything yet. */
 bool store_try_again(rdzv_store *store, int result, deadline until);
 
-/* From here on a request that does not wait for others takes no longer than that, where the store was opened with more
- * patience. */
+/* Limits the time of requests that do not wait for keys, where the store was opened with a longer timeout. */
 void store_limit_requests(rdzv_store *store, int64_t request_ms);
 
-/* The time for such a request of a store that was opened with that. */
+/* The time for such a request; opened_with_ms is the timeout that the store was opened with. */
 int64_t store_request_time(rdzv_store *store, int64_t opened_with_ms);
 
 /* Fills the common part; timeout_ms 0 is the default, cancel_fd 0 none. `log` is the caller's, to be copied. */
@@ -87,26 +86,29 @@ int store_init(rdzv_store *store, const struct store_ops *ops, int64_t timeout_m
 /* Releases the common part; the implementation frees the memory. */
 void store_deinit(rdzv_store *store);
 
-/* As rdzv_store_clone; a descriptor of the caller's cancels the opening, and the new handle until it is forgotten. */
+/* Like rdzv_store_clone. The descriptor cancels the opening, and the new handle until store_forget_cancel_fd. */
 int store_clone_with(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_error *error);
 
-/* The caller's descriptor, with which the store was opened, does not cancel it, or its clones, any more. */
+/* From now on the descriptor that the store was opened with cancels neither it nor new clones. */
 void store_forget_cancel_fd(rdzv_store *store);
 
-/* As rdzv_store_open_tcp, for a caller that tells what the wait for the server is about (base/wait/waiting.h). */
+/* Like rdzv_store_open_tcp, for a caller with its own log lines about the wait (base/wait/waiting.h). */
 int store_open_tcp(const char *endpoint, const rdzv_tcp_options *options, struct waiting *waiting, rdzv_store **out,
                    rdzv_error *error);
 
-/* For the message of a wait that timed out: "'a', 'b' and 3 more". */
+/* Keys in a message: "'a', 'b' and 3 more". */
 struct key_list_text {
   char text[320];
 };
 struct key_list_text store_key_list(const rdzv_bytes *keys, size_t count);
 
-/* The error of a wait that ended with RDZV_E_TIMEOUT or RDZV_E_CANCELED: what was done with which keys, how long. */
+/* RDZV_E_UNSUPPORTED: the store has no such operation. */
+int store_fail_unsupported(const rdzv_store *store, const char *op, rdzv_error *error);
+
+/* Fills the error of a wait that ended with RDZV_E_TIMEOUT or RDZV_E_CANCELED: "get 'k': timed out after 300 ms". */
 int store_fail_wait(struct store_call *call, int code, const char *what, const rdzv_bytes *keys, size_t count);
 
-/* Hands a value that a call has found to the caller, or frees it where the call failed. Returns the result. */
+/* Hands a value to the caller, or frees it where the call has failed. Returns the result. */
 static inline int store_give(int result, rdzv_value *found, rdzv_value *out) {
   if (result == 0)
     *out = *found;

@@ -13,7 +13,7 @@ int wire_op_of(enum wire_dialect dialect, uint8_t number) {
   return -1;
 }
 
-/* FNV-1a: it is part of the protocol, and nothing to hide. */
+/* FNV-1a; it is part of the protocol. */
 uint32_t wire_run_nonce(const char *run_id) {
   uint32_t hash = 2166136261u;
   for (; *run_id; run_id++) hash = (hash ^ (uint8_t)*run_id) * 16777619u;

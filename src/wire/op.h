@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The operations of the TCPStore protocol, their numbers in each dialect and the fields of their requests.
- * docs/wire.md tells what they mean.
+ * docs/wire.md describes them.
  *
  * The three dialects have the same request layouts and differ in numbers and answers:
  *   V1    PyTorch 1.9 to 2.1; 2.1 and 1.x disagree on 7 and 8, where 1.x holds
@@ -17,7 +17,7 @@
 enum wire_dialect { WIRE_DIALECT_UNKNOWN = 0, WIRE_DIALECT_V1, WIRE_DIALECT_V2, WIRE_DIALECT_RDZV };
 
 /* Fields: k key, v value, n 8-byte number, w 4-byte number, K list of keys, P list of key and value pairs.
- * Columns: name, number in V1, in V2, in RDZV (-1: not there), fields, is it a write: one that a session numbers. */
+ * Columns: name, number in V1, in V2, in RDZV (-1: none), fields, and whether it is a write, which sessions count. */
 #define WIRE_OP_LIST(X)                            \
   X(VALIDATE, -1, 0, -1, "w", false)               \
   X(SET, 0, 1, 1, "kv", true)                      \
@@ -70,26 +70,26 @@ enum { WIRE_MAGIC = 0x3C85F7CE }; /* what VALIDATE carries */
 /* One-byte answers. In RDZV they are statuses: a higher one is an error code, negated, and a text follows. */
 enum wire_byte { WIRE_BYTE_DONE = 0, WIRE_BYTE_CANCELED = 1, WIRE_BYTE_WATCHING = 3 };
 
-/* A client that begins with VALIDATE and a PING of this number asks for RDZV. No process has this id, so no PyTorch
- * client sends it; PyTorch's servers from 2.5 on echo it; 1.x takes it for a SET whose key is longer than memory. */
+/* A client that begins with VALIDATE and a PING of this number asks for RDZV. PyTorch's clients send their process id
+ * there, which never has this value. PyTorch's servers from 2.5 on echo it; 1.x reads a SET with an impossible key. */
 #define WIRE_HELLO_NONCE 0xFFFFFFFFu
 
 /* Our server answers that PING with these four bytes and the 8-byte id of its instance. */
 #define WIRE_HELLO_ANSWER 0x017A6472u /* "rdz", 1 */
 
-/* A client whose greeting is reset finds PyTorch 1.x by a CHECK of one empty key in V1, the first request of its
- * connection. PyTorch's clients put a slash before each key, so none asks this, and its servers answer 0 or 1; our
- * server answers this byte. Where V2 is spoken the same bytes are an ADD that is not complete. */
+/* A client whose greeting is reset detects PyTorch 1.x by a CHECK of one empty key in V1, the first request of a new
+ * connection. PyTorch's servers answer 0 or 1, ours this byte. PyTorch's clients never send it, because they put a
+ * slash before each key. In V2 the same bytes are an incomplete ADD. */
 #define WIRE_BYTE_NOT_V1 'r'
 
-/* A client that wants a session sends a second PING, of this number, behind the first one. Servers that have none echo
- * it; one that has answers these four bytes and a token instead. */
+/* A client that wants a session sends a second PING, of this number, behind the first one. A server with sessions
+ * answers these four bytes and a token; others echo the number. */
 #define WIRE_SESSION_NONCE 0xFFFFFFFEu
 #define WIRE_SESSION_ANSWER 0x01736573u /* "ses", 1 */
 enum { WIRE_TOKEN_BYTES = 16 };
 
-/* A client that belongs to a run sends a third PING, of this number and 28 bits of the run's hash. A server that serves
- * another run refuses it; everybody else echoes it. */
+/* A client that belongs to a run sends a third PING, of this number and 28 bits of a hash of the run id. A server of
+ * another run refuses it; other servers echo it. */
 #define WIRE_RUN_NONCE 0xE0000000u
 #define WIRE_RUN_MASK 0xF0000000u
 uint32_t wire_run_nonce(const char *run_id);

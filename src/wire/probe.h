@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Is a server a TCPStore? Questions that a TCPStore answers at once, one for each connection, and no other server
- * alike. */
+/* Requests that show whether a server is a TCPStore: a TCPStore answers them at once, and no other server the same way.
+ * Each needs its own connection. */
 #ifndef RDZV_WIRE_PROBE_H
 #define RDZV_WIRE_PROBE_H
 

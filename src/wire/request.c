@@ -28,7 +28,7 @@ static enum wire_result begin(struct wire_decoder *decoder, const uint8_t *data,
     if (result != WIRE_RESULT_DONE) return result;
   }
   decoder->op = wire_op_of(decoder->dialect, data[0]);
-  if (decoder->op < 0) return bad(decoder, "an operation that does not exist");
+  if (decoder->op < 0) return bad(decoder, "an unknown operation");
   if (decoder->op == WIRE_OP_VALIDATE && decoder->requests > 0) return bad(decoder, "a second VALIDATE");
   wire_scan_start(&decoder->scan, wire_ops[decoder->op].fields, 1);
   decoder->started = true;

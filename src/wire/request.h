@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The server's side of the stream: finds out the dialect from the first bytes, then takes request by request. */
+/* Decodes the requests of a client: finds the dialect from the first bytes, then returns one request after another. */
 #ifndef RDZV_WIRE_REQUEST_H
 #define RDZV_WIRE_REQUEST_H
 
 #include "wire/op.h"
 #include "wire/scan.h"
 
-/* Its bytes point into the stream and are valid as long as that stays in place. */
+/* Its bytes point into the stream. */
 struct wire_request {
   enum wire_op op;
   size_t size; /* of the whole request in the stream */
@@ -27,7 +27,7 @@ struct wire_decoder {
   struct wire_scan scan;
 };
 
-/* The next request of `data`, which begins where the last one ended. On WIRE_RESULT_BAD scan.why says why. */
+/* Decodes the next request. `data` begins where the last one ended. After WIRE_RESULT_BAD scan.why has the reason. */
 enum wire_result wire_decode(struct wire_decoder *decoder, const struct wire_limits *limits, const uint8_t *data,
                              size_t len, struct wire_request *out);
 

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Walks the fields of one message, request or answer, from any split of the stream, without copying. The scanner
- * keeps offsets only and goes on where it stopped, so a message that arrives byte by byte is walked once. Lengths and
- * counts are compared with their limits before anything else is done with them. After WIRE_RESULT_BAD only a new start
- * helps.
+ * Scans the fields of one message, request or answer, from any split of the stream, without copying. The scanner keeps
+ * offsets and continues where it stopped, so a message that arrives byte by byte is scanned once. Each length and count
+ * is checked against its limit before it is used. After WIRE_RESULT_BAD the scanner must be started again.
  */
 #ifndef RDZV_WIRE_SCAN_H
 #define RDZV_WIRE_SCAN_H
@@ -33,24 +32,24 @@ struct wire_field {
 };
 
 struct wire_scan {
-  const char *fields; /* left to walk: those of wire/op.h, b for one byte, V for a list of `items` values */
-  size_t pos;         /* bytes walked */
+  const char *fields; /* still to scan: those of wire/op.h, b for one byte, V for a list of `items` values */
+  size_t pos;         /* bytes scanned */
   size_t want;        /* after WIRE_RESULT_MORE: the message is at least this long */
   uint64_t items;     /* left in the list under way */
   bool in_list;
-  int count; /* of fields walked */
+  int count; /* of fields scanned */
   struct wire_field field[WIRE_MAX_FIELDS];
   const char *why; /* after WIRE_RESULT_BAD */
-  bool over_limit; /* that is, it was well formed but too much: */
+  bool over_limit; /* the reason is that `size` is over `limit` */
   uint64_t size, limit;
 };
 
 void wire_scan_start(struct wire_scan *scan, const char *fields, size_t pos);
 
-/* `data` is the whole message as far as it has come: the same bytes as before with more behind, maybe elsewhere. */
+/* `data` is the message as far as it has come. It may have moved since the last call, but must begin the same. */
 enum wire_result wire_scan(struct wire_scan *scan, const struct wire_limits *limits, const uint8_t *data, size_t len);
 
-/* The bytes of a walked field. */
+/* The bytes of a field that was scanned. */
 static inline rdzv_bytes wire_field_bytes(const struct wire_scan *scan, int i, const uint8_t *data) {
   return (rdzv_bytes){data + scan->field[i].at, scan->field[i].len};
 }
@@ -67,7 +66,7 @@ static inline uint64_t wire_load64(const uint8_t *data) {
   return le64toh(number);
 }
 
-/* Takes the next length-prefixed bytes off a walked list. */
+/* Takes the first item off a list that was scanned. */
 static inline rdzv_bytes wire_list_next(rdzv_bytes *list) {
   const uint8_t *data = list->data;
   const size_t len = (size_t)wire_load64(data);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Builds messages. A write that finds no memory makes the writer failed, which is looked at once, at the end. */
+/* Builds messages. Without memory the writer is marked as failed, so callers check once, at the end. */
 #ifndef RDZV_WIRE_WRITER_H
 #define RDZV_WIRE_WRITER_H
 
@@ -31,7 +31,7 @@ static inline void wire_put64(struct wire_writer *writer, uint64_t number) {
 
 void wire_put_bytes(struct wire_writer *writer, rdzv_bytes bytes); /* with their length */
 
-/* The number of the operation in that dialect, which must have it. */
+/* The number of the operation in the dialect, which must know it. */
 void wire_put_op(struct wire_writer *writer, enum wire_dialect dialect, enum wire_op op);
 
 #endif

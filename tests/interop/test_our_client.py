@@ -126,7 +126,7 @@ class EveryServer:
         self.assertEqual(self.server.num_keys(), 0)
 
     def test_what_only_newer_servers_have_is_refused_with_a_sentence(self):
-        self.assert_exit(self.ours("keys"), 6, "list the keys at .*PyTorch's has it since the end of 2025")
+        self.assert_exit(self.ours("keys"), 6, "list the keys at .*PyTorch has this operation since the end of 2025")
 
     def test_the_dialect_can_be_named(self):
         self.assert_done(self.ours("--dialect", self.dialect, "add", "n", "1"), "1\n")
@@ -155,7 +155,7 @@ class Torch113(EveryServer, peers.Case):
 
     def test_append_is_refused_with_a_sentence(self):
         put(self.server, "k", "v")
-        self.assert_exit(self.ours("append", "k", "w"), 6, "append to 'k' .*PyTorch's has it from 2.1 on")
+        self.assert_exit(self.ours("append", "k", "w"), 6, "append to 'k' .*PyTorch has this operation from 2.1 on")
         self.assertEqual(self.server.get("k"), b"v")
 
     def test_it_is_not_an_rdzv_server(self):

@@ -16,10 +16,10 @@ struct file_store {
   rdzv_store base;
   pthread_mutex_t lock; /* guards the journal and the watch; held during an access */
   struct journal journal;
-  struct file_watch watch; /* kept for the next call that waits; closed while one does */
+  struct file_watch watch; /* for the next call that waits; a waiting call takes it out */
   int64_t num_workers;
   char *run_id;     /* NULL: none */
-  uint64_t counted; /* the journal's birth in which this store counted itself; 0: none */
+  uint64_t counted; /* journal.births when this store was counted; 0: it was not */
   char *text;       /* of describe */
 };
 

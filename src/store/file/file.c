@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The store in a file, byte for byte PyTorch's FileStore (torch/csrc/distributed/c10d/FileStore.cpp).
+ * The store in a file, in the format of PyTorch's FileStore (torch/csrc/distributed/c10d/FileStore.cpp).
  *
  * A call locks the handle for one look at the file or one edit of it. A call that must wait unlocks both the handle and
  * the file, waits for a change, and looks again.
  *
- * Ours alone: the mark of the run, which every write adds where it is missing, so that a file that was removed
- * and made anew has it too; and that the last of the counted stores removes the file while it holds the lock.
+ * Beyond PyTorch: each write adds the mark of the run where the file lacks it, so that a file that was removed and
+ * created again has it, too. The last of the counted stores holds the lock while it removes the file.
  */
 #include "base/error.h"
 #include "base/text/options.h"
@@ -20,9 +20,9 @@ enum { SIGN_OFF_MS = 5000 };
 
 static struct file_store *self(rdzv_store *store) { return (struct file_store *)store; }
 
-/* ---- changes -------------------------------------------------------------------------------------------------- */
+/* ---- edits ---------------------------------------------------------------------------------------------------- */
 
-/* The number that a value is; an absent or empty one counts as 0. */
+/* Reads a value as a number. An absent or empty value counts as 0. */
 static int read_number(const struct keyspace *ks, rdzv_bytes key, int64_t *number, rdzv_error *error) {
   rdzv_bytes text;
   *number = 0;
@@ -57,7 +57,7 @@ static int file_add(rdzv_store *store, rdzv_bytes key, int64_t delta, int64_t *s
   return result;
 }
 
-/* *now is what holds afterwards. */
+/* *now is the value afterwards. */
 static int swap(struct file_edit *edit, rdzv_bytes key, rdzv_bytes expected, rdzv_bytes desired, rdzv_value *now) {
   rdzv_bytes value;
   const bool there = ks_get(edit->file->journal.keys, key, &value) != 0;
@@ -110,7 +110,7 @@ static bool all_there(const struct file_store *file, const rdzv_bytes *keys, siz
 
 enum { NOT_YET = 1 };
 
-/* Gives the values if all the keys are there; `out` NULL: they are not wanted. */
+/* Copies the values if all keys are there, else returns NOT_YET. `out` may be NULL. */
 static int look_for(struct file_store *file, const rdzv_bytes *keys, size_t count, rdzv_value *out,
                     const struct store_call *call) {
   int result = file_begin_look(file, call);
@@ -133,7 +133,7 @@ static void take_watch(struct file_store *file, struct file_watch *watch) {
   file_watch_start(watch, file->journal.path);
 }
 
-/* Of those of several threads one is kept. */
+/* Of the watches of several threads one is kept. */
 static void give_watch_back(struct file_store *file, struct file_watch *watch) {
   file_watch_stop(watch);
   pthread_mutex_lock(&file->lock);
@@ -154,7 +154,7 @@ static int wait_for(struct file_store *file, const char *what, const rdzv_bytes 
     else if (watching)
       result = file_watch_wait(&watch, call->cancel, call->until);
     else
-      take_watch(file, &watch), watching = true; /* then looks again: it may have changed before this */
+      take_watch(file, &watch), watching = true; /* and look again: the file may have changed before */
     if (result >= 0) continue;
     result = store_fail_wait(call, result, what, keys, count);
     break;
@@ -218,7 +218,7 @@ static int sign_on(struct file_store *file, const struct store_call *call) {
   return result;
 }
 
-/* Counts this store among the closed ones; the last of all removes the file instead. */
+/* Counts this store among the closed ones. The last one removes the file instead. */
 static int count_out(struct file_edit *edit) {
   const struct journal *journal = &edit->file->journal;
   int64_t closed = 0, open = 0;
@@ -231,7 +231,7 @@ static int count_out(struct file_edit *edit) {
   return result == 0 ? file_add_number(edit, file_own_key(FILE_REFCOUNT), open) : result;
 }
 
-/* Not in a file that came after the one in which this store counted itself. A cancel does not stop it. */
+/* Leaves a file alone that is not the one in which this store was counted. Cannot be canceled. */
 static void sign_off(struct file_store *file) {
   rdzv_error error;
   const struct store_call call = {SIGN_OFF_MS, deadline_after(SIGN_OFF_MS), NULL, &error};
@@ -257,7 +257,7 @@ static void file_close(rdzv_store *store) {
   file_free(self(store));
 }
 
-/* It is the parent that signs off. If another thread was in the middle of a call, all is left as it is. */
+/* The parent signs off. If another thread was in the middle of a call, everything is left as it is. */
 static void file_abandon(rdzv_store *store) {
   struct file_store *file = self(store);
   if (pthread_mutex_trylock(&file->lock) != 0) return;
@@ -312,7 +312,7 @@ static int check_options(const char *path, const rdzv_file_options *options, rdz
   return 0;
 }
 
-/* Copies what it keeps of the options; the journal and the common part are there. */
+/* Copies the options that are needed later. The journal is open. */
 static int keep_options(struct file_store *file, const rdzv_file_options *options, rdzv_error *error) {
   file->num_workers = options->num_workers;
   file->run_id = options->run_id ? strdup(options->run_id) : NULL;

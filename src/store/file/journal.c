@@ -38,9 +38,9 @@ static int check_kind(const struct journal *journal, int fd, rdzv_error *error) 
   return error_set(error, RDZV_E_IO, "cannot open '%s': not a regular file", journal->shown);
 }
 
-/* *fd is -1 where there is no file and none is to be made. */
+/* *fd is -1 where the file does not exist and is not created. */
 static int open_file(const struct journal *journal, int flags, int *fd, rdzv_error *error) {
-  do { /* O_NONBLOCK, so that a pipe of that name does not hold us up */
+  do { /* O_NONBLOCK: opening a named pipe would block */
     *fd = open(journal->path, flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0644);
   } while (*fd < 0 && errno == EINTR);
   if (*fd < 0) return errno == ENOENT && !(flags & O_CREAT) ? 0 : fail_io(journal, "open", errno, error);
@@ -57,7 +57,7 @@ static int fail_lock(const struct journal *journal, int errnum, rdzv_error *erro
                      journal->shown);
 }
 
-/* flock itself waits for ever for a process that was stopped while it held the lock, hence the tries. */
+/* flock alone would wait forever for a process that was stopped while it held the lock, so it is tried repeatedly. */
 static int lock(const struct journal *journal, int fd, int kind, const struct store_call *call) {
   const int64_t start = clock_now_ms();
   const deadline grace = deadline_after(JOURNAL_LOCK_GRACE_MS), end = call->until > grace ? call->until : grace;
@@ -80,7 +80,7 @@ static int lock(const struct journal *journal, int fd, int kind, const struct st
   return 0;
 }
 
-/* The lock is given up before the descriptor: a child of a fork may hold a copy of that. */
+/* Unlocks explicitly, because a forked child may hold a copy of the descriptor. */
 static int unlock_and_close(int fd) {
   flock(fd, LOCK_UN);
   return close(fd);
@@ -103,7 +103,7 @@ static void clear(struct keyspace *ks) {
   while (ks_next(ks, NULL, &key)) ks_delete(ks, key);
 }
 
-/* Forgets what was read: the file it came from is not there any more. */
+/* Clears the copy: the file that was read is gone. */
 static void forget(struct journal *journal) {
   unpin(journal);
   clear(journal->keys);
@@ -112,7 +112,7 @@ static void forget(struct journal *journal) {
   journal->births++;
 }
 
-/* Without a pin the file counts as unknown and is read from the start each time, which is slow and never wrong. */
+/* Without a pin the file is read from its start each time, which is slow and correct. */
 static void pin(struct journal *journal, const struct stat *status) {
   struct stat pinned;
   unpin(journal);
@@ -133,7 +133,7 @@ static int take(struct journal *journal, const struct file_record *record) {
   return 0;
 }
 
-/* Takes the records out of the buffer, whose first byte is at pos. *want is then what the next one needs at least. */
+/* Takes the records out of the buffer, whose first byte is at pos. *want is the least length of the next one. */
 static int take_records(struct journal *journal, struct buf *buf, size_t *want, rdzv_error *error) {
   size_t used = 0;
   for (;;) {
@@ -167,7 +167,7 @@ static int fill(const struct journal *journal, int fd, struct buf *buf, size_t l
   return 0;
 }
 
-/* Reads the records between pos and `size`. One that goes beyond it is left, and pos stays where it begins. */
+/* Reads the records between pos and `size`. pos stays at the beginning of a record that is longer. */
 static int read_records(struct journal *journal, int fd, int64_t size, rdzv_error *error) {
   struct buf buf = {0};
   size_t want = 1;
@@ -181,11 +181,11 @@ static int read_records(struct journal *journal, int fd, int64_t size, rdzv_erro
   return result;
 }
 
-/* ---- sessions ------------------------------------------------------------------------------------------------ */
+/* ---- accesses ------------------------------------------------------------------------------------------------ */
 
 enum { GONE = 1 };
 
-/* Locks the open file and reads what is new. GONE: it was removed before we had its lock, so nobody will see what
+/* Locks the open file and reads what is new. GONE: the file was removed before it was locked, so nobody would see what
  * is written to it. */
 static int lock_and_read(struct journal *journal, int fd, int kind, int64_t *size, const struct store_call *call) {
   struct stat status;
@@ -202,13 +202,13 @@ static int lock_and_read(struct journal *journal, int fd, int kind, int64_t *siz
   return read_records(journal, fd, status.st_size, call->error);
 }
 
-/* A look without a lock: every write that is done has made the file longer, or another one. */
+/* Needs no lock: each completed write has made the file longer, or replaced it. */
 static bool is_unchanged(const struct journal *journal, int fd) {
   struct stat status;
   return fstat(fd, &status) == 0 && is_known(journal, &status) && status.st_size == journal->pos;
 }
 
-/* *fd is -1 where there is no file; else it is locked, but for a reader where nothing is new. */
+/* *fd is -1 where there is no file. Else it is locked, unless it is for reading and nothing is new. */
 static int open_and_read(struct journal *journal, int flags, int kind, int *fd, int64_t *size,
                          const struct store_call *call) {
   int result;
@@ -237,7 +237,7 @@ int journal_refresh(struct journal *journal, const struct store_call *call) {
   return result;
 }
 
-/* Cuts off what stands behind the last whole record. */
+/* Cuts off what follows the last whole record. */
 static int cut_off(const struct journal *journal, rdzv_error *error) {
   return ftruncate(journal->fd, journal->pos) < 0 ? fail_io(journal, "truncate", errno, error) : 0;
 }
@@ -255,7 +255,7 @@ int journal_begin(struct journal *journal, bool create, const struct store_call 
 
 int journal_write(struct journal *journal, const struct buf *records, rdzv_error *error) {
   size_t done = 0;
-  while (done < records->len) { /* more than once only after a short write, to learn the reason */
+  while (done < records->len) { /* again only after a short write, to learn its reason */
     const ssize_t put = pwrite(journal->fd, records->data + done, records->len - done, journal->pos + (int64_t)done);
     if (put > 0) done += (size_t)put;
     if (put > 0 || (put < 0 && errno == EINTR)) continue;
@@ -283,7 +283,7 @@ static void set_path(struct journal *journal, const char *path) {
   snprintf(journal->shown, sizeof journal->shown, "%s%s", cut ? "…" : "", cut ? path + len - room : path);
 }
 
-/* Where there is no file yet, is there its directory? */
+/* Fails if the directory of a file that does not exist yet does not exist either. */
 static int check_directory(const struct journal *journal, rdzv_error *error) {
   const char *slash = strrchr(journal->path, '/');
   char *directory = slash ? strndup(journal->path, (size_t)(slash - journal->path) + 1) : strdup(".");
@@ -305,7 +305,7 @@ static int check_path(const struct journal *journal, rdzv_error *error) {
 
 int journal_open(struct journal *journal, const char *path, const rdzv_log *log, rdzv_error *error) {
   *journal = (struct journal){.log = log, .pin = -1, .fd = -1, .budget = {.max = SIZE_MAX}};
-  static const struct ks_events events = {0}; /* nobody waits in the keyspaces */
+  static const struct ks_events events = {0}; /* the keyspaces have no waiters */
   set_path(journal, path);
   journal->keys = ks_new(&journal->budget, &events, NULL);
   journal->own = ks_new(&journal->budget, &events, NULL);

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The file of a file store and what has been read of it. Everybody who uses the file takes its lock (flock), exclusive
- * to write, and reads only what is new since the last time.
+ * The file of a file store, and a copy of its keys. Every process locks the file (flock), exclusively to write, and
+ * reads only what is new since the last time.
  *
  * Reading:  journal_refresh, then look into `keys` and `own`.
- * Writing:  journal_begin (locked, and `keys` and `own` are up to date) -> journal_write -> journal_end. What was
- *           written is not put into `keys` and `own`: it is read with everything else the next time.
+ * Writing:  journal_begin (locks the file and refreshes `keys` and `own`), journal_write, journal_end. The new records
+ *           are not put into `keys` and `own`: the next refresh reads them like all others.
  *
- * What else can happen to the file:
- *   removed, replaced, truncated   what was read is forgotten, the new one is read from its start
- *   its writer died in a record    readers leave the partial record alone; the next writer, who has the lock and so
- *                                  knows that nobody is still at it, cuts it off
- *   no space for all of a record   the writer cuts its own partial record off before anybody else can see it
- *   a lock that is never given up  RDZV_E_TIMEOUT
+ * What can happen to the file:
+ *   removed, replaced, truncated   the copy is cleared, and the file is read from its start
+ *   its writer died in a record    readers ignore the partial record; the next writer, which holds the lock, cuts it
+ * off no space for all of a record   the writer cuts its own partial record off before it unlocks the file a lock that
+ * is never released  RDZV_E_TIMEOUT
  *
  * Not thread-safe: the store locks its handle.
  */
@@ -28,43 +27,43 @@
 
 struct journal {
   char *path;
-  char shown[208]; /* path for messages, only its end where it is long */
+  char shown[208]; /* the path in messages; only its end where it is long */
   const rdzv_log *log;
   struct keyspace *keys; /* the users' */
   struct keyspace *own;  /* the file's */
   struct budget budget;
-  uint64_t births; /* changes when what was read is forgotten: then it is another file */
+  uint64_t births; /* incremented when the copy is cleared: it is another file then */
 
-  /* The file that all this was read from, held open (O_PATH) so that its number cannot go to another; -1: none. */
+  /* The file that was read, held open (O_PATH) so that no other file gets its inode number; -1: none. */
   int pin;
   dev_t device;
   ino_t inode;
-  int64_t pos;    /* how much of it was read: always the end of a record */
+  int64_t pos;    /* how much of it was read; always the end of a record */
   time_t written; /* when it was last written, by the clock of its file system */
 
   int fd; /* between journal_begin and journal_end; -1: there is no file */
 };
 
-/* The lock is waited for until the call's deadline, and this long in any case: others hold it for moments only, which
- * somebody who does not want to block for a key need not hear of. */
+/* A call waits for the lock until its deadline, and this long in any case. Others hold the lock for moments only, so a
+ * call that must not wait for a key still gets it. */
 enum { JOURNAL_LOCK_GRACE_MS = 500 };
 
-/* Borrows log. Looks whether there is, or can be, such a file, without a lock. RDZV_E_IO, RDZV_E_NO_MEMORY. */
+/* Checks, without a lock, that the file exists or could be created. Borrows log. RDZV_E_IO, RDZV_E_NO_MEMORY. */
 int journal_open(struct journal *journal, const char *path, const rdzv_log *log, rdzv_error *error);
 void journal_close(struct journal *journal);
 
-/* Reads what is new. A file that is not there is like one without keys. It costs no lock where nothing is new.
- * RDZV_E_IO, RDZV_E_CORRUPT, RDZV_E_TIMEOUT, RDZV_E_CANCELED, RDZV_E_NO_MEMORY; also for journal_begin. */
+/* Reads what is new, without a lock where nothing is. A missing file has no keys. Fails, as does journal_begin, with
+ * RDZV_E_IO, RDZV_E_CORRUPT, RDZV_E_TIMEOUT, RDZV_E_CANCELED, RDZV_E_NO_MEMORY. */
 int journal_refresh(struct journal *journal, const struct store_call *call);
 
-/* Opens, locks and reads the file and makes it if told to; else fd is -1 where it is not there. On success
+/* Opens, locks and reads the file. A missing file is created if `create` says so, else fd is -1. After success
  * journal_end must follow. */
 int journal_begin(struct journal *journal, bool create, const struct store_call *call);
 
-/* Adds records to the end, all or none. Once at most before journal_end. RDZV_E_NO_SPACE, RDZV_E_IO. */
+/* Appends all the records or none. At most once before journal_end. RDZV_E_NO_SPACE, RDZV_E_IO. */
 int journal_write(struct journal *journal, const struct buf *records, rdzv_error *error);
 
-/* Unlocks and closes. An error tells that what was written may not have arrived (file systems over a network). */
+/* Unlocks and closes the file. An error means that the records may not have arrived (network file systems). */
 int journal_end(struct journal *journal, rdzv_error *error);
 
 #endif

@@ -9,7 +9,7 @@ static uint32_t load32(const uint8_t *data) {
   return number;
 }
 
-/* PyTorch takes whatever follows a "-" for the name of a key to forget, "/" or not. */
+/* For PyTorch any key after a "-" is deleted, with a "/" or without. */
 static struct file_key parse_key(rdzv_bytes raw) {
   const char *at = raw.data;
   size_t len = raw.len;
@@ -29,7 +29,7 @@ enum file_record_result file_record_decode(const uint8_t *data, size_t len, stru
   *record = (struct file_record){.size = MIN_RECORD};
   if (len < LENGTH_SIZE) return FILE_RECORD_MORE;
   const size_t key_len = load32(data);
-  if (key_len == 0) return bad(record, "a key has no bytes"); /* so a stretch of zeros is found out */
+  if (key_len == 0) return bad(record, "a key has no bytes"); /* so a stretch of zeros is corrupt */
   if (key_len > FILE_MAX_KEY + MAX_PREFIX) return bad(record, "the length of a key is over the limit");
   const size_t value_at = LENGTH_SIZE + key_len + LENGTH_SIZE;
   record->size = value_at;

@@ -9,7 +9,7 @@
 
 #include "base/buf.h"
 
-/* No key that a user gives and no value is longer, whoever wrote it: a length over these is not one. */
+/* Longer keys of users and longer values are refused, and a longer length in a file means that it is corrupt. */
 enum { FILE_MAX_KEY = 64 << 10, FILE_MAX_VALUE = 1 << 30 };
 
 /* The keys of the file's own records: how many stores have closed, and how many are open (PyTorch 2 counts both, 1.13
@@ -20,25 +20,25 @@ enum { FILE_MAX_KEY = 64 << 10, FILE_MAX_VALUE = 1 << 30 };
 
 /* What the key of a record says. */
 struct file_key {
-  bool own;     /* one of the file's own, by its full name; else a user's, "/" + name in the file */
-  bool deleted; /* "-" stands before it: the key is gone, the value means nothing */
+  bool own;     /* a key of the store itself, by its full name; else a user's key: "/" + name in the file */
+  bool deleted; /* "-" before it: the key was deleted, the value has no meaning */
   rdzv_bytes name;
 };
 
 struct file_record {
   struct file_key key; /* points into the decoded bytes, as does value */
   rdzv_bytes value;
-  size_t size;     /* bytes it takes in the file; of a record that is not all there: takes at least */
-  const char *why; /* of a bad one */
+  size_t size;     /* in the file; after FILE_RECORD_MORE: its least size */
+  const char *why; /* after FILE_RECORD_BAD */
 };
 
 enum file_record_result { FILE_RECORD_MORE, FILE_RECORD_DONE, FILE_RECORD_BAD };
 
-/* Reads the record at the start of the bytes. Every length is compared with its limit before it is used; MORE says in
- * size how many bytes to come back with, which is always more than len. BAD: these bytes begin no record. */
+/* Reads the record at the start of the bytes. Each length is checked against its limit before it is used. MORE: call
+ * again with at least `size` bytes, which is more than len. BAD: the bytes are not a record. */
 enum file_record_result file_record_decode(const uint8_t *data, size_t len, struct file_record *record);
 
-/* Adds a record behind what is in `out`; key and value are within the limits. False: no memory, nothing added. */
+/* Appends a record, whose key and value are within the limits. False: no memory, and `out` is unchanged. */
 bool file_record_encode(struct buf *out, struct file_key key, rdzv_bytes value);
 
 #endif

@@ -9,10 +9,10 @@
 
 enum { FIRST_PAUSE_MS = 10, MAX_PAUSE_MS = 250 };
 
-/* Writers hold the file's lock while they write, so not their writes are the news but their close. */
+/* Writers hold the lock of the file until they close it, so the close is the event to wait for. */
 enum { CHANGES = IN_CLOSE_WRITE | IN_MOVED_TO };
 
-/* Watches the directory, in which the file need not be yet. */
+/* Watches the directory: the file may not exist yet. */
 static int add_watch(int fd, const char *path, const char *name) {
   if (name == path) return inotify_add_watch(fd, ".", CHANGES | IN_ONLYDIR);
   char *directory = strndup(path, (size_t)(name - path));
@@ -22,8 +22,8 @@ static int add_watch(int fd, const char *path, const char *name) {
   return watch;
 }
 
-/* Takes the events that have come; is one about the file? What has no name is about the directory or about events
- * that were lost, and worth a look too. */
+/* Reads the events that have come. Is one about the file? An event without a name is about the directory, or about lost
+ * events, and counts, too. */
 static bool is_about_file(const struct file_watch *watch) {
   char events[4096] __attribute__((aligned(__alignof__(struct inotify_event))));
   bool about = false;
@@ -44,7 +44,7 @@ void file_watch_start(struct file_watch *watch, const char *path) {
   watch->backoff = (struct backoff){FIRST_PAUSE_MS, MAX_PAUSE_MS};
   if (watch->fd < 0) watch->fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
   if (watch->fd < 0) return;
-  is_about_file(watch); /* what came before is old */
+  is_about_file(watch); /* drop old events */
   watch->directory = add_watch(watch->fd, path, watch->name);
 }
 
@@ -64,6 +64,6 @@ int file_watch_wait(struct file_watch *watch, const struct flag *cancel, deadlin
     struct pollfd fds[2] = {{.fd = watch->fd, .events = POLLIN}};
     const int result = flag_poll(cancel, fds, 1, end);
     if (result < 0) return result == RDZV_E_TIMEOUT ? 0 : result;
-    if (is_about_file(watch) || deadline_left(end) == 0) return 0; /* others in the directory may never be quiet */
+    if (is_about_file(watch) || deadline_left(end) == 0) return 0; /* other files may change all the time */
   }
 }

@@ -9,8 +9,8 @@
 #include <string.h>
 
 enum {
-  MAX_REPEATS = 3,     /* of a request on which the connection is lost, unless it may have been done */
-  FIRST_PAUSE_MS = 20, /* between the repetitions of one that may */
+  MAX_REPEATS = 3, /* after a lost connection, of a request that was not done */
+  FIRST_PAUSE_MS = 20,
   LONGEST_PAUSE_MS = 1000,
   SLACK_MS = 1000, /* beyond its own time, for the call that holds the handle */
   GRACE_MS = 2000, /* beyond the end of a wait, for what belongs to it */
@@ -49,8 +49,8 @@ static int open_connection(struct tcp_store *tcp) {
   return result;
 }
 
-/* At our own server a write gets its number here, and what must come before the request is put before it. A number is
- * kept only as long as the write may have been done with it: the session may be another one by now. */
+/* At our own server a write gets its number here. It keeps the number only while the server may have done the write:
+ * otherwise the session may be another one by now. */
 static void enter_session(struct tcp_store *tcp) {
   struct tcp_session *session = &tcp->conn.session;
   if (!tcp->in_flight) tcp->write = 0;
@@ -91,11 +91,11 @@ static int try_on_open(struct tcp_store *tcp, const struct tcp_op *op, struct tc
   return result;
 }
 
-/* A write that may have been done is sent again only to the session that would know. */
+/* A write that the server may have done is sent again only in its session, which knows whether it was done. */
 static int try_connected(struct tcp_store *tcp, const struct tcp_op *op, struct tcp_args *args) {
   if (!tcp->in_flight || (tcp->write && tcp->conn.session.offered)) return try_on_open(tcp, op, args);
   tcp->write = 0;
-  return error_set(tcp->call.error, RDZV_E_CONNECTION, "the connection was lost, and the server has no session for it");
+  return error_set(tcp->call.error, RDZV_E_CONNECTION, "the connection was lost, and the server has no session");
 }
 
 static bool is_worth_repeating(const struct tcp_store *tcp, int result, int repeats) {
@@ -103,7 +103,7 @@ static bool is_worth_repeating(const struct tcp_store *tcp, int result, int repe
   return tcp->in_flight ? tcp->write != 0 : repeats < MAX_REPEATS;
 }
 
-/* That the server lost its data is sure: whether the write was done or not, it is gone. */
+/* RDZV_E_DATA_LOST stays: whether the write was done or not, its effect is gone. */
 static int conclude(struct tcp_store *tcp, int result) {
   if (result == 0 || !tcp->in_flight || result == RDZV_E_CANCELED || result == RDZV_E_DATA_LOST) return result;
   tcp->call.error->code = RDZV_E_OUTCOME_UNKNOWN;
@@ -114,7 +114,7 @@ static int repeat(struct tcp_store *tcp, const struct tcp_op *op, struct tcp_arg
   struct backoff backoff = {FIRST_PAUSE_MS, LONGEST_PAUSE_MS};
   for (int repeats = 0;; repeats++) {
     int result = open_connection(tcp);
-    if (result < 0) return conclude(tcp, result); /* it was tried until the deadline */
+    if (result < 0) return conclude(tcp, result); /* tried until the deadline */
     result = try_connected(tcp, op, args);
     if (!is_worth_repeating(tcp, result, repeats)) return conclude(tcp, result);
     log_line(&tcp->base.log, RDZV_LOG_INFO, "connecting to '%s' again: %s", tcp->conn.name, tcp->call.error->message);
@@ -143,7 +143,7 @@ static void begin_call(struct tcp_store *tcp, unsigned kind, const struct store_
   tcp->in_flight = false;
 }
 
-/* What a request is for, and that it has no answer yet, unless there is more to say. */
+/* Says what the request is for, and that it has no answer yet unless another cause is known. */
 struct request_wait {
   const struct tcp_store *tcp;
   const struct tcp_op *op;

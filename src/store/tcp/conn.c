@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Finding out the dialect (docs/wire.md, "Greeting"):
- * - connect and send VALIDATE and two PINGs whose numbers no client of PyTorch sends;
- * - our server answers with its own greeting and a session, PyTorch's from 2.5 on echoes the numbers;
- * - PyTorch 1.x takes it for an impossible request and resets the connection: if that happens twice, connect anew and
- *   ask V1's CHECK of the empty key, which our own server answers as no server of PyTorch does.
- * A handle keeps to the dialect that it has found until a server answers in another one: what has answered this
- * greeting before and resets it now is a connection lost. Failure modes: refused, unreachable, unresolved, closed,
- * silent: tried again after a pause that grows and varies, until the deadline; the last cause is reported. A server of
- * another kind than the one asked for: final. One that closes or is silent is asked whether it is a server of another
- * protocol, which is final, too.
+ * How a client finds the dialect of a server (docs/wire.md, "Greeting"):
+ * - It connects and sends VALIDATE and two PINGs whose numbers PyTorch's clients never send.
+ * - Our server answers with its own greeting and a session. PyTorch's server echoes the numbers from 2.5 on.
+ * - PyTorch 1.x reads an impossible request and resets the connection. After two resets the client connects again and
+ *   sends V1's CHECK of the empty key, which our own server answers like no server of PyTorch.
+ * A handle keeps the dialect until a server answers in another one. So a server that answered this greeting before and
+ * resets it now counts as a lost connection.
+ *
+ * Failure modes:
+ * - refused, unreachable, unresolved, closed or silent: the client tries again after a pause, until the deadline, and
+ *   reports the last cause;
+ * - a server of another kind than the one asked for: final;
+ * - a server that closes or is silent is asked whether it speaks another protocol. If it does: final.
  */
 #include "store/tcp/conn.h"
 
@@ -27,11 +30,11 @@
 enum {
   FIRST_PAUSE_MS = 20,
   LONGEST_PAUSE_MS = 1000,
-  FIRST_PASS_MS = 4000, /* the first try; a server of another protocol may do no more than one connection at a time */
-  PASS_MS = 10000,      /* one try; a host that comes up late is found by the next one */
-  SILENT_MS = 2500,     /* without an answer, before a server is asked what it is */
-  SHORT_TRY_MS = 1000,  /* the deadline may cut a try off before it could find out anything */
-  FOREIGN_MS = 10000    /* between two times that a server which closes all connections is asked */
+  FIRST_TRY_MS = 4000, /* a server of another protocol may serve only one connection at a time */
+  TRY_MS = 10000,      /* a host that comes up late is found by the next try */
+  SILENT_MS = 2500,    /* without an answer, before the server is asked what it is */
+  SHORT_TRY_MS = 1000, /* a try that the deadline ends sooner has found no cause */
+  FOREIGN_MS = 10000   /* before a server that closes all connections is asked again what it is */
 };
 
 #define CANNOT_YET "cannot connect to '%s' yet: "
@@ -81,7 +84,7 @@ int tcp_conn_send(struct tcp_conn *conn, deadline until, const struct flag *canc
   return result;
 }
 
-/* Room for what the message still wants, but never much more than what has really come. */
+/* How many bytes to make room for: what the message still needs, but at most as much again as has already come. */
 static size_t room(const struct tcp_conn *conn) {
   enum { LEAST = 16 * 1024 };
   const size_t missing = conn->scan.want > conn->in.len ? conn->scan.want - conn->in.len : 0;
@@ -97,7 +100,7 @@ int tcp_conn_receive(struct tcp_conn *conn, const char *fields, uint64_t items, 
     const enum wire_result result = wire_scan(&conn->scan, &limits, conn->in.data, conn->in.len);
     if (result == WIRE_RESULT_DONE) return 0;
     if (result == WIRE_RESULT_BAD)
-      return error_set(error, RDZV_E_PROTOCOL, "the answer of %s is no TCPStore's: %s", conn->peer, conn->scan.why);
+      return error_set(error, RDZV_E_PROTOCOL, "%s does not answer like a TCPStore: %s", conn->peer, conn->scan.why);
     if (!buf_reserve(&conn->in, room(conn))) return error_no_memory(error);
     size_t got;
     const int failed =
@@ -132,14 +135,14 @@ static int dial(struct tcp_conn *conn, const struct conn_try *try) {
   return 0;
 }
 
-/* Is it a server of another protocol? 0: not that we know. */
+/* Fails if the server is known to speak another protocol. */
 static int look_for_foreign(struct tcp_conn *conn, const struct conn_try *try) {
   conn->foreign_asked = clock_now_ms();
   const char *text = tcp_foreign_text(foreign_ask(&conn->endpoint, try->until, try->cancel));
   return text ? error_set(try->error, RDZV_E_PROTOCOL, "%s", text) : 0;
 }
 
-/* A server that says nothing for a while may be one that waits for a request in its own protocol. */
+/* A server that is silent for a while may wait for a request in its own protocol. */
 static int receive_greeting(struct tcp_conn *conn, const char *fields, const struct conn_try *try) {
   const deadline first = deadline_sooner(deadline_after(SILENT_MS), try->until);
   waiting_for(flag_waiting(try->cancel), CANNOT_YET NOT_ANSWERING, conn->name, conn->peer);
@@ -149,7 +152,7 @@ static int receive_greeting(struct tcp_conn *conn, const char *fields, const str
   return result < 0 ? result : tcp_conn_receive(conn, fields, 0, try->until, try->cancel, try->error);
 }
 
-/* Sends what was put into `out` and receives a number of 1, 4 or 8 bytes, to be consumed. */
+/* Sends what is in `out` and receives the fields. The first one is a number. */
 static int ask(struct tcp_conn *conn, const char *fields, uint64_t *number, const struct conn_try *try) {
   int result = conn->out.buf.len ? tcp_conn_send(conn, try->until, try->cancel, try->error) : 0;
   if (result == 0) result = receive_greeting(conn, fields, try);
@@ -158,13 +161,13 @@ static int ask(struct tcp_conn *conn, const char *fields, uint64_t *number, cons
   return 0;
 }
 
-/* What came is not a greeting. What a server of another protocol says by itself may tell enough of it. */
+/* The server sent something else than a greeting, which may show what server it is. */
 static int fail_greeting(struct tcp_conn *conn, const struct conn_try *try) {
   const enum foreign found = foreign_recognize((rdzv_bytes){conn->in.data, conn->in.len});
   const bool known = found != FOREIGN_UNKNOWN && found != FOREIGN_HTTP; /* which may still be etcd */
   if (known) conn->foreign_asked = clock_now_ms();
   return error_set(try->error, RDZV_E_PROTOCOL, "%s",
-                   known ? tcp_foreign_text(found) : "no TCPStore answers like this");
+                   known ? tcp_foreign_text(found) : "the answer is not a TCPStore's");
 }
 
 static void put_validate(struct tcp_conn *conn) {
@@ -177,7 +180,7 @@ static void put_ping(struct tcp_conn *conn, uint32_t nonce) {
   wire_put32(&conn->out, nonce);
 }
 
-/* The answer to the second PING: PyTorch's servers and ours of old echo it, ours of today brings a session. */
+/* The answer to the second PING: our server offers a session. PyTorch's servers, and older ones of ours, echo it. */
 static int receive_offer(struct tcp_conn *conn, const struct conn_try *try) {
   uint64_t unused;
   const bool ours = conn->dialect == WIRE_DIALECT_RDZV;
@@ -187,7 +190,7 @@ static int receive_offer(struct tcp_conn *conn, const struct conn_try *try) {
   tcp_conn_consume(conn);
   if (answer == WIRE_SESSION_NONCE) return 0;
   if (!ours || answer != WIRE_SESSION_ANSWER)
-    return error_set(try->error, RDZV_E_PROTOCOL, "%s answers the greeting as no TCPStore does", conn->peer);
+    return error_set(try->error, RDZV_E_PROTOCOL, "%s does not answer the greeting like a TCPStore", conn->peer);
   result = ask(conn, "nn", &unused, try);
   if (result < 0) return result;
   memcpy(conn->offer, conn->in.data, sizeof conn->offer);
@@ -196,7 +199,7 @@ static int receive_offer(struct tcp_conn *conn, const struct conn_try *try) {
   return 0;
 }
 
-/* The answer to the third PING: whoever does not serve another run echoes it. */
+/* The answer to the third PING: a server of another run refuses it, all others echo it. */
 static int receive_run(struct tcp_conn *conn, const struct conn_try *try) {
   uint64_t status = 0, unused;
   if (!conn->run_id) return 0;
@@ -234,8 +237,8 @@ static int greet_v2(struct tcp_conn *conn, const struct conn_try *try) {
   return result < 0 ? result : receive_run(conn, try);
 }
 
-/* A server that closed on our greeting is PyTorch's of 1.x if it answers this. If it is ours, the network or a full
- * server has closed, and the greeting is to be tried again. */
+/* A server that closed the connection on our greeting is PyTorch 1.x if it answers this one. If it is our own server,
+ * the network or a full server closed the connection, and the greeting is tried again. */
 static int greet_v1(struct tcp_conn *conn, const struct conn_try *try) {
   int result = dial(conn, try);
   if (result < 0) return result;
@@ -252,7 +255,7 @@ static int greet_v1(struct tcp_conn *conn, const struct conn_try *try) {
   if (answer == WIRE_BYTE_NOT_V1)
     return error_set(
         try->error, RDZV_E_CONNECTION,
-        "the rdzv server at %s was reached, but the connection is lost in the greeting (is a proxy between?)",
+        "the rdzv server at %s was reached, but the connection was lost in the greeting (is a proxy between?)",
         conn->peer);
   if (answer > 1 || conn->in.len > conn->scan.pos) return fail_greeting(conn, try);
   tcp_conn_consume(conn);
@@ -260,10 +263,10 @@ static int greet_v1(struct tcp_conn *conn, const struct conn_try *try) {
   return 0;
 }
 
-/* It was a store a moment ago, so it is not asked for a while whether it is one. */
+/* The server was a store before, so there is no need to ask soon what it is. */
 static int fail_lost_greeting(struct tcp_conn *conn, const struct conn_try *try) {
   if (!conn->foreign_asked) conn->foreign_asked = clock_now_ms();
-  return error_prefix(try->error, RDZV_E_CONNECTION, "the connection to %s is lost in the greeting", conn->peer);
+  return error_prefix(try->error, RDZV_E_CONNECTION, "the connection to %s was lost in the greeting", conn->peer);
 }
 
 static int greet(struct tcp_conn *conn, const struct conn_try *try) {
@@ -284,7 +287,7 @@ static int greet(struct tcp_conn *conn, const struct conn_try *try) {
       result = error_set(try->error, RDZV_E_UNSUPPORTED, "the server at %s is not an rdzv server", conn->peer);
     return result;
   }
-  if (result == RDZV_E_CONNECTION && conn->dialect == WIRE_DIALECT_UNKNOWN) { /* once may be an accident */
+  if (result == RDZV_E_CONNECTION && conn->dialect == WIRE_DIALECT_UNKNOWN) { /* one reset may be an accident */
     result = dial(conn, try);
     if (result == 0) result = greet_v2(conn, try);
   }
@@ -299,7 +302,7 @@ static bool is_worth_another_try(int code) {
   return code == RDZV_E_CONNECTION || code == RDZV_E_ADDRESS || code == RDZV_E_TIMEOUT;
 }
 
-/* A server that closes on the greeting, answers it in another way, or not at all: what is it? */
+/* Finds out what a server is that closes on the greeting, answers it in another way, or not at all. */
 static int explain(struct tcp_conn *conn, int result, const struct conn_try *try) {
   const bool recently = conn->foreign_asked && clock_now_ms() - conn->foreign_asked < FOREIGN_MS;
   const bool silent = result == RDZV_E_TIMEOUT;
@@ -310,7 +313,7 @@ static int explain(struct tcp_conn *conn, int result, const struct conn_try *try
 }
 
 static int try_once(struct tcp_conn *conn, deadline until, const struct flag *cancel, rdzv_error *error) {
-  const deadline pass = deadline_after(conn->foreign_asked ? PASS_MS : FIRST_PASS_MS);
+  const deadline pass = deadline_after(conn->foreign_asked ? TRY_MS : FIRST_TRY_MS);
   const struct conn_try one = {deadline_sooner(pass, until), cancel, error}, whole = {until, cancel, error};
   int result = dial(conn, &one);
   if (result < 0) return result;
@@ -323,8 +326,7 @@ static int try_once(struct tcp_conn *conn, deadline until, const struct flag *ca
   return explain(conn, result, &whole);
 }
 
-/* A last try with little time left ends in a time-out of its own, whatever is wrong: the cause before is the better
- * one. */
+/* A last try that has little time left times out whatever is wrong. The cause of the try before is better then. */
 static int try_until(struct tcp_conn *conn, deadline until, const struct flag *cancel, rdzv_error *cause) {
   const int64_t began = clock_now_ms();
   const rdzv_error before = *cause;
@@ -339,12 +341,12 @@ static int fail_connect(struct tcp_conn *conn, int result, int tries, int64_t wa
     result = RDZV_E_CONNECTION;
     error->code = result;
   }
-  if (result == RDZV_E_PROTOCOL || result == RDZV_E_STALE) return result; /* which say all that there is to say */
+  if (result == RDZV_E_PROTOCOL || result == RDZV_E_STALE) return result; /* their texts need no more */
   return error_prefix(error, result, "cannot connect to '%s' (%d %s in %lld ms)", conn->name, tries,
                       tries == 1 ? "try" : "tries", (long long)waited);
 }
 
-/* Another instance of our server has none of the keys that the one before had, and none of its sessions. */
+/* A restarted server has neither the keys nor the sessions of the one before. */
 static int compare_instance(struct tcp_conn *conn, rdzv_error *error) {
   const bool changed = conn->known_instance != 0 && conn->instance != conn->known_instance;
   conn->known_instance = conn->instance;

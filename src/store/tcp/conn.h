@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * The client's end of a TCPStore connection: finding the server, finding out which dialect it speaks, and carrying
- * messages. It knows nothing of what they mean; store/tcp/tcp.c does.
- */
+/* A client's connection to a TCPStore server: connects, finds the dialect of the server, and sends and receives the
+ * bytes of messages. message.h has the messages. */
 #ifndef RDZV_STORE_TCP_CONN_H
 #define RDZV_STORE_TCP_CONN_H
 
@@ -24,15 +22,15 @@ struct tcp_conn {
   rdzv_log log;
 
   int fd;                    /* -1: not connected */
-  enum wire_dialect dialect; /* of the server, as last seen; kept until another one is */
-  uint64_t instance;         /* of our server, as the last greeting told; 0: another's server */
-  uint64_t known_instance;   /* the one whose keys our caller knows of */
+  enum wire_dialect dialect; /* of the server, as last seen; kept over a lost connection */
+  uint64_t instance;         /* of our server, from the last greeting; 0: PyTorch's server */
+  uint64_t known_instance;   /* the one whose keys the caller has seen */
   struct tcp_session session;
-  bool has_offer;                  /* the greeting brought a session */
+  bool has_offer;                  /* the greeting offered a session */
   uint8_t offer[WIRE_TOKEN_BYTES]; /* its token */
-  bool cancel_owed;                /* the server will still answer a CANCEL_WAIT */
-  int64_t foreign_asked;           /* when it was last asked whether it is a server of another protocol; 0: never */
-  bool sent;                       /* a byte of what was put into `out` since sent was cleared has left */
+  bool cancel_owed;                /* the answer to a CANCEL_WAIT is still to come */
+  int64_t foreign_asked;           /* when the server was last asked for other protocols; 0: never */
+  bool sent;                       /* a byte was sent since this was cleared */
 
   struct wire_writer out; /* the request that is being built */
   struct buf in;          /* what was received and not yet consumed */
@@ -41,17 +39,16 @@ struct tcp_conn {
 
 void tcp_conn_init(struct tcp_conn *conn, const struct endpoint *endpoint, rdzv_dialect wanted, const rdzv_log *log);
 
-/* Connects if it is not connected, again and again until the deadline. A message is left in error on failure:
- * RDZV_E_CONNECTION, RDZV_E_ADDRESS, RDZV_E_CANCELED, RDZV_E_NO_MEMORY, RDZV_E_UNSUPPORTED (another dialect than the
- * one wanted), RDZV_E_STALE (it is for another run), and RDZV_E_DATA_LOST: connected, but to another instance of our
- * server than before. */
+/* Connects unless it is connected, and tries again until the deadline. Fails with RDZV_E_CONNECTION, RDZV_E_ADDRESS,
+ * RDZV_E_CANCELED, RDZV_E_NO_MEMORY, RDZV_E_UNSUPPORTED (another dialect than the one wanted) and RDZV_E_STALE (the
+ * server serves another run). RDZV_E_DATA_LOST: connected, but our server was restarted since the last time. */
 int tcp_conn_open(struct tcp_conn *conn, deadline until, const struct flag *cancel, rdzv_error *error);
 
 /* Closes the socket and forgets what was half sent or half received. */
 void tcp_conn_drop(struct tcp_conn *conn);
 
-/* Drops it if the server has closed it, or said something unasked, since the last answer: found out before a request
- * is sent, it costs nothing; afterwards nobody knows whether the request was done. */
+/* Drops it if the server has closed it, or sent something unasked, since the last answer. Found before a request is
+ * sent, a lost connection costs nothing; found afterwards, nobody knows whether the server has done the request. */
 void tcp_conn_drop_if_dead(struct tcp_conn *conn);
 
 /* Drops it and frees its buffers. */
@@ -60,9 +57,9 @@ void tcp_conn_free(struct tcp_conn *conn);
 /* Sends what was put into `out` and empties it. */
 int tcp_conn_send(struct tcp_conn *conn, deadline until, const struct flag *cancel, rdzv_error *error);
 
-/* Receives a message of these fields (wire/scan.h; `items` is the length of a V list). On success `scan` has it, and
- * its bytes are in `in` until tcp_conn_consume. RDZV_E_TIMEOUT, RDZV_E_CONNECTION, RDZV_E_CANCELED, RDZV_E_PROTOCOL,
- * RDZV_E_NO_MEMORY. */
+/* Receives a message of these fields (wire/scan.h; `items` is the length of a V list). On success `scan` describes it,
+ * and its bytes stay in `in` until tcp_conn_consume. Fails with RDZV_E_TIMEOUT, RDZV_E_CONNECTION, RDZV_E_CANCELED,
+ * RDZV_E_PROTOCOL, RDZV_E_NO_MEMORY. */
 int tcp_conn_receive(struct tcp_conn *conn, const char *fields, uint64_t items, deadline until,
                      const struct flag *cancel, rdzv_error *error);
 void tcp_conn_consume(struct tcp_conn *conn);

@@ -4,7 +4,7 @@
 
 #include "base/net/foreign.h"
 
-/* What a user who expected a store is told: "etcd answers there (is it meant? …)". Static storage; NULL for
+/* The text of an error for a server that is not a store: "etcd answers there (is it meant? …)". NULL for
  * FOREIGN_UNKNOWN. */
 const char *tcp_foreign_text(enum foreign foreign);
 

@@ -11,7 +11,7 @@ enum { CANCEL_MS = 1000 }; /* for the answer to CANCEL_WAIT */
 
 void tcp_put_op(struct tcp_store *tcp, enum wire_op op) { wire_put_op(&tcp->conn.out, tcp->conn.dialect, op); }
 
-/* PyTorch's clients put a slash before each key, so that theirs and ours are the same. */
+/* PyTorch's clients put a slash before each key; with it the keys are the same for both. */
 void tcp_put_key(struct tcp_store *tcp, rdzv_bytes key) {
   wire_put64(&tcp->conn.out, key.len + 1);
   wire_put8(&tcp->conn.out, '/');
@@ -26,7 +26,7 @@ void tcp_put_keys(struct tcp_store *tcp, const rdzv_bytes *keys, size_t count) {
   for (size_t i = 0; i < count; i++) tcp_put_key(tcp, keys[i]);
 }
 
-/* A server that is there but silent counts as a lost connection. */
+/* A silent server counts as a lost connection. */
 static int silence_is_loss(struct tcp_store *tcp, int result) {
   if (result != RDZV_E_TIMEOUT) return result;
   return error_set(tcp->call.error, RDZV_E_CONNECTION, "no answer in %lld ms", (long long)(tcp->until - tcp->began));
@@ -40,14 +40,14 @@ int tcp_more(struct tcp_store *tcp, const char *fields, uint64_t items) {
   return silence_is_loss(tcp, result);
 }
 
-/* The codes that our server refuses with. */
+/* The codes with which our server refuses a request. */
 static bool is_refusal(int code) {
   return code == RDZV_E_LIMIT || code == RDZV_E_NOT_A_NUMBER || code == RDZV_E_NO_MEMORY || code == RDZV_E_PROTOCOL ||
          code == RDZV_E_STOPPED || code == RDZV_E_TIMEOUT;
 }
 
-/* A status of our server that is an error: its code and sentence become ours. Whatever was refused was not done. That
- * the server lost patience with this connection is no more than a lost connection. */
+/* Our server refused the request: its code and text become ours. A refused request was not done. RDZV_E_TIMEOUT means
+ * that the server gave this connection up, which counts as a lost connection. */
 static int receive_refusal(struct tcp_store *tcp, int code) {
   const int result = tcp_more(tcp, "v", 0);
   if (result < 0) return result;
@@ -64,9 +64,9 @@ static int receive_refusal(struct tcp_store *tcp, int code) {
   return code;
 }
 
-/* The answer to a SESSION that was sent before the request: which write was the last one done. All that was sent on
- * other connections is done or never will be. The number of an error is the length of its text, the connection is of no
- * more use, and what was sent behind is not done. */
+/* The answer to a SESSION that was sent before the request: the number of the last write that was done. What was sent
+ * on other connections is done by now, or never will be. After an error, whose number is the length of its text, the
+ * connection is useless, and the server does not do what was sent behind it. */
 static int receive_session(struct tcp_store *tcp, deadline until) {
   struct tcp_session *session = &tcp->conn.session;
   const int result = tcp_conn_receive(&tcp->conn, "bn", 0, until, tcp->call.cancel, tcp->call.error);
@@ -83,9 +83,9 @@ static int receive_session(struct tcp_store *tcp, deadline until) {
     return error_set(tcp->call.error, is_refusal(code) ? code : RDZV_E_PROTOCOL, "the server refuses the session: %s",
                      rdzv_error_text(code));
   if (!tcp->write) session->unsettled = false;
-  if (tcp->write && done >= tcp->write && !tcp->in_flight) { /* it would be answered as another one was */
+  if (tcp->write && done >= tcp->write && !tcp->in_flight) { /* its answer would be that of another write */
     tcp->refused = true;
-    return error_set(tcp->call.error, RDZV_E_PROTOCOL, "the server has done a write with the number of this one");
+    return error_set(tcp->call.error, RDZV_E_PROTOCOL, "the server has already done another write with this number");
   }
   if (done < tcp->write) tcp->in_flight = false;
   return 0;
@@ -99,17 +99,17 @@ static int receive_byte(struct tcp_store *tcp, deadline until) {
   tcp_conn_consume(&tcp->conn);
   if (status <= WIRE_BYTE_CANCELED) return status;
   if (tcp_is_ours(tcp)) return receive_refusal(tcp, -status);
-  return error_set(tcp->call.error, RDZV_E_PROTOCOL, "an answer that no TCPStore gives: %d", status);
+  return error_set(tcp->call.error, RDZV_E_PROTOCOL, "the answer %d is not a TCPStore's", status);
 }
 
-/* The same of a request that may have a SESSION before it. */
+/* The same, for a request that may have a SESSION before it. */
 static int receive_status(struct tcp_store *tcp, deadline until) {
   const int result = tcp->conn.session.owed ? receive_session(tcp, until) : 0;
   return result < 0 ? result : receive_byte(tcp, until);
 }
 
-/* A server of ours that refuses a request before it has come whole says why and closes: the reason is there to be read
- * although sending fails. */
+/* Our server says why it refuses a request and closes, maybe before the whole request has arrived. Then sending fails,
+ * and the reason can still be read. */
 static int reason_of_loss(struct tcp_store *tcp) {
   rdzv_error lost = *tcp->call.error;
   const int result = receive_status(tcp, clock_now_ms());
@@ -118,7 +118,7 @@ static int reason_of_loss(struct tcp_store *tcp) {
   return RDZV_E_CONNECTION;
 }
 
-/* Reads the answer to a CANCEL_WAIT that crossed with the wait's own, before anything else is sent. */
+/* Reads the answer to a CANCEL_WAIT that crossed with the answer to the wait, before the next request. */
 static int settle(struct tcp_store *tcp) {
   if (!tcp->conn.cancel_owed) return 0;
   const int status = silence_is_loss(tcp, receive_byte(tcp, tcp->until));
@@ -190,8 +190,8 @@ int tcp_take_values(struct tcp_store *tcp, rdzv_value *out, size_t count) {
 
 /* ---- requests that block ----------------------------------------------------------------------------------- */
 
-/* Takes a wait back, or goes on with that where it was interrupted: there is one CANCEL_WAIT for a wait, and its answer
- * is the last one. The wait's own may cross with it: then it comes first, and that to the cancel is owed. */
+/* Takes a wait back, or goes on where that was interrupted. There is one CANCEL_WAIT for a wait, and its answer is the
+ * last one. If the answer to the wait crossed with it, that comes first, and the other one is owed. */
 static int cancel_wait(struct tcp_store *tcp) {
   if (!tcp->conn.cancel_owed) {
     tcp_put_op(tcp, WIRE_OP_CANCEL_WAIT);
@@ -202,7 +202,7 @@ static int cancel_wait(struct tcp_store *tcp) {
   const int result = receive_status(tcp, deadline_after(CANCEL_MS));
   if (result == WIRE_BYTE_CANCELED) {
     tcp->conn.cancel_owed = false;
-  } else if (result == RDZV_E_TIMEOUT) { /* it does not even answer that */
+  } else if (result == RDZV_E_TIMEOUT) { /* the server does not answer that either */
     tcp_conn_drop(&tcp->conn);
     if ((tcp->kind & TCP_ONCE) || deadline_left(tcp->call.until) > 0) return silence_is_loss(tcp, result);
   } else {

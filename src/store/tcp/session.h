@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The client's side of a session at our own server (docs/wire.md, "Sessions"): it numbers the writes of a handle, so
- * that one whose answer was lost can be sent again with its number on a new connection, and is done once.
+ * The client's side of a session at our own server (docs/wire.md, "Sessions"). A session numbers the writes of a
+ * handle. A write whose answer was lost is sent again with its number on a new connection, and the server does it once.
  *
- * Each connection to our server begins in a session of its own, in which the server counts the writes as they come. A
- * handle stays in the session of its first connection as long as a write is unsettled: sent, and not answered. Then a
- * new connection takes that session over before anything else is sent, and this ends all that were made before at the
- * server: what arrives there late is never done, since each takeover has a higher epoch than those before. Where
- * nothing is unsettled the new connection's own session is as good.
+ * Each connection to our server begins in a new session, in which the server counts the writes as they come. A handle
+ * keeps its session while a write is unsettled: sent, and not answered. The next connection then takes the session
+ * over before it sends anything else. Each takeover has a higher epoch than the one before, so the server ignores
+ * whatever still arrives on older connections. Where nothing is unsettled the handle changes to the new session.
  */
 #ifndef RDZV_STORE_TCP_SESSION_H
 #define RDZV_STORE_TCP_SESSION_H
@@ -24,25 +23,25 @@ struct tcp_session {
 
   /* Of the connection: */
   bool offered;  /* the server has sessions */
-  bool attached; /* the connection is in this session, and then */
-  uint64_t next; /* is the number that the server gives to the next write that comes */
-  bool owed;     /* the server will answer a SESSION */
+  bool attached; /* the connection is in this session */
+  uint64_t next; /* then: the number that the server gives to the next write */
+  bool owed;     /* the answer to a SESSION is still to come */
 };
 
-/* A connection to a server that has sessions was made, and is in that one. */
+/* A new connection is in the session with that token. */
 void tcp_session_offer(struct tcp_session *session, const uint8_t token[WIRE_TOKEN_BYTES]);
 
-/* The connection is gone. */
+/* The connection was lost. */
 void tcp_session_drop(struct tcp_session *session);
 
-/* Nothing is left of it at the server: the next connection begins another one. */
+/* The server does not know the session any more: the next connection begins another one. */
 void tcp_session_forget(struct tcp_session *session);
 
 /* The number for a new write. */
 uint64_t tcp_session_number(struct tcp_session *session);
 
-/* Puts what must come before a request: a SESSION where the connection is not in this session, or counts otherwise. The
- * request is a write with that number; 0: it is none. */
+/* Puts a SESSION before a request where the connection is not in this session, or the server counts otherwise. `write`
+ * is the number of the request; 0: it is not a write. */
 void tcp_session_put(struct tcp_session *session, uint64_t write, struct wire_writer *out);
 
 #endif

@@ -31,7 +31,7 @@ static void tcp_close(rdzv_store *store) {
   free(tcp);
 }
 
-/* Whether another thread was in the middle of a call, its lock tells: then the buffers are left as they are. */
+/* If another thread was in the middle of a call, the buffers are left as they are. */
 static void tcp_abandon(rdzv_store *store) {
   struct tcp_store *tcp = self(store);
   const bool quiet = pthread_mutex_trylock(&tcp->lock) == 0 && !tcp->busy;
@@ -116,14 +116,14 @@ static const struct store_ops tcp_ops = {
     .wait_changed = tcp_wait_changed,
 };
 
-/* Without the kernel's randomness, and that is at most in the first moments after boot, the clock is the next best. */
+/* Right after boot the kernel may have no randomness yet; then the clock must do. */
 static void draw_never(struct tcp_store *tcp) {
   const int64_t now = clock_now_ms();
   if (getrandom(tcp->never, sizeof tcp->never, GRND_NONBLOCK) < 0) memcpy(tcp->never, &now, sizeof now);
 }
 
-/* `known` is the dialect that the server was found to speak. `cancel` is whose flag can stop the opening; NULL: the new
- * handle's own, for its descriptor. */
+/* `known` is the dialect of the server, if it was found before. `cancel` ends the opening; NULL: the new handle's own
+ * flag does. */
 static int open_handle(const struct endpoint *endpoint, enum wire_dialect known, const rdzv_tcp_options *options,
                        const struct flag *cancel, struct waiting *waiting, rdzv_store **out, rdzv_error *error) {
   struct tcp_store *tcp = calloc(1, sizeof *tcp);

@@ -68,7 +68,7 @@ static size_t batch_from(const struct tcp_args *args, size_t at) {
   return args->count - at < READ_BATCH ? args->count - at : READ_BATCH;
 }
 
-/* The answer to a swap of `never`: a value, or `never` itself where the key is not there. */
+/* The answer to a swap of `never`: the value, or `never` where the key is absent. */
 static int take_swapped(struct tcp_store *tcp, rdzv_value *out, bool *there) {
   const rdzv_bytes never = {tcp->never, sizeof tcp->never};
   const int result = tcp_answer(tcp, "v", 0);
@@ -79,7 +79,7 @@ static int take_swapped(struct tcp_store *tcp, rdzv_value *out, bool *there) {
   return 0;
 }
 
-/* Reads each key in one look: swaps a value that nobody has for itself. *all: they were all there. */
+/* Reads each key in one step, by swapping a value that no key has for itself. *all: all keys were there. */
 static int read_by_swap(struct tcp_store *tcp, const struct tcp_args *args, bool *all) {
   const rdzv_bytes never = {tcp->never, sizeof tcp->never};
   int result = 0;
@@ -102,7 +102,7 @@ static int read_by_swap(struct tcp_store *tcp, const struct tcp_args *args, bool
   return result;
 }
 
-/* *sure: none is empty. */
+/* *sure: no value is empty. */
 static int read_by_get(struct tcp_store *tcp, const struct tcp_args *args, bool *sure) {
   *sure = true;
   for (size_t at = 0; at < args->count; at += READ_BATCH) {
@@ -117,9 +117,9 @@ static int read_by_get(struct tcp_store *tcp, const struct tcp_args *args, bool 
   return 0;
 }
 
-/* 2.x: its libuv server answers a get of an absent key with an empty value, so an empty value is read again by swap;
- * its other server closes the connection, so from then on this handle reads by swap. A swap comes only after the keys
- * were seen to be there, since the libuv server takes one that is refused for a write and wakes those who wait. */
+/* 2.x: the libuv server answers a get of an absent key with an empty value, so an empty value is read again by swap.
+ * The other server closes the connection, so from then on this handle reads by swap. A swap follows a check that the
+ * keys are there, because the libuv server takes a failed swap for a write and wakes waiting clients. */
 static int read_v2(struct tcp_store *tcp, const struct tcp_args *args, bool *all) {
   bool sure = false;
   int result = tcp->gets_by_swap ? 0 : read_by_get(tcp, args, &sure);
@@ -147,7 +147,8 @@ int pytorch_get(struct tcp_store *tcp, const struct tcp_args *args) {
 
 int pytorch_need_v2(struct tcp_store *tcp, const char *since) {
   if (tcp->conn.dialect != WIRE_DIALECT_V1) return 0;
-  return error_set(tcp->call.error, RDZV_E_UNSUPPORTED, "the server is PyTorch's of 1.x; PyTorch's has it %s", since);
+  return error_set(tcp->call.error, RDZV_E_UNSUPPORTED, "the server is PyTorch 1.x; PyTorch has this operation %s",
+                   since);
 }
 
 bool pytorch_has(const struct tcp_store *tcp, enum pytorch_newer what) {
@@ -168,5 +169,6 @@ int pytorch_try_newer(struct tcp_store *tcp, enum pytorch_newer what, tcp_try *h
   if (result == 0) tcp->newer |= what;
   if (result != RDZV_E_CONNECTION || pytorch_has(tcp, what) || deadline_left(tcp->until) == 0) return result;
   if (++tcp->closings < CLOSINGS) return result;
-  return error_set(tcp->call.error, RDZV_E_UNSUPPORTED, "the server closes the connection; PyTorch's has it %s", since);
+  return error_set(tcp->call.error, RDZV_E_UNSUPPORTED,
+                   "the server closes the connection; PyTorch has this operation %s", since);
 }
