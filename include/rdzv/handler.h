@@ -99,18 +99,30 @@ enum {
   RDZV_CHANGE_EVICTED = 1 << 4, /* the others go on without us: they did not hear us, or the store was lost */
 };
 
-typedef struct rdzv_change {
-  unsigned what; /* RDZV_CHANGE_…, one or more */
-  char who[256]; /* the first of those who left or died; else "" */
-} rdzv_change;
+/** What has happened to a round. Made by rdzv_handler_wait_change, and to be freed with rdzv_change_free. It has
+ * nothing to do with its handler any more, and outlives it. Threads: as any value. */
+typedef struct rdzv_change rdzv_change;
 
-/*
+/**
  * Waits for a change since rdzv_handler_next, or since the call before; what has happened already is told at once.
  * timeout_ms 0 does not wait. RDZV_E_TIMEOUT: nothing happened. RDZV_E_CANCELED. RDZV_E_INVALID: we are in no round. A
  * store that has not answered for so long that the others must take us for dead: its error. Time in which this process
  * did not run is not counted, nor is time without a call beyond a third of the dead time (5 s by default) each.
+ * *out is to be freed with rdzv_change_free.
  */
-RDZV_API int rdzv_handler_wait_change(rdzv_handler *handler, int64_t timeout_ms, rdzv_change *out, rdzv_error *error);
+RDZV_API int rdzv_handler_wait_change(rdzv_handler *handler, int64_t timeout_ms, rdzv_change **out, rdzv_error *error);
+
+/** Gives what has happened: RDZV_CHANGE_…, one or more. */
+RDZV_API unsigned rdzv_change_what(const rdzv_change *change);
+
+/** Gives how many nodes are known to have left or died. */
+RDZV_API size_t rdzv_change_node_count(const rdzv_change *change);
+
+/** Gives the name of one of them, addr_pid_localid; owned by the change. NULL: there are not so many. */
+RDZV_API const char *rdzv_change_node(const rdzv_change *change, size_t index);
+
+/** Frees it; NULL is fine. */
+RDZV_API void rdzv_change_free(rdzv_change *change);
 
 /* A descriptor that is readable while rdzv_handler_wait_change has a change to tell, for programs with a loop of their
  * own; that the store is silent it does not show, so call rdzv_handler_wait_change every few seconds all the same.

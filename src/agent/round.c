@@ -127,7 +127,7 @@ static int is_over(rdzv_agent *agent, int result, rdzv_error *error) {
              error->message);
     return 1;
   }
-  rdzv_change change;
+  rdzv_change *change = NULL;
   const bool gave_up = result == RDZV_E_CANCELED;
   if ((!gave_up && result != RDZV_E_TIMEOUT) || flag_raised(&agent->stop)) return result;
   rdzv_error why;
@@ -136,9 +136,10 @@ static int is_over(rdzv_agent *agent, int result, rdzv_error *error) {
     if (gave_up && error) *error = why;
     return gave_up ? heard : result;
   }
-  result = heard;
+  const char *who = change ? rdzv_change_node(change, 0) : NULL;
   log_line(&agent->log, RDZV_LOG_INFO, "round %" PRId64 " is over before it began%s%s", agent->round->round,
-           result == 0 && change.who[0] ? ", without " : "", result == 0 ? change.who : "");
+           who ? ", without " : "", who ? who : "");
+  rdzv_change_free(change);
   return 1;
 }
 

@@ -90,12 +90,15 @@ static void on_closed_by_others(struct watch *watch) {
 
 static void on_members(struct watch *watch, const rdzv_change *change) {
   rdzv_agent *agent = watch->agent;
-  const char *what = change->what & RDZV_CHANGE_DIED ? "died" : "left";
-  const bool waiting = change->what & RDZV_CHANGE_WAITING;
+  const char *what = rdzv_change_what(change) & RDZV_CHANGE_DIED ? "died" : "left";
+  const bool waiting = rdzv_change_what(change) & RDZV_CHANGE_WAITING;
+  const size_t gone = rdzv_change_node_count(change);
   const struct supervisor_event event = {.kind = SUPERVISOR_MEMBERS,
                                          .others_done = exchange_any_done(&agent->exchange)};
-  if (change->who[0])
-    because(agent, "%s %s", change->who, what);
+  if (gone > 1)
+    because(agent, "%s and %zu more %s", rdzv_change_node(change, 0), gone - 1, what);
+  else if (gone == 1)
+    because(agent, "%s %s", rdzv_change_node(change, 0), what);
   else
     because(agent, waiting ? "a node waits to come in" : "a member %s", what);
   if (event.others_done)
@@ -105,7 +108,7 @@ static void on_members(struct watch *watch, const rdzv_change *change) {
 
 static void look(struct watch *watch) {
   rdzv_agent *agent = watch->agent;
-  rdzv_change change;
+  rdzv_change *change = NULL;
   rdzv_error error;
   const int result = rdzv_handler_wait_change(agent->handler, 0, &change, &error);
   if (result == RDZV_E_TIMEOUT || result == RDZV_E_CANCELED) return; /* told to stop: on_told hears of it */
@@ -118,14 +121,15 @@ static void look(struct watch *watch) {
     agent->error = error;
     because(agent, "%s", error.message);
     step(watch, (struct supervisor_event){.kind = SUPERVISOR_STORE_LOST});
-  } else if (change.what & RDZV_CHANGE_CLOSED) {
+  } else if (rdzv_change_what(change) & RDZV_CHANGE_CLOSED) {
     on_closed_by_others(watch);
-  } else if (change.what & RDZV_CHANGE_EVICTED) {
+  } else if (rdzv_change_what(change) & RDZV_CHANGE_EVICTED) {
     because(agent, "this node's place in the round is lost");
     step(watch, (struct supervisor_event){.kind = SUPERVISOR_EVICTED});
   } else {
-    on_members(watch, &change);
+    on_members(watch, change);
   }
+  rdzv_change_free(change);
 }
 
 static void on_change(uv_poll_t *handle, int status, int events) {
@@ -382,10 +386,12 @@ static void carry_join(rdzv_agent *agent) {
 /* While others' workers run: has one of them failed, so that the job is over? `until` is when the others are not waited
  * for any longer, which is soon where the rendezvous was closed without a word. */
 static bool hears_of_failure(rdzv_agent *agent, deadline *until) {
-  rdzv_change change;
+  rdzv_change *change = NULL;
   const bool heard = rdzv_handler_wait_change(agent->handler, 0, &change, NULL) == 0;
+  const bool closed = heard && (rdzv_change_what(change) & RDZV_CHANGE_CLOSED);
   const deadline soon = deadline_after(CLOSED_MS);
-  if (!heard || !(change.what & RDZV_CHANGE_CLOSED)) return false;
+  rdzv_change_free(change);
+  if (!closed) return false;
   if (soon < *until) *until = soon;
   char *failure = exchange_failure(&agent->exchange);
   if (!failure) return false;

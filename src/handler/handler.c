@@ -44,12 +44,12 @@ int rdzv_handler_next(rdzv_handler *handler, rdzv_result **out, rdzv_error *erro
   return handler->ops->next(handler, out, error);
 }
 
-int rdzv_handler_wait_change(rdzv_handler *handler, int64_t timeout_ms, rdzv_change *out, rdzv_error *error) {
+int rdzv_handler_wait_change(rdzv_handler *handler, int64_t timeout_ms, rdzv_change **out, rdzv_error *error) {
   if (!out) return error_null(error, "rdzv_handler_wait_change", "out");
   if (timeout_ms < 0)
     return error_set(error, RDZV_E_INVALID, "invalid timeout of %lld ms: it is negative", (long long)timeout_ms);
   NOT_FORKED(handler);
-  return handler->ops->wait_event(handler, timeout_ms, out, error);
+  return handler->ops->wait_change(handler, timeout_ms, out, error);
 }
 
 int rdzv_handler_is_closed(rdzv_handler *handler, bool *closed, rdzv_error *error) {

@@ -10,7 +10,7 @@
 
 struct handler_ops {
   int (*next)(rdzv_handler *handler, rdzv_result **out, rdzv_error *error);
-  int (*wait_event)(rdzv_handler *handler, int64_t timeout_ms, rdzv_change *out, rdzv_error *error);
+  int (*wait_change)(rdzv_handler *handler, int64_t timeout_ms, rdzv_change **out, rdzv_error *error);
   int (*is_closed)(rdzv_handler *handler, bool *closed, rdzv_error *error);
   int (*num_waiting)(rdzv_handler *handler, int64_t *count, rdzv_error *error);
   int (*set_closed)(rdzv_handler *handler, const char *reason, rdzv_error *error);

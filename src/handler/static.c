@@ -88,7 +88,7 @@ static int static_next(rdzv_handler *base, rdzv_result **out, rdzv_error *error)
 }
 
 /* Nothing ever happens. */
-static int static_wait_event(rdzv_handler *base, int64_t timeout_ms, rdzv_change *out, rdzv_error *error) {
+static int static_wait_change(rdzv_handler *base, int64_t timeout_ms, rdzv_change **out, rdzv_error *error) {
   (void)out;
   if (flag_pause(&base->cancel, deadline_after(timeout_ms)) < 0)
     return error_set(error, RDZV_E_CANCELED, "waiting for changes of the round: canceled");
@@ -144,7 +144,7 @@ static void static_abandon(rdzv_handler *base) {
 
 static const struct handler_ops static_ops = {
     .next = static_next,
-    .wait_event = static_wait_event,
+    .wait_change = static_wait_change,
     .is_closed = static_is_closed,
     .num_waiting = static_num_waiting,
     .set_closed = static_set_closed,

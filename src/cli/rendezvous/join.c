@@ -46,10 +46,11 @@ static int next(struct rendezvous *rendezvous, rdzv_result **out) {
 
 /* Waits until there is a reason for another round. *again: there is. */
 static int stay(struct rendezvous *rendezvous, bool *again) {
-  rdzv_change change;
+  rdzv_change *change;
   rdzv_error error;
   const int result = rdzv_handler_wait_change(rendezvous->handler, INT64_MAX, &change, &error);
   if (result < 0) return failed(result, &error);
+  rdzv_change_free(change);
   *again = true; /* a rendezvous that was closed says so when it is joined */
   return EXIT_YES;
 }

@@ -44,7 +44,7 @@ static void begin_ask(struct dynamic *handler, unsigned what) {
   handler->told_silent = false;
   if (what == DYNAMIC_JOIN || what == DYNAMIC_LEAVE) {
     handler->member = false;
-    handler->change = (rdzv_change){0};
+    change_clear(&handler->change);
     flag_lower(&handler->changed);
     flag_lower(&handler->ended);
     handler->asks &= ~(unsigned)(DYNAMIC_JOIN | DYNAMIC_LEAVE);
@@ -314,16 +314,14 @@ static int dynamic_next(rdzv_handler *base, rdzv_result **out, rdzv_error *error
 /* ---- hearing of changes --------------------------------------------------------------------------------------- */
 
 /* Takes what has happened. RDZV_E_TIMEOUT: nothing yet; *wake is when to look at the store's silence again. */
-static int take_change(struct dynamic *handler, rdzv_change *out, int64_t *wake, rdzv_error *error) {
+static int take_change(struct dynamic *handler, rdzv_change **out, int64_t *wake, rdzv_error *error) {
   int result = RDZV_E_TIMEOUT;
   pthread_mutex_lock(&handler->lock);
   const int64_t silence = silence_look(&handler->silence, settings_of(handler), clock_now_ms());
   *wake = silence_wake(&handler->silence, settings_of(handler));
   if (handler->change.what) {
-    *out = handler->change;
-    handler->change = (rdzv_change){0};
-    flag_lower(&handler->changed);
-    result = 0;
+    result = change_take(&handler->change, out, error);
+    if (result == 0) flag_lower(&handler->changed);
   } else if (!handler->member) {
     result = error_set(error, RDZV_E_INVALID, "this node is in no round");
   } else if (silence >= rendezvous_dead_time(settings_of(handler))) {
@@ -334,7 +332,7 @@ static int take_change(struct dynamic *handler, rdzv_change *out, int64_t *wake,
   return result;
 }
 
-static int dynamic_wait_event(rdzv_handler *base, int64_t timeout_ms, rdzv_change *out, rdzv_error *error) {
+static int dynamic_wait_change(rdzv_handler *base, int64_t timeout_ms, rdzv_change **out, rdzv_error *error) {
   struct dynamic *handler = self(base);
   const deadline until = deadline_after(timeout_ms);
   for (;;) {
@@ -523,7 +521,7 @@ static int dynamic_ended_fd(const rdzv_handler *base) { return ((const struct dy
 
 const struct handler_ops dynamic_ops = {
     .next = dynamic_next,
-    .wait_event = dynamic_wait_event,
+    .wait_change = dynamic_wait_change,
     .is_closed = dynamic_is_closed,
     .num_waiting = dynamic_num_waiting,
     .set_closed = dynamic_set_closed,

@@ -17,6 +17,7 @@
 #ifndef RDZV_HANDLER_DYNAMIC_DYNAMIC_H
 #define RDZV_HANDLER_DYNAMIC_DYNAMIC_H
 
+#include "handler/change.h"
 #include "handler/conf.h"
 #include "handler/events.h"
 #include "handler/handler.h"
@@ -86,7 +87,7 @@ struct dynamic {
   struct flag ended; /* more than that somebody waits */
   bool member;
   bool been_member; /* ever */
-  rdzv_change change;
+  struct rdzv_change change;
 
   /* What LOOK found. */
   struct flag looked;

@@ -44,7 +44,7 @@ static void tell_joined(struct dynamic *handler, const struct engine_update *upd
   result->base.world_size = update->world_size;
   handler->joined = result;
   handler->member = handler->been_member = true;
-  handler->change = (rdzv_change){0};
+  change_clear(&handler->change);
   flag_lower(&handler->changed);
   flag_lower(&handler->ended);
   answer(handler, DYNAMIC_JOIN, 0, NULL);
@@ -70,7 +70,6 @@ static void tell_changes(struct dynamic *handler, const struct engine_update *up
                  {ENGINE_NEWS_IS_CLOSED, RDZV_CHANGE_CLOSED, "the rendezvous was closed"},
                  {ENGINE_NEWS_EVICTED, RDZV_CHANGE_EVICTED, "the round goes on without this node"}};
   unsigned what = 0;
-  const char *who = "";
   for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
     const unsigned news = update->news & changes[i].news;
     if (!news) continue;
@@ -78,13 +77,12 @@ static void tell_changes(struct dynamic *handler, const struct engine_update *up
     const char *name = news == ENGINE_NEWS_PARTICIPANT_LEFT   ? update->left.text
                        : news == ENGINE_NEWS_PARTICIPANT_DIED ? update->dead.text
                                                               : "";
-    if (*name) who = name; /* of the dead rather than of those who left */
     events_note(&handler->events, RDZV_NODE_STATE_RUNNING, handler->engine.round, -1, "%s%s%s", changes[i].text,
                 *name ? ": " : "", name);
   }
   if (what == 0) return;
-  if (*who && !handler->change.who[0])
-    snprintf(handler->change.who, sizeof handler->change.who, "%.*s", (int)sizeof handler->change.who - 1, who);
+  for (const struct peer *peer = NULL; (peer = engine_gone(&handler->engine, update, peer));)
+    change_add_node(&handler->change, node_text(&peer->desc).text);
   handler->change.what |= what;
   if (what & RDZV_CHANGE_EVICTED) handler->member = false;
   flag_raise(&handler->changed);

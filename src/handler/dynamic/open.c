@@ -27,6 +27,7 @@ void dynamic_close(rdzv_handler *base) {
   struct dynamic *handler = (struct dynamic *)base;
   stop_thread(handler);
   dynamic_drop_joined(handler);
+  change_clear(&handler->change);
   dynamic_forget_master(handler);
   engine_free(&handler->engine);
   state_free(&handler->view);
@@ -51,6 +52,7 @@ void dynamic_abandon(rdzv_handler *base) {
   struct dynamic *handler = (struct dynamic *)base;
   if (pthread_mutex_trylock(&handler->lock) == 0) {
     dynamic_drop_joined(handler);
+    change_clear(&handler->change);
     engine_free(&handler->engine);
     state_free(&handler->view);
   }

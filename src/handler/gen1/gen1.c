@@ -197,7 +197,7 @@ static const char *gen1_describe(rdzv_handler *base) { return self(base)->text; 
 
 const struct handler_ops gen1_ops = {
     .next = gen1_next,
-    .wait_event = gen1_wait_event,
+    .wait_change = gen1_wait_change,
     .is_closed = gen1_is_closed,
     .num_waiting = gen1_num_waiting,
     .set_closed = gen1_set_closed,

@@ -24,6 +24,7 @@
 #include "base/wait/fair_lock.h"
 #include "etcd/v2/lease.h"
 #include "etcd/v2/v2.h"
+#include "handler/change.h"
 #include "handler/events.h"
 #include "handler/handler.h"
 #include "state/gen1/machine.h"
@@ -48,8 +49,8 @@ struct gen1_place {
   int64_t rank;
   bool in; /* a participant of it still, as far as the user knows or will have been told */
 
-  rdzv_change change; /* not told yet */
-  rdzv_error failure; /* the same; code 0: none */
+  struct rdzv_change change; /* not told yet */
+  rdzv_error failure;        /* the same; code 0: none */
   enum etcd_lease_state lease;
   int64_t held_ms;  /* when the lease was held for sure */
   rdzv_error cause; /* of its silence */
@@ -137,12 +138,12 @@ void gen1_lease_said(void *user, bool lost, const char *line);
 void gen1_tell(struct gen1 *handler, unsigned happened);
 
 /* What the user has not been told. RDZV_E_TIMEOUT, without a sentence: nothing. */
-int gen1_take_change(struct gen1 *handler, rdzv_change *out, rdzv_error *error);
+int gen1_take_change(struct gen1 *handler, rdzv_change **out, rdzv_error *error);
 
 /* ---- listen.c ---- */
 int gen1_listen_start(struct gen1 *handler, rdzv_error *error);
 void gen1_listen_stop(struct gen1 *handler);
-int gen1_wait_event(rdzv_handler *base, int64_t timeout_ms, rdzv_change *out, rdzv_error *error);
+int gen1_wait_change(rdzv_handler *base, int64_t timeout_ms, rdzv_change **out, rdzv_error *error);
 int gen1_change_fd(const rdzv_handler *base);
 int gen1_ended_fd(const rdzv_handler *base);
 

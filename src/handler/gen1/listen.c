@@ -46,7 +46,7 @@ void gen1_listen_stop(struct gen1 *handler) {
 
 /* ---- for the user --------------------------------------------------------------------------------------------- */
 
-int gen1_wait_event(rdzv_handler *base, int64_t timeout_ms, rdzv_change *out, rdzv_error *error) {
+int gen1_wait_change(rdzv_handler *base, int64_t timeout_ms, rdzv_change **out, rdzv_error *error) {
   struct gen1 *handler = (struct gen1 *)base;
   const deadline until = deadline_after(timeout_ms);
   struct pollfd fds[3] = {{.fd = handler->place.changed.fd, .events = POLLIN},

@@ -38,6 +38,7 @@ void gen1_place_close(struct gen1_place *place) {
   flag_close(&place->changed);
   flag_close(&place->ended);
   flag_close(&place->outside);
+  change_clear(&place->change);
   pthread_mutex_destroy(&place->lock);
 }
 
@@ -58,7 +59,7 @@ void gen1_place_leave(struct gen1 *handler) {
   lock(place);
   place->in = false;
   place->round[0] = '\0';
-  place->change = (rdzv_change){0};
+  change_clear(&place->change);
   place->failure.code = 0;
   unlock(place);
 }
@@ -116,7 +117,7 @@ void gen1_drop_rank(struct gen1 *handler) {
 static void add(struct gen1 *handler, unsigned what, const char *text, const char *who) {
   struct gen1_place *place = &handler->place;
   place->change.what |= what;
-  if (!place->change.who[0]) snprintf(place->change.who, sizeof place->change.who, "%s", who);
+  if (*who) change_add_node(&place->change, who);
   if (what & (RDZV_CHANGE_CLOSED | RDZV_CHANGE_EVICTED)) place->in = false;
   events_note(&handler->events, RDZV_NODE_STATE_RUNNING, strtoll(place->round, NULL, 10), place->rank, "%s%s", text,
               who);
@@ -127,9 +128,7 @@ static void add_changes(struct gen1 *handler, unsigned happened) {
     add(handler, RDZV_CHANGE_WAITING, "somebody waits for the next round", "");
   if (happened & GEN1_HAPPENED_PARTICIPANT_DIED) {
     const char *name = strrchr(handler->machine.who, '/');
-    char who[256];
-    snprintf(who, sizeof who, "%.250s", name ? name + 1 : "");
-    add(handler, RDZV_CHANGE_DIED, "a member died: ", who);
+    add(handler, RDZV_CHANGE_DIED, "a member died: ", name ? name + 1 : "");
   }
   if (happened & GEN1_HAPPENED_IS_CLOSED) add(handler, RDZV_CHANGE_CLOSED, "the rendezvous is closed", "");
   if (happened & GEN1_HAPPENED_EVICTED) add(handler, RDZV_CHANGE_EVICTED, "this node's place in the round is lost", "");
@@ -154,14 +153,10 @@ static int fail_silent(const struct gen1 *handler, rdzv_error *error) {
 }
 
 /* With the lock held. */
-static int take_change(struct gen1 *handler, rdzv_change *out, rdzv_error *error) {
+static int take_change(struct gen1 *handler, rdzv_change **out, rdzv_error *error) {
   struct gen1_place *place = &handler->place;
   if (place->in && place->lease == ETCD_LEASE_STATE_LOST) add_changes(handler, GEN1_HAPPENED_EVICTED);
-  if (place->change.what) {
-    *out = place->change;
-    place->change = (rdzv_change){0};
-    return 0;
-  }
+  if (place->change.what) return change_take(&place->change, out, error);
   if (place->failure.code) {
     const int code = place->failure.code;
     if (error) *error = place->failure;
@@ -172,7 +167,7 @@ static int take_change(struct gen1 *handler, rdzv_change *out, rdzv_error *error
   return place->lease == ETCD_LEASE_STATE_SILENT ? fail_silent(handler, error) : RDZV_E_TIMEOUT;
 }
 
-int gen1_take_change(struct gen1 *handler, rdzv_change *out, rdzv_error *error) {
+int gen1_take_change(struct gen1 *handler, rdzv_change **out, rdzv_error *error) {
   lock(&handler->place);
   const int result = take_change(handler, out, error);
   unlock(&handler->place);

@@ -153,6 +153,7 @@ static int absorb(struct engine *engine, const struct engine_event *event, struc
 
 int engine_step(struct engine *engine, const struct engine_event *event, struct engine_update *update,
                 rdzv_error *error) {
+  engine->steps++;
   update->request = ENGINE_DO_NOTHING;
   update->state = NULL;
   update->news = 0;

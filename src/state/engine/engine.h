@@ -107,10 +107,10 @@ struct engine_config {
 
 enum engine_wish { WISH_NOTHING, WISH_EXIT /* the first half of a join */, WISH_JOIN, WISH_LEAVE };
 
-/* A participant of our round, and whether we have seen that it is gone. */
+/* A participant of our round, and in which step we saw that it is gone. */
 struct peer {
   struct node_desc desc; /* the address is our own copy */
-  bool gone;
+  uint64_t gone;         /* 0: it is there */
 };
 
 /* All private. */
@@ -123,6 +123,7 @@ struct engine {
   bool closing;
   int64_t close_deadline;
 
+  uint64_t steps; /* so many have been done; the one under way counts */
   bool under_way; /* a request */
   int64_t sent_ms;
 
@@ -163,6 +164,11 @@ void engine_set_redundancy_list(struct engine *engine, bool has);
  * again. */
 int engine_step(struct engine *engine, const struct engine_event *event, struct engine_update *update,
                 rdzv_error *error);
+
+/* The participants that `update`, of the last step, tells to have left or died, one after the other: the first is after
+ * NULL. NULL: no more. */
+const struct peer *engine_gone(const struct engine *engine, const struct engine_update *update,
+                               const struct peer *after);
 
 /* ---- private: between engine.c, engine_decide.c and engine_watch.c ---- */
 

@@ -48,7 +48,7 @@ static void miss(struct engine *engine, struct peer *peer, struct moment now, st
   const struct rendezvous_settings *settings = &engine->config.settings;
   const int64_t age = liveness_age(&engine->liveness, settings, &peer->desc, now.mono_ms);
   const bool died = age > rendezvous_dead_time(settings) * 2 / 3;
-  peer->gone = true;
+  peer->gone = engine->steps;
   if (died && !(update->news & ENGINE_NEWS_PARTICIPANT_DIED)) update->dead = node_text(&peer->desc);
   if (!died && !(update->news & ENGINE_NEWS_PARTICIPANT_LEFT)) update->left = node_text(&peer->desc);
   update->news |= died ? ENGINE_NEWS_PARTICIPANT_DIED : ENGINE_NEWS_PARTICIPANT_LEFT;
@@ -62,7 +62,7 @@ static void watch_round(struct engine *engine, struct moment now, struct engine_
   for (size_t i = 0, gone = 0; i < engine->peer_count && gone + here < engine->peer_count; i++) {
     struct peer *peer = &engine->peers[i];
     if (!peer->gone && !is_participant(state, &peer->desc)) miss(engine, peer, now, update);
-    gone += peer->gone;
+    gone += peer->gone > 0;
   }
   const bool room = (int64_t)here < engine->config.settings.max_nodes;
   if (state->num_waiting > engine->waiting && room) {
@@ -70,6 +70,14 @@ static void watch_round(struct engine *engine, struct moment now, struct engine_
     engine_trace(engine, "%zu wait for the next round -> say so", state->num_waiting);
   }
   engine->waiting = state->num_waiting;
+}
+
+const struct peer *engine_gone(const struct engine *engine, const struct engine_update *update,
+                               const struct peer *after) {
+  if (!(update->news & (ENGINE_NEWS_PARTICIPANT_LEFT | ENGINE_NEWS_PARTICIPANT_DIED))) return NULL;
+  for (const struct peer *peer = after ? after + 1 : engine->peers; peer < engine->peers + engine->peer_count; peer++)
+    if (peer->gone == engine->steps) return peer;
+  return NULL;
 }
 
 void engine_watch(struct engine *engine, struct moment now, struct engine_update *update) {

@@ -78,21 +78,21 @@ static void test_polling_hears_of_changes(void **state) {
   (void)state;
   rdzv_handler *member = open_node("poll", 1, 2), *comes = open_node("poll", 1, 2);
   rdzv_result *result = must_join(member);
-  rdzv_change change;
+  struct heard change;
   rdzv_error error;
-  assert_error(rdzv_handler_wait_change(comes, 0, &change, &error), RDZV_E_INVALID, &error, "in no round");
+  assert_error(hear(comes, 0, &change, &error), RDZV_E_INVALID, &error, "in no round");
   assert_false(has_news(member, 0) || has_news(comes, 0));
-  assert_code(rdzv_handler_wait_change(member, 0, &change, &error), RDZV_E_TIMEOUT);
-  assert_code(rdzv_handler_wait_change(member, 300, &change, &error), RDZV_E_TIMEOUT);
+  assert_code(hear(member, 0, &change, &error), RDZV_E_TIMEOUT);
+  assert_code(hear(member, 300, &change, &error), RDZV_E_TIMEOUT);
   struct call next = {0};
   begin(&next, do_next, comes);
   await_waiting(member, 1);
   assert_true(has_news(member, SOON_MS));
-  assert_code(rdzv_handler_wait_change(member, 0, &change, &error), 0);
+  assert_code(hear(member, 0, &change, &error), 0);
   assert_int_equal(change.what, RDZV_CHANGE_WAITING);
   assert_string_equal(change.who, "");
   assert_false(has_news(member, 0)); /* it is told once */
-  assert_code(rdzv_handler_wait_change(member, 0, &change, &error), RDZV_E_TIMEOUT);
+  assert_code(hear(member, 0, &change, &error), RDZV_E_TIMEOUT);
   rdzv_result_free(result);
   result = must_join(member);
   assert_int_equal(result->round, 2);
@@ -101,7 +101,7 @@ static void test_polling_hears_of_changes(void **state) {
   assert_int_equal(next.result->rank + result->rank, 1);
   assert_false(has_news(member, 0) || has_news(comes, 0)); /* of the round before, nothing is left */
   assert_code(rdzv_handler_leave(comes, &error), 0);
-  assert_code(rdzv_handler_wait_change(member, SOON_MS, &change, &error), 0);
+  assert_code(hear(member, SOON_MS, &change, &error), 0);
   assert_int_equal(change.what, RDZV_CHANGE_DIED);
   assert_string_equal(change.who, next.result->rank == 0 ? "rank_0" : "rank_1");
   rdzv_result_free(result);
@@ -178,16 +178,16 @@ static void test_closing(void **state) {
   (void)state;
   rdzv_handler *a = open_node("close", 2, 2), *b = open_node("close", 2, 2);
   rdzv_result *results[2];
-  rdzv_change change;
+  struct heard change;
   rdzv_error error;
   join_both(a, b, results);
   assert_code(rdzv_handler_set_closed(a, NULL, &error), 0);
   assert_true(has_news(a, 0) && has_news(b, SOON_MS));
-  assert_code(rdzv_handler_wait_change(a, 0, &change, &error), 0);
+  assert_code(hear(a, 0, &change, &error), 0);
   assert_int_equal(change.what, RDZV_CHANGE_CLOSED);
   assert_false(has_news(a, 0));
-  assert_error(rdzv_handler_wait_change(a, 0, &change, &error), RDZV_E_INVALID, &error, "in no round");
-  assert_code(rdzv_handler_wait_change(b, SOON_MS, &change, &error), 0);
+  assert_error(hear(a, 0, &change, &error), RDZV_E_INVALID, &error, "in no round");
+  assert_code(hear(b, SOON_MS, &change, &error), 0);
   assert_int_equal(change.what, RDZV_CHANGE_CLOSED);
   assert_code(rdzv_handler_shutdown(b, &error), 0);
   rdzv_status *status;

@@ -10,28 +10,27 @@ enum { LEASE_MS = 10000, WATCH_MS = 10000 };
 
 /* Also on the descriptor. */
 static void assert_hears_of_silence(rdzv_handler *member, int64_t since) {
-  rdzv_change change;
+  struct heard change;
   rdzv_error error;
   assert_true(has_news(member, SOON_MS));
   const int64_t took = live_now_ms() - since;
-  assert_error(rdzv_handler_wait_change(member, 0, &change, &error), RDZV_E_CONNECTION, &error,
-               "cannot stay in the round");
+  assert_error(hear(member, 0, &change, &error), RDZV_E_CONNECTION, &error, "cannot stay in the round");
   assert_non_null(strstr(error.message, "no answer for 1"));             /* 10 s, or some more */
   assert_non_null(strstr(error.message, rdzv_handler_describe(member))); /* from whom */
   assert_non_null(strstr(error.message, "Connection refused"));          /* and why */
   assert_in_range(took, LEASE_MS / 2, LEASE_MS + 3000);
   assert_true(has_news(member, 0)); /* and it goes on */
-  assert_code(rdzv_handler_wait_change(member, 0, &change, &error), RDZV_E_CONNECTION);
+  assert_code(hear(member, 0, &change, &error), RDZV_E_CONNECTION);
 }
 
 static void assert_evicted(rdzv_handler *member) {
-  rdzv_change change;
+  struct heard change;
   rdzv_error error;
   int code;
-  while ((code = rdzv_handler_wait_change(member, SOON_MS, &change, &error)) == RDZV_E_CONNECTION) pause_ms(50);
+  while ((code = hear(member, SOON_MS, &change, &error)) == RDZV_E_CONNECTION) pause_ms(50);
   if (code < 0) fail_msg("%s", error.message);
   assert_int_equal(change.what, RDZV_CHANGE_EVICTED);
-  assert_error(rdzv_handler_wait_change(member, 0, &change, &error), RDZV_E_INVALID, &error, "in no round");
+  assert_error(hear(member, 0, &change, &error), RDZV_E_INVALID, &error, "in no round");
   assert_false(has_news(member, 0));
 }
 
@@ -73,7 +72,7 @@ static void test_etcd_is_gone_and_comes_back_empty(void **state) {
 static void test_the_place_is_anothers(void **state) {
   (void)state;
   rdzv_handler *first = open_node("place", 1, 1), *second = open_node("place", 1, 1);
-  rdzv_change change;
+  struct heard change;
   rdzv_result *result = must_join(first);
   const int port = rdzv_etcd_process_port(etcd);
   stop_etcd(NULL);
@@ -83,7 +82,7 @@ static void test_the_place_is_anothers(void **state) {
   assert_int_equal(other->rank, 0);
   assert_evicted(first);
   assert_code(rdzv_handler_leave(first, NULL), 0);
-  assert_code(rdzv_handler_wait_change(second, LEASE_MS / 2, &change, NULL), RDZV_E_TIMEOUT);
+  assert_code(hear(second, LEASE_MS / 2, &change, NULL), RDZV_E_TIMEOUT);
   rdzv_result_free(result);
   rdzv_result_free(other);
   rdzv_handler_free(first);

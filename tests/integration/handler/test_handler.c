@@ -128,14 +128,13 @@ static void test_one_leaves_and_another_comes(void **state) {
   open_and_join(nodes, 3, scene->endpoint, options);
   assert_code(rdzv_handler_leave(nodes[2].handler, &error), 0);
   for (int i = 0; i < 2; i++) {
-    const rdzv_change change = await_change(&nodes[i], RDZV_CHANGE_LEFT);
+    const struct heard change = await_change(&nodes[i], RDZV_CHANGE_LEFT);
     assert_int_equal(change.what, RDZV_CHANGE_LEFT);
     assert_string_equal(change.who, rdzv_handler_node(nodes[2].handler));
     assert_false(is_closed(&nodes[i]));
   }
-  rdzv_change change;
-  assert_error(rdzv_handler_wait_change(nodes[0].handler, 0, &change, &error), RDZV_E_TIMEOUT, &error,
-               "nothing happened");
+  struct heard change;
+  assert_error(hear(nodes[0].handler, 0, &change, &error), RDZV_E_TIMEOUT, &error, "nothing happened");
   node_open(&nodes[3], scene->endpoint, "d", options);
   join_start(&nodes[3]);
   for (int i = 0; i < 2; i++) {
@@ -171,25 +170,55 @@ static void test_a_member_that_falls_silent_is_dead(void **state) {
   const int64_t began = live_now_ms();
   node_close(&nodes[1]);
   for (int i = 0; i < 3; i += 2) {
-    const rdzv_change change = await_change(&nodes[i], RDZV_CHANGE_DIED);
+    const struct heard change = await_change(&nodes[i], RDZV_CHANGE_DIED);
     assert_int_equal(change.what, RDZV_CHANGE_DIED);
     assert_string_equal(change.who, dead);
     assert_true(live_now_ms() - began >= 700 && live_now_ms() - began < 10000);
   }
 }
 
+/* Of several that leave between two calls each is named, with the whole of a long name. */
+static void test_all_that_leave_are_named(void **state) {
+  struct scene *scene = *state;
+  struct node *nodes = scene->nodes;
+  char addrs[3][256];
+  rdzv_error error;
+  for (int i = 0; i < 3; i++) {
+    memset(addrs[i], 'a' + i, sizeof addrs[i] - 1);
+    addrs[i][sizeof addrs[i] - 1] = '\0';
+    node_open(&nodes[i], scene->endpoint, addrs[i], (struct node_options){.min = 3, .max = 3});
+  }
+  join_all(nodes, 3);
+  assert_code(rdzv_handler_leave(nodes[1].handler, &error), 0);
+  assert_code(rdzv_handler_leave(nodes[2].handler, &error), 0);
+  bool named[3] = {0};
+  while (!named[1] || !named[2]) {
+    rdzv_change *change;
+    if (rdzv_handler_wait_change(nodes[0].handler, SOON_MS, &change, &error) < 0) fail_msg("%s", error.message);
+    assert_int_equal(rdzv_change_what(change), RDZV_CHANGE_LEFT);
+    assert_null(rdzv_change_node(change, rdzv_change_node_count(change)));
+    for (size_t i = 0; i < rdzv_change_node_count(change); i++) {
+      const int who = rdzv_change_node(change, i)[0] - 'a';
+      assert_string_equal(rdzv_change_node(change, i), rdzv_handler_node(nodes[who].handler));
+      assert_false(named[who]);
+      named[who] = true;
+    }
+    rdzv_change_free(change);
+  }
+  rdzv_change_free(NULL);
+}
+
 /* Who is taken out by the others hears that, once, and is in no round from then on; it may come again. */
 static void test_who_is_evicted_hears_it_and_may_come_again(void **state) {
   struct scene *scene = *state;
   struct node *nodes = scene->nodes;
-  rdzv_change change;
+  struct heard change;
   rdzv_error error;
   open_and_join(nodes, 2, scene->endpoint, (struct node_options){.min = 1, .max = 2, .conf = LIVELY});
   rewrite_state(scene->endpoint, "job", TORCH_NEWEST, take_out, rdzv_handler_node(nodes[0].handler));
   assert_true(await_change(&nodes[0], RDZV_CHANGE_EVICTED).what & RDZV_CHANGE_EVICTED);
   assert_true(await_change(&nodes[1], RDZV_CHANGE_LEFT).what & RDZV_CHANGE_LEFT);
-  assert_error(rdzv_handler_wait_change(nodes[0].handler, 2000, &change, &error), RDZV_E_INVALID, &error,
-               "in no round");
+  assert_error(hear(nodes[0].handler, 2000, &change, &error), RDZV_E_INVALID, &error, "in no round");
   join_start(&nodes[0]);
   await_change(&nodes[1], RDZV_CHANGE_WAITING);
   join_start(&nodes[1]);
@@ -203,16 +232,16 @@ static void test_who_is_evicted_hears_it_and_may_come_again(void **state) {
 /* In no round there is nothing to hear of. */
 static void test_there_is_nothing_to_hear_of_in_no_round(void **state) {
   struct scene *scene = *state;
-  rdzv_change change;
+  struct heard change;
   rdzv_error error;
   node_open(&scene->nodes[0], scene->endpoint, "a", (struct node_options){0});
   rdzv_handler *handler = scene->nodes[0].handler;
-  assert_error(rdzv_handler_wait_change(handler, SOON_MS, &change, &error), RDZV_E_INVALID, &error, "in no round");
+  assert_error(hear(handler, SOON_MS, &change, &error), RDZV_E_INVALID, &error, "in no round");
   join_all(scene->nodes, 1);
   assert_code(rdzv_handler_leave(handler, &error), 0);
-  assert_error(rdzv_handler_wait_change(handler, SOON_MS, &change, &error), RDZV_E_INVALID, &error, "in no round");
+  assert_error(hear(handler, SOON_MS, &change, &error), RDZV_E_INVALID, &error, "in no round");
   assert_code(rdzv_handler_leave(handler, &error), 0); /* twice is fine */
-  assert_error(rdzv_handler_wait_change(handler, -1, &change, &error), RDZV_E_INVALID, &error, "-1 ms");
+  assert_error(hear(handler, -1, &change, &error), RDZV_E_INVALID, &error, "-1 ms");
   await_counts(scene->watcher.handler, 0, 0, 0);
 }
 
@@ -226,7 +255,7 @@ static void test_changes_are_kept_until_they_are_asked_for(void **state) {
   assert_code(rdzv_handler_set_closed(nodes[2].handler, NULL, &error), 0);
   while (!is_closed(&nodes[0])) {
   }
-  const rdzv_change change = await_change(&nodes[0], RDZV_CHANGE_LEFT | RDZV_CHANGE_CLOSED);
+  const struct heard change = await_change(&nodes[0], RDZV_CHANGE_LEFT | RDZV_CHANGE_CLOSED);
   assert_int_equal(change.what, RDZV_CHANGE_LEFT | RDZV_CHANGE_CLOSED);
   assert_string_equal(change.who, rdzv_handler_node(nodes[1].handler));
 }
@@ -238,13 +267,13 @@ static void test_a_spare_gets_the_place_of_one_who_leaves(void **state) {
   struct scene *scene = *state;
   struct node *nodes = scene->nodes;
   const struct node_options options = {.min = 2, .max = 2};
-  rdzv_change change;
+  struct heard change;
   rdzv_error error;
   open_and_join(nodes, 2, scene->endpoint, options);
   node_open(&nodes[2], scene->endpoint, "c", options);
   join_start(&nodes[2]);
   await_counts(scene->watcher.handler, 2, 0, 1);
-  assert_code(rdzv_handler_wait_change(nodes[0].handler, 0, &change, &error), RDZV_E_TIMEOUT);
+  assert_code(hear(nodes[0].handler, 0, &change, &error), RDZV_E_TIMEOUT);
   assert_code(rdzv_handler_leave(nodes[0].handler, &error), 0);
   await_change(&nodes[1], RDZV_CHANGE_LEFT | RDZV_CHANGE_WAITING);
   join_start(&nodes[1]);
@@ -279,6 +308,7 @@ int main(void) {
       IN_A_SCENE(test_a_round_between_min_and_max_ends_with_the_last_call),
       IN_A_SCENE(test_one_leaves_and_another_comes),
       IN_A_SCENE(test_a_member_that_falls_silent_is_dead),
+      IN_A_SCENE(test_all_that_leave_are_named),
       IN_A_SCENE(test_who_is_evicted_hears_it_and_may_come_again),
       IN_A_SCENE(test_there_is_nothing_to_hear_of_in_no_round),
       IN_A_SCENE(test_changes_are_kept_until_they_are_asked_for),

@@ -10,7 +10,7 @@ enum { AT_ONCE_MS = 2500 }; /* well below the five seconds between two heartbeat
 static void test_closed_is_for_all_and_for_good(void **state) {
   struct scene *scene = *state;
   struct node *nodes = scene->nodes;
-  rdzv_change change;
+  struct heard change;
   rdzv_error error;
   open_and_join(nodes, 2, scene->endpoint, (struct node_options){.min = 2, .max = 2});
   assert_false(is_closed(&nodes[0]));
@@ -19,8 +19,7 @@ static void test_closed_is_for_all_and_for_good(void **state) {
   assert_true(is_closed(&nodes[0]));
   assert_int_equal(await_change(&nodes[1], RDZV_CHANGE_CLOSED).what, RDZV_CHANGE_CLOSED);
   assert_int_equal(await_change(&nodes[0], RDZV_CHANGE_CLOSED).what, RDZV_CHANGE_CLOSED);
-  assert_code(rdzv_handler_wait_change(nodes[0].handler, 0, &change, &error),
-              RDZV_E_TIMEOUT); /* it is a member still */
+  assert_code(hear(nodes[0].handler, 0, &change, &error), RDZV_E_TIMEOUT); /* it is a member still */
   assert_true(is_closed(&nodes[1]));
   node_open(&nodes[2], scene->endpoint, "c", (struct node_options){.min = 1, .max = 3});
   for (int i = 0; i < 3; i++) {
@@ -92,17 +91,17 @@ static void test_leaving_is_not_closing(void **state) {
 static void test_shutdown_closes_and_falls_silent(void **state) {
   struct scene *scene = *state;
   struct node *nodes = scene->nodes;
-  rdzv_change change;
+  struct heard change;
   rdzv_error error;
   open_and_join(nodes, 2, scene->endpoint, (struct node_options){.min = 2, .max = 2, .conf = LIVELY});
   assert_code(rdzv_handler_shutdown(nodes[0].handler, &error), 0);
-  const rdzv_change heard = await_change(&nodes[1], RDZV_CHANGE_CLOSED | RDZV_CHANGE_DIED);
+  const struct heard heard = await_change(&nodes[1], RDZV_CHANGE_CLOSED | RDZV_CHANGE_DIED);
   assert_int_equal(heard.what, RDZV_CHANGE_CLOSED | RDZV_CHANGE_DIED);
   assert_string_equal(heard.who, rdzv_handler_node(nodes[0].handler));
-  int result = rdzv_handler_wait_change(nodes[0].handler, 0, &change, &error);
+  int result = hear(nodes[0].handler, 0, &change, &error);
   if (result == 0) { /* what it did itself, and has not asked for */
     assert_int_equal(change.what, RDZV_CHANGE_CLOSED);
-    result = rdzv_handler_wait_change(nodes[0].handler, SOON_MS, &change, &error);
+    result = hear(nodes[0].handler, SOON_MS, &change, &error);
   }
   assert_error(result, RDZV_E_INVALID, &error, "in no round");
   assert_true(is_closed(&nodes[0]));
@@ -157,7 +156,7 @@ static void test_a_join_may_be_tried_again(void **state) {
 static void test_a_cancel_ends_a_join_and_the_node_is_out(void **state) {
   struct scene *scene = *state;
   struct node *node = &scene->nodes[0];
-  rdzv_change change;
+  struct heard change;
   rdzv_error error;
   node_open(node, scene->endpoint, "a", (struct node_options){.min = 2, .max = 2});
   join_start(node);
@@ -169,7 +168,7 @@ static void test_a_cancel_ends_a_join_and_the_node_is_out(void **state) {
   await_counts(scene->watcher.handler, 0, 0, 0);
   node_join_run(node);
   assert_code(node->code, RDZV_E_CANCELED); /* now and later */
-  assert_code(rdzv_handler_wait_change(node->handler, SOON_MS, &change, &error), RDZV_E_INVALID);
+  assert_code(hear(node->handler, SOON_MS, &change, &error), RDZV_E_INVALID);
   assert_code(rdzv_handler_leave(node->handler, &error), 0); /* what says farewell works on */
   assert_code(rdzv_handler_set_closed(node->handler, "canceled", &error), 0);
   assert_code(rdzv_handler_shutdown(node->handler, &error), 0);
@@ -178,7 +177,7 @@ static void test_a_cancel_ends_a_join_and_the_node_is_out(void **state) {
 
 struct listener {
   struct node *node;
-  rdzv_change change;
+  struct heard change;
   rdzv_error error;
   int result;
   pthread_t thread;
@@ -186,7 +185,7 @@ struct listener {
 
 static void *listen_long(void *arg) {
   struct listener *listener = arg;
-  listener->result = rdzv_handler_wait_change(listener->node->handler, SOON_MS, &listener->change, &listener->error);
+  listener->result = hear(listener->node->handler, SOON_MS, &listener->change, &listener->error);
   return NULL;
 }
 

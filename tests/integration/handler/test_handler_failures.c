@@ -61,13 +61,13 @@ static void test_a_state_that_is_deleted_does_not_begin_at_zero(void **state) {
 static void test_a_store_that_stays_away_is_an_error_for_members(void **state) {
   struct scene *scene = *state;
   struct node *nodes = scene->nodes;
-  rdzv_change change;
+  struct heard change;
   rdzv_error error;
   open_and_join(nodes, 1, scene->endpoint, (struct node_options){.conf = LIVELY ",read_timeout=0.5"});
   const int port = rdzv_server_port(scene->server);
   const int64_t began = live_now_ms();
   rdzv_server_free(scene->server);
-  const int result = rdzv_handler_wait_change(nodes[0].handler, SOON_MS, &change, &error);
+  const int result = hear(nodes[0].handler, SOON_MS, &change, &error);
   const int64_t took = live_now_ms() - began;
   assert_true(result < 0 && result != RDZV_E_TIMEOUT && result != RDZV_E_CANCELED && result != RDZV_E_INVALID);
   assert_code(error.code, result);
@@ -130,12 +130,11 @@ static void test_a_state_that_is_corrupt_is_told(void **state) {
 /* A member of a round whose state was spoilt is told before the others would take it for dead. */
 static void test_a_member_hears_that_the_state_is_spoilt(void **state) {
   struct scene *scene = *state;
-  rdzv_change change;
+  struct heard change;
   rdzv_error error;
   open_and_join(scene->nodes, 1, scene->endpoint, (struct node_options){.conf = LIVELY});
   must_set(scene->raw, "torch.rendezvous.job", "Zm9vYmFy");
-  assert_error(rdzv_handler_wait_change(scene->nodes[0].handler, SOON_MS, &change, &error), RDZV_E_CORRUPT, &error,
-               "corrupt");
+  assert_error(hear(scene->nodes[0].handler, SOON_MS, &change, &error), RDZV_E_CORRUPT, &error, "corrupt");
 }
 
 /* ---- rank 0 does not say where it is -------------------------------------------------------------------------- */
@@ -234,9 +233,9 @@ static void test_the_first_serves_and_the_second_is_a_client(void **state) {
   assert_int_equal(nodes[0].result->rank, 0);
   assert_int_equal(nodes[1].result->rank, 1);
   node_close(&nodes[0]); /* the store is gone with it */
-  rdzv_change change;
+  struct heard change;
   rdzv_error error;
-  const int result = rdzv_handler_wait_change(nodes[1].handler, SOON_MS, &change, &error);
+  const int result = hear(nodes[1].handler, SOON_MS, &change, &error);
   assert_true(result < 0 && result != RDZV_E_TIMEOUT);
   node_close(&nodes[1]);
 }
@@ -373,8 +372,8 @@ struct waiter {
 
 static void *wait_run(void *arg) {
   struct waiter *waiter = arg;
-  rdzv_change change;
-  waiter->code = rdzv_handler_wait_change(waiter->handler, 200, &change, &waiter->error);
+  struct heard change;
+  waiter->code = hear(waiter->handler, 200, &change, &waiter->error);
   return NULL;
 }
 

@@ -43,12 +43,12 @@ static void in_child(void (*run)(void *), void *argument) {
 static void use_and_close(void *argument) {
   struct node *node = argument;
   rdzv_result *result;
-  rdzv_change change;
+  struct heard change;
   rdzv_status *status;
   int64_t count;
   bool closed;
   CHILD_REFUSED(rdzv_handler_next(node->handler, &result, &error));
-  CHILD_REFUSED(rdzv_handler_wait_change(node->handler, 0, &change, &error));
+  CHILD_REFUSED(hear(node->handler, 0, &change, &error));
   CHILD_REFUSED(rdzv_handler_is_closed(node->handler, &closed, &error));
   CHILD_REFUSED(rdzv_handler_num_nodes_waiting(node->handler, &count, &error));
   CHILD_REFUSED(rdzv_handler_status(node->handler, 0, &status, &error));
@@ -75,11 +75,10 @@ static void open_two(struct node *nodes, const char *conf) {
 
 /* The parent has noticed nothing: both are in their round, its store works, and so does the next round. */
 static void check_the_parent(struct node *nodes) {
-  rdzv_change change;
+  struct heard change;
   rdzv_error error;
   for (int i = 0; i < 2; i++) {
-    assert_code(rdzv_handler_wait_change(nodes[i].handler, 1500, &change, &error),
-                RDZV_E_TIMEOUT); /* longer than the dead time */
+    assert_code(hear(nodes[i].handler, 1500, &change, &error), RDZV_E_TIMEOUT); /* longer than the dead time */
     must_set(nodes[i].result->store, "k", "parent");
     assert_get(nodes[1 - i].result->store, "k", "parent");
   }

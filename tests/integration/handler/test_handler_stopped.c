@@ -57,13 +57,13 @@ static void stop(struct stoppable *server) {
 static void test_a_member_hears_that_the_store_is_silent(void **state) {
   struct stoppable *server = *state;
   struct node nodes[2];
-  rdzv_change change;
+  struct heard change;
   rdzv_error error;
   open_and_join(nodes, 2, server->endpoint, (struct node_options){.min = 2, .max = 2, .conf = LIVELY ",is_host=0"});
   const int64_t began = live_now_ms();
   stop(server);
   for (int i = 0; i < 2; i++) {
-    const int result = rdzv_handler_wait_change(nodes[i].handler, SOON_MS, &change, &error);
+    const int result = hear(nodes[i].handler, SOON_MS, &change, &error);
     assert_error(result, RDZV_E_CONNECTION, &error, "cannot stay in the round: no answer for");
     assert_non_null(strstr(error.message, server->endpoint));
   }
@@ -73,7 +73,7 @@ static void test_a_member_hears_that_the_store_is_silent(void **state) {
   for (int i = 0; i < 2; i++) { /* nobody is dead for a silence that all shared */
     const int64_t until = live_now_ms() + SOON_MS;
     int result;
-    while (result = rdzv_handler_wait_change(nodes[i].handler, 0, &change, &error), result == RDZV_E_CONNECTION)
+    while (result = hear(nodes[i].handler, 0, &change, &error), result == RDZV_E_CONNECTION)
       assert_true(live_now_ms() < until);
     assert_code(result, RDZV_E_TIMEOUT);
   }

@@ -231,13 +231,13 @@ static void test_what_is_asked_while_a_request_is_under_way_is_done(void **state
 static void test_a_member_at_rest_writes_its_heartbeat_and_no_more(void **state) {
   struct scene *scene = *state;
   struct memory *memory = &scene->memory;
-  rdzv_change change;
+  struct heard change;
   rdzv_error error;
   scene->options.conf = "keep_alive_interval=0.2";
   open_and_join(scene->nodes, 1, NULL, scene->options);
   const int sets = atomic_load(&memory->sets), gets = atomic_load(&memory->gets), waits = atomic_load(&memory->waits);
   const int64_t began = live_now_ms();
-  assert_code(rdzv_handler_wait_change(scene->nodes[0].handler, 1000, &change, &error), RDZV_E_TIMEOUT);
+  assert_code(hear(scene->nodes[0].handler, 1000, &change, &error), RDZV_E_TIMEOUT);
   const int most = (int)((live_now_ms() - began) / 200) + 2;
   assert_in_range(atomic_load(&memory->sets) - sets, 2, most);
   assert_in_range(atomic_load(&memory->gets) - gets, 0, most);

@@ -53,14 +53,14 @@ static void test_nothing_ever_happens(void **state) {
   (void)state;
   struct node node;
   char endpoint[32];
-  rdzv_change change;
+  struct heard change;
   rdzv_status *status;
   rdzv_error error;
   int64_t waiting = -1;
   endpoint_of(free_port(), endpoint);
   node_open(&node, endpoint, "n0", as_rank("rank=0", 1));
   join_all(&node, 1);
-  assert_error(rdzv_handler_wait_change(node.handler, 20, &change, &error), RDZV_E_TIMEOUT, &error, "static");
+  assert_error(hear(node.handler, 20, &change, &error), RDZV_E_TIMEOUT, &error, "static");
   assert_false(is_closed(&node));
   assert_code(rdzv_handler_num_nodes_waiting(node.handler, &waiting, &error), 0);
   assert_int_equal(waiting, 0);
@@ -69,7 +69,7 @@ static void test_nothing_ever_happens(void **state) {
   assert_code(rdzv_handler_leave(node.handler, &error), 0);
   assert_code(rdzv_handler_shutdown(node.handler, &error), 0);
   rdzv_handler_cancel(node.handler);
-  assert_code(rdzv_handler_wait_change(node.handler, SOON_MS, &change, &error), RDZV_E_CANCELED);
+  assert_code(hear(node.handler, SOON_MS, &change, &error), RDZV_E_CANCELED);
   node_join_run(&node);
   assert_code(node.code, RDZV_E_CANCELED);
   node_close(&node);

@@ -66,7 +66,7 @@ struct call {
   const char *key;
   int code;
   rdzv_result *result;
-  rdzv_change change;
+  struct heard change;
   rdzv_value value;
   rdzv_error error;
 };
@@ -79,7 +79,7 @@ static inline void *do_next(void *argument) {
 
 static inline void *do_wait_event(void *argument) {
   struct call *call = argument;
-  call->code = rdzv_handler_wait_change(call->handler, INT64_MAX, &call->change, &call->error);
+  call->code = hear(call->handler, INT64_MAX, &call->change, &call->error);
   return NULL;
 }
 

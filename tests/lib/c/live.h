@@ -13,6 +13,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
+#include <rdzv/handler.h>
 #include <rdzv/server.h>
 #include <rdzv/store.h>
 #include <semaphore.h>
@@ -206,6 +207,25 @@ static inline void peer_greet_session(int fd, uint64_t instance, char digit) {
   memcpy(answer + 4, &instance, sizeof instance);
   memset(answer + 17, digit, 16);
   peer_write(fd, answer, sizeof answer);
+}
+
+/* ---- what a node hears of its round, as a value ------------------------------------------------------------ */
+
+struct heard {
+  unsigned what;
+  char who[512]; /* the first node that left or died; "" none */
+  size_t count;  /* of those nodes */
+};
+
+/* As rdzv_handler_wait_change. */
+static inline int hear(rdzv_handler *handler, int64_t timeout_ms, struct heard *out, rdzv_error *error) {
+  rdzv_change *change;
+  const int result = rdzv_handler_wait_change(handler, timeout_ms, &change, error);
+  if (result < 0) return result;
+  *out = (struct heard){.what = rdzv_change_what(change), .count = rdzv_change_node_count(change)};
+  if (out->count > 0) snprintf(out->who, sizeof out->who, "%s", rdzv_change_node(change, 0));
+  rdzv_change_free(change);
+  return 0;
 }
 
 #endif

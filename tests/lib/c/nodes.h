@@ -116,12 +116,12 @@ static inline void close_all(struct node *nodes, size_t count) {
 /* ---- hearing and looking -------------------------------------------------------------------------------------- */
 
 /* Waits until it has heard of all that `what` says; other things may be among it. Gives the first `who`. */
-static inline rdzv_change await_change(struct node *node, unsigned what) {
-  rdzv_change all = {0};
+static inline struct heard await_change(struct node *node, unsigned what) {
+  struct heard all = {0};
   rdzv_error error;
   while ((all.what & what) != what) {
-    rdzv_change change = {0};
-    if (rdzv_handler_wait_change(node->handler, SOON_MS, &change, &error) < 0)
+    struct heard change = {0};
+    if (hear(node->handler, SOON_MS, &change, &error) < 0)
       fail_msg("heard %x, not %x: %s", all.what, what, error.message);
     assert_true(change.what != 0);
     all.what |= change.what;

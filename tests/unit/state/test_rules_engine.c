@@ -306,6 +306,33 @@ static void test_a_member_hears_of_changes(void **unused) {
   end(world);
 }
 
+/* Of several that go in one step each is named, once. */
+static void test_a_member_hears_of_all_that_are_gone(void **unused) {
+  (void)unused;
+  struct world *world = joined();
+  gone(world, "z");
+  answer(world, ENGINE_EV_STATE_READ);
+  assert_string_equal(engine_gone(&world->engine, &world->update, NULL)->desc.addr, "z");
+  gone(world, "a");
+  answer(world, ENGINE_EV_STATE_READ);
+  const struct peer *only = engine_gone(&world->engine, &world->update, NULL);
+  assert_string_equal(only->desc.addr, "a");
+  assert_null(engine_gone(&world->engine, &world->update, only));
+  end(world);
+  world = joined();
+  gone(world, "a");
+  gone(world, "z");
+  answer(world, ENGINE_EV_STATE_READ);
+  const struct peer *first = engine_gone(&world->engine, &world->update, NULL);
+  const struct peer *second = engine_gone(&world->engine, &world->update, first);
+  assert_string_equal(first->desc.addr, "a");
+  assert_string_equal(second->desc.addr, "z");
+  assert_null(engine_gone(&world->engine, &world->update, second));
+  answer(world, ENGINE_EV_STATE_READ);
+  assert_null(engine_gone(&world->engine, &world->update, NULL));
+  end(world);
+}
+
 /* The silent one is written off by us within the dead time and a bit, and that is told as a death. */
 static void test_a_member_hears_of_a_death(void **unused) {
   (void)unused;
@@ -486,6 +513,7 @@ int main(void) {
       cmocka_unit_test(test_a_timeout_names_who_joined),
       cmocka_unit_test(test_a_closed_rendezvous_refuses),
       cmocka_unit_test(test_a_member_hears_of_changes),
+      cmocka_unit_test(test_a_member_hears_of_all_that_are_gone),
       cmocka_unit_test(test_a_member_hears_of_a_death),
       cmocka_unit_test(test_who_waits_beside_a_full_round_is_not_told_of),
       cmocka_unit_test(test_who_waits_in_vain_becomes_a_spare),
