@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Bytes with several holders, such as a value that a store has, that a watcher is to be told of and that is on its way
- * to a client. The last holder that lets go frees them. Not for several threads at once.
+ * Bytes with several holders: a value in a store may also be on its way to a watcher and to a client. The last holder
+ * that drops the blob frees it. Not thread-safe.
  */
 #ifndef RDZV_BASE_BLOB_H
 #define RDZV_BASE_BLOB_H
@@ -11,20 +11,20 @@
 #include <rdzv/bytes.h>
 
 struct blob {
-  struct budget *budget; /* which has it all: the struct and cap */
+  struct budget *budget; /* counts the struct and cap */
   size_t holders;
   size_t len; /* used, <= cap */
   size_t cap;
   char data[];
 };
 
-/* Room for cap bytes, len 0, one holder. RDZV_E_LIMIT (budget), RDZV_E_NO_MEMORY. */
+/* Allocates room for cap bytes; len is 0, and there is one holder. RDZV_E_LIMIT (budget), RDZV_E_NO_MEMORY. */
 int blob_new(struct budget *budget, size_t cap, struct blob **out);
 
-/* Other room for a blob that has one holder; its bytes are kept as far as they fit. On an error nothing is changed. */
+/* Changes the capacity of a blob with one holder; bytes that do not fit are cut off. On failure nothing changes. */
 int blob_resize(struct blob **blob, size_t cap);
 
-/* NULL is fine for all of these. */
+/* These take NULL, too. */
 static inline struct blob *blob_hold(struct blob *blob) {
   if (blob) blob->holders++;
   return blob;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* An amount of memory that several parts share: each takes before it allocates and gives back after it freed. */
+/* A limit on the memory of several objects: take before you allocate, give back after you free. */
 #ifndef RDZV_BASE_BUDGET_H
 #define RDZV_BASE_BUDGET_H
 

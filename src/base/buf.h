@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Bytes that grow. All zero is an empty buffer. */
+/* A growing buffer. All zero is an empty one. */
 #ifndef RDZV_BASE_BUF_H
 #define RDZV_BASE_BUF_H
 
@@ -14,10 +14,10 @@ struct buf {
   size_t cap;
 };
 
-/* Makes room for `more` bytes behind the used ones. False: no memory, nothing changed. */
+/* Makes room for `more` bytes after the used ones. False: no memory, and nothing has changed. */
 static inline bool buf_reserve(struct buf *buf, size_t more);
 
-/* The same, and not more than that. */
+/* The same, without spare room. */
 bool buf_reserve_exactly(struct buf *buf, size_t more);
 static inline bool buf_append(struct buf *buf, const void *data, size_t len);
 
@@ -25,14 +25,14 @@ static inline bool buf_append(struct buf *buf, const void *data, size_t len);
 void buf_consume(struct buf *buf, size_t len);
 void buf_free(struct buf *buf);
 
-/* Owned copies for callers of the library: a byte 0 is put behind the data. False: no memory, *out untouched. */
+/* Copies bytes for a caller of the library, with a byte 0 behind them. False: no memory, and *out is unchanged. */
 bool value_copy(rdzv_value *out, const void *data, size_t len);
 
 static inline bool bytes_equal(rdzv_bytes a, rdzv_bytes b) {
   return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
 }
 
-/* memcpy for lengths that may be 0 with a NULL source, which memcpy does not take. */
+/* memcpy that also takes a NULL source where the length is 0. */
 static inline void bytes_copy(void *to, const void *from, size_t len) {
   if (len > 0) memcpy(to, from, len);
 }
@@ -51,7 +51,7 @@ static inline bool buf_append(struct buf *buf, const void *data, size_t len) {
   return true;
 }
 
-/* A short, printable form of a key for messages: bytes that are not printable as \xNN, cut with "…". */
+/* A key in a message: bytes that are not printable ASCII are \xNN, and a long key ends with "…". */
 struct quoted {
   char text[96];
 };

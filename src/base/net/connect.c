@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Connecting to a name with several addresses:
- * - resolve it, and order the addresses so that the two families alternate;
- * - begin with the first; while none has answered, begin the next 250 ms after the last was begun, or at once when
- *   one has failed;
- * - the first socket that is connected wins, the others are closed.
- * Failure modes: all have failed: the message lists them. The deadline passes or the call is canceled: all closed.
+ * - resolve the name, and order the addresses so that the two families alternate;
+ * - connect to the first; while none has answered, connect to the next one 250 ms later, or as soon as one has failed;
+ * - the first socket that is connected wins, and the others are closed.
+ * Failure modes: all addresses have failed: the message lists them. The deadline has passed or the call was canceled:
+ * all sockets are closed.
  */
 #include "base/error.h"
 #include "base/net/net.h"
@@ -74,7 +74,7 @@ static bool begin(struct race *race) {
   return false;
 }
 
-/* Looks at the sockets that poll has marked; gives the index of one that is connected, or -1. */
+/* Looks at the sockets that poll has marked. Returns the index of a connected one, or -1. */
 static int finish(struct race *race) {
   for (int i = 0; i < race->begun; i++) {
     if (race->fds[i].fd < 0 || !race->fds[i].revents) continue;
@@ -87,7 +87,7 @@ static int finish(struct race *race) {
   return -1;
 }
 
-/* Gives the index of the winner, or a negative code without a message. */
+/* Returns the index of the winner, or a negative code without a message. */
 static int run(struct race *race, deadline until, const struct flag *cancel) {
   for (;;) {
     while (race->begun < race->count && (race->open == 0 || deadline_left(race->next) == 0))

@@ -10,10 +10,10 @@ struct endpoint {
   int port;       /* 1 to 65535; 0 where it is not known yet */
 };
 
-/* RDZV_E_INVALID with a sentence that quotes the text and says what is wrong with it. */
+/* Fails with RDZV_E_INVALID; the message quotes the text and says what is wrong with it. */
 int endpoint_parse(const char *text, int default_port, struct endpoint *out, rdzv_error *error);
 
-/* The same for a node that serves there: port 0 is taken, and stands for any free port. */
+/* The same for an endpoint to serve at: port 0 is valid, and means any free port. */
 int endpoint_parse_to_serve(const char *text, int default_port, struct endpoint *out, rdzv_error *error);
 
 /* Room for a host in brackets and a port. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Servers of other protocols, by what they answer: a port of another protocol does not become ours by waiting. */
+/* Recognises servers of other protocols by their answers, so that a client need not wait for a store there. */
 #ifndef RDZV_BASE_NET_FOREIGN_H
 #define RDZV_BASE_NET_FOREIGN_H
 
@@ -11,13 +11,13 @@
 
 enum foreign { FOREIGN_UNKNOWN = 0, FOREIGN_ETCD, FOREIGN_HTTP, FOREIGN_TLS, FOREIGN_SSH };
 
-/* Asks a server what it is, on connections of its own, for 2 s at most. */
+/* Asks a server what it is, on separate connections, for at most 2 s. */
 enum foreign foreign_ask(const struct endpoint *endpoint, deadline until, const struct flag *cancel);
 
-/* Which server begins an answer like this? */
+/* Returns the server whose answers begin like this one. */
 enum foreign foreign_recognize(rdzv_bytes answer);
 
-/* What is asked, one question (0 or 1) for each connection: HTTP, and TLS. A TCPStore closes it. */
+/* The questions, one for each connection: 0 HTTP, 1 TLS. A TCPStore closes the connection. */
 rdzv_bytes foreign_question(int which);
 
 #endif

@@ -8,10 +8,10 @@
 /* Both add the result to the end of `out`. False: no memory. A byte 0, which `len` does not count, follows the text. */
 bool base64_encode(rdzv_bytes bytes, struct buf *out);
 
-/* *valid tells whether the text is base64; where it is not, `out` has what it had. */
+/* *valid: the text is base64. If it is not, `out` is unchanged. */
 bool base64_decode(rdzv_bytes text, struct buf *out, bool *valid);
 
-/* The same into a value of its own, which is written only where the text is base64. */
+/* The same into a new value, which is written only if the text is base64. */
 bool base64_decode_value(rdzv_bytes text, rdzv_value *out, bool *valid);
 
 #endif

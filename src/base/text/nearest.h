@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-/* The name that takes the fewest changes of a letter to become `given`; NULL where none is near. */
+/* Returns the name that differs from `given` by the fewest letters; NULL: none is near. */
 const char *nearest_name(const char *given, const char *const *names, size_t count);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Texts of others, for people. Whatever a terminal would obey, or a reader take for another line, is shown by its
- * number instead. */
+/* Texts of peers, for people. What a terminal would obey, or a reader mistake for another line, is replaced by its
+ * number. */
 #include "base/text/printable.h"
 
 #include "base/text/utf8.h"

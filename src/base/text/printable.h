@@ -6,8 +6,8 @@
 
 enum { PRINTABLE_MOST = 1024 };
 
-/* Makes a sentence of `size` bytes, at most PRINTABLE_MOST, printable where it stands, as rdzv_printable does: it may
- * have texts of others in it. What does not fit any more is cut off. */
+/* Makes a text printable in place, as rdzv_printable does: it may contain texts of peers. `size` is that of its array,
+ * at most PRINTABLE_MOST; what does not fit is cut off. */
 void printable_in_place(char *text, size_t size);
 
 #endif

@@ -6,14 +6,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* UTF-8 as the standard has it: nothing overlong, no surrogates, nothing over U+10FFFF. So the order of the bytes is
- * that of the code points, which is the order of Python's str. */
+/* Strict UTF-8: no overlong forms, no surrogates, nothing over U+10FFFF. So the order of the bytes is that of the code
+ * points, which is the order of Python's str. */
 bool utf8_is_valid(rdzv_bytes text);
 
-/* The length of the character at the beginning of `left` > 0 bytes; 0: they do not begin with one. */
+/* Returns the length of the first character of `left` > 0 bytes; 0: they do not begin with a character. */
 size_t utf8_length(const void *data, size_t left);
 
-/* Takes the first code point off valid text that is not empty. */
+/* Takes the first code point off a text, which must be valid and not empty. */
 uint32_t utf8_next(rdzv_bytes *text);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The one place where clocks are read. A deadline is a point on the monotonic one, in milliseconds. */
+/* Clocks are read only here. A deadline is a time of the monotonic clock, in milliseconds. */
 #ifndef RDZV_BASE_WAIT_CLOCK_H
 #define RDZV_BASE_WAIT_CLOCK_H
 
@@ -9,7 +9,7 @@ typedef int64_t deadline;
 
 int64_t clock_now_ms(void);
 
-/* Microseconds since 1970 in UTC: for what others read, never for measuring. */
+/* Microseconds since 1970 in UTC. Only to be shown or sent, never to measure time. */
 int64_t clock_wall_us(void);
 
 /* The deadline `timeout_ms` from now; never overflows. */
@@ -20,10 +20,10 @@ static inline deadline deadline_sooner(deadline a, deadline b) { return a < b ? 
 /* Milliseconds left, 0 when it has passed. */
 int64_t deadline_left(deadline at);
 
-/* The same for poll(2): never more than it takes. */
+/* The same for poll(2), which takes an int. */
 int deadline_poll(deadline at);
 
-/* A time around `ms`, from a half to one and a half of it, so that many clients do not come back at once. */
+/* A random time from half to one and a half of `ms`, so that many clients do not come back at once. */
 int64_t jitter(int64_t ms);
 
 /* Pauses between tries: each is longer than the one before, up to the longest. */

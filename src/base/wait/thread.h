@@ -7,13 +7,13 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-/* A thread of the library: it takes no signals, which are for the threads that the program knows of. 0, or an errno. */
+/* Starts a thread with all signals blocked: they are for the threads of the program. Returns 0 or an errno. */
 int thread_start(pthread_t *thread, void *(*run)(void *argument), void *argument);
 
-/* A condition whose timed waits go by the monotonic clock, as deadlines do. */
+/* Initialises a condition whose timed waits use the monotonic clock, as deadlines do. */
 void thread_cond_init(pthread_cond_t *cond);
 
-/* Waits for it, with the lock held, until then; INT64_MAX is never. False: the time is over. */
+/* Waits for the condition with the lock held; INT64_MAX: without a deadline. False: the deadline has passed. */
 bool thread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, deadline until);
 
 #endif

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A wait that is not silent. Code that waits reports here what it waits for and why its tries fail; lines go to the log
- * when waiting_pace.h says so. A line is "<about>: <cause or phase>; <time left>".
+ * Log lines of a long wait. Code that waits reports here what it waits for and why its tries fail; waiting_pace.h
+ * decides when a line goes to the log. A line is "<about>: <cause or phase>; <time left>".
  *
  *   struct waiting waiting;
  *   waiting_begin(&waiting, &log, until);
  *   const struct flag telling = flag_with(cancel, &waiting);
- *   … every flag_poll and flag_pause with `telling` says what is due, and so does waiting_fail …
+ *   … flag_poll and flag_pause with `telling` write the lines that are due, and so does waiting_fail …
  *
- * A loop that waits elsewhere wakes by waiting_until() and calls waiting_tick(). A function that is given a flag with a
- * wait of its caller's (cancel->waiting) reports to that one, so that one wait has one voice, and calls waiting_clear()
- * when its own part is done. There is nothing to end: a wait that is over says no more. One thread uses it at a time;
- * every function takes NULL, for a wait that nobody wants to hear of.
+ * A loop that waits by other means wakes by waiting_until() and calls waiting_tick(). A function whose flag has a wait
+ * of its caller (cancel->waiting) reports to that one, so that there is one set of lines, and calls waiting_clear()
+ * when its own part is done. A wait needs no end: it just writes no more lines. One thread uses a wait at a time. Each
+ * function takes NULL for a wait without lines.
  */
 #ifndef RDZV_BASE_WAIT_WAITING_H
 #define RDZV_BASE_WAIT_WAITING_H
@@ -30,7 +30,7 @@ struct waiting {
   rdzv_log_level level; /* of its lines: RDZV_LOG_WARNING unless changed */
   deadline until;       /* INT64_MAX: no end */
 
-  /* If set, called each second once a line may be due: brings `about` up to date. */
+  /* If set, is called at most each second before a line is due, to bring `about` up to date. */
   void (*refresh)(struct waiting *waiting, void *user);
   void *user;
   int64_t refreshed;
@@ -47,17 +47,17 @@ void waiting_begin(struct waiting *waiting, const rdzv_log *log, deadline until)
 /* What the whole wait is about: "waiting for rank 0 at 'node0:29500'". */
 void waiting_about(struct waiting *waiting, const char *format, ...) RDZV_PRINTF(2, 3);
 
-/* What is waited for at the moment, part of a try: "looking up 'node0'". Said where no try has failed, or it takes
- * longer than a second. */
+/* The current part of a try: "looking up 'node0'". It is shown if no try has failed yet, or if it takes longer than a
+ * second. */
 void waiting_for(struct waiting *waiting, const char *format, ...) RDZV_PRINTF(2, 3);
 
 /* A try has failed: the cause, and the likely cure. */
 void waiting_fail(struct waiting *waiting, const char *format, ...) RDZV_PRINTF(2, 3);
 
-/* Forgets phase and cause: the tries have succeeded, and what the wait is about goes on. */
+/* Clears phase and cause: the tries have succeeded, and the wait goes on. */
 void waiting_clear(struct waiting *waiting);
 
-/* Says what is due. */
+/* Writes the line that is due, if any. */
 void waiting_tick(struct waiting *waiting);
 
 /* When to call waiting_tick at the latest, but not after `until`. */

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * When a wait says a line. Pure: the times come in, in milliseconds of any one clock.
- * - A wait whose tries fail: half a second after the first failure, unless the wait is over by then.
- * - A wait that has not failed: after 3 s.
- * - Then a changed text is said 3 s after the last line, and after twice as long each further time, so that a text that
- *   goes to and fro does not flood the log; the same text is repeated after 30 s, and halves that time again.
+ * When a wait writes a line. Pure: times are arguments, in milliseconds of one clock.
+ * - The first line comes half a second after the first failed try, or after 3 s without a failure.
+ * - A changed text comes 3 s after the last line, and each time after twice as long, so that a text that alternates
+ * does not flood the log. The same text is repeated after 30 s, and halves that time again.
  */
 #ifndef RDZV_BASE_WAIT_WAITING_PACE_H
 #define RDZV_BASE_WAIT_WAITING_PACE_H
