@@ -115,7 +115,7 @@ static void disappear(struct keyspace *ks, struct entry *entry) {
   ks->keys_version++;
 }
 
-/* Everything that must happen when a value has been written, but for waking who waits for the key. */
+/* What must happen after a value was written, except waking the waiters of the key. */
 static void written(struct keyspace *ks, struct entry *entry, struct blob *before) {
   const bool there = entry->version != 0;
   if (!there) appear(ks, entry);
@@ -125,8 +125,8 @@ static void written(struct keyspace *ks, struct entry *entry, struct blob *befor
   waits_wake(ks, entry, LINK_CHANGE);
 }
 
-/* Makes room for a value of len bytes and its zero byte. The first `keep` bytes are those of the old value, which stays
- * as it is where somebody else holds it, or will: then *before is the old one, to be let go. */
+/* Makes room for a value of len bytes and its zero byte. The first `keep` bytes are those of the old value. If the old
+ * value has other holders, or will have, it is left unchanged, and the caller must drop *before. */
 static int make_room(struct keyspace *ks, struct entry *entry, size_t len, size_t keep, struct blob **before) {
   struct blob *old = entry->value, *fresh;
   const size_t need = len + 1, cap = keep > 0 && need < SIZE_MAX / 4 ? need + need / 2 : need;
@@ -141,8 +141,8 @@ static int make_room(struct keyspace *ks, struct entry *entry, size_t len, size_
   return 0;
 }
 
-/* Writes a value from `offset` on: 0 replaces it, its length appends. Without `wake`, who waits for the key to be there
- * is left waiting, as BARRIER does it; who waits for its value is not. */
+/* Writes a value from `offset` on: 0 replaces it, its length appends. Without `wake`, which BARRIER wants, waiters for
+ * the presence of the key are not woken; waiters for its value are. */
 static int write_to(struct keyspace *ks, struct entry *entry, size_t offset, rdzv_bytes value, bool wake) {
   struct blob *before;
   int result = value.len > SIZE_MAX / 4 - offset ? RDZV_E_LIMIT : 0;
@@ -174,7 +174,7 @@ int ks_append(struct keyspace *ks, rdzv_bytes key, rdzv_bytes value) {
   return result < 0 ? result : write_to(ks, entry, value_of(entry).len, value, true);
 }
 
-/* The entry of a key, and what its number will be. */
+/* Finds the entry of a key, and computes its next number. */
 static int add_up(struct keyspace *ks, rdzv_bytes key, int64_t delta, struct entry **entry, int64_t *sum) {
   int64_t number = 0;
   const int result = entry_find_or_make(ks, key, entry);
@@ -223,7 +223,7 @@ void ks_unstage(struct keyspace *ks, struct ks_stage *stage) {
   entry_drop_if_unused(ks, stage->entry);
 }
 
-/* Nothing of this can fail. Letting go of the old values is left to ks_unstage. */
+/* Cannot fail. ks_unstage drops the old values. */
 void ks_commit(struct keyspace *ks, struct ks_stage *stages, size_t count) {
   for (size_t i = 0; i < count; i++) {
     struct entry *entry = stages[i].entry;
@@ -250,7 +250,7 @@ int ks_multi_set(struct keyspace *ks, const rdzv_bytes *keys, const rdzv_bytes *
   return result;
 }
 
-/* Sets the value of an entry, or of one that is made for the key. */
+/* Sets the value of an entry, or of a new one for the key. */
 static int set_found(struct keyspace *ks, struct entry **entry, rdzv_bytes key, rdzv_bytes value) {
   const int result = *entry ? 0 : entry_find_or_make(ks, key, entry);
   return result < 0 ? result : write_to(ks, *entry, 0, value, true);

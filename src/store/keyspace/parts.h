@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Inside the keyspace: keyspace.c has the values and queues, waits.c who waits for them, table.c finds a key's entry,
- * number.c reads and writes the numbers of ks_add. */
+/* Inside the keyspace: keyspace.c has the values and queues, waits.c the waiters, table.c finds the entry of a key,
+ * number.c parses and formats the numbers of ks_add. */
 #ifndef RDZV_STORE_KEYSPACE_PARTS_H
 #define RDZV_STORE_KEYSPACE_PARTS_H
 
@@ -15,12 +15,12 @@ _Static_assert((int)LINK_QUEUE == (int)KS_WANT_QUEUE, "a want is a kind of link"
 /* One waiter under one key. */
 struct ks_link {
   struct ks_link *prev, *next; /* of the group, oldest first */
-  struct group *group;         /* NULL: not listed (any more) */
+  struct group *group;         /* NULL: it does not wait for the key */
   struct ks_waiter *waiter;
-  uint64_t told; /* of a watch: the last of the group's changes */
+  uint64_t told; /* of a watch: the last change of the group that it knows */
 };
 
-/* A change that is still to be told to watchers. */
+/* A change that some watchers have not been told of yet. */
 struct change {
   struct change *next;
   uint64_t number;
@@ -29,22 +29,22 @@ struct change {
 };
 
 /*
- * The waiters of one kind under one key. When what they wait for happens, the group is taken off its key in one step,
- * and its waiters are woken one after the other by ks_settle. A group of watchers stays with its key; ks_settle tells
- * each change to all of them, by moving the head of `links` to the tail `untold` times.
+ * The waiters of one kind of one key. When their wait ends, the group is removed from the key in one step, and
+ * ks_settle wakes its waiters one after another. A group of watchers stays with its key; ks_settle tells each change to
+ * all of them, by moving the head of `links` to the tail `untold` times.
  */
 struct group {
   struct group *next;  /* of the entry's groups */
   struct entry *entry; /* NULL: woken */
   enum link_kind kind;
   bool busy; /* in keyspace.busy */
-  bool lost; /* a change could not be kept, for want of memory: the watchers are to be told that */
+  bool lost; /* there was no memory for a change: the watchers will be told so */
   struct group *busy_prev, *busy_next;
   struct ks_link *links;
   size_t count;                    /* of links */
   struct change *changes, *newest; /* oldest first */
-  uint64_t number;                 /* of the newest change there ever was */
-  size_t untold;                   /* links that the oldest change is to be told to */
+  uint64_t number;                 /* of the newest change */
+  size_t untold;                   /* links that have not been told of the oldest change */
 };
 
 struct item {
@@ -53,34 +53,34 @@ struct item {
   char data[];
 };
 
-/* A name that has a value, a queue, or somebody who waits for it; gone when it has none of them. */
+/* A name with a value, a queue or waiters. It is freed when it has none of them. */
 struct entry {
   struct table_node node;
-  struct entry *prev, *next; /* of those that have a value, in the order in which they got it */
-  struct blob *value;        /* NULL: no value; a zero byte stands behind its len */
+  struct entry *prev, *next; /* of the entries with a value, in the order of their creation */
+  struct blob *value;        /* NULL: none; a zero byte follows its len */
   uint64_t version;          /* 0: no value */
   struct item *queue;
   size_t queue_len;
   struct group *groups; /* at most one of each kind */
   uint32_t key_len;
-  uint32_t pins; /* ks_stage has a pointer to it */
+  uint32_t pins; /* pointers that ks_stage has given out */
   char key[];
 };
 
 struct keyspace {
   struct table table;
-  struct entry *first; /* of those that have a value; a list of utlist's */
+  struct entry *first; /* of the entries with a value, a list of utlist */
   size_t count;        /* of them */
-  size_t keys_bytes;   /* of their keys, 8 for each added */
+  size_t keys_bytes;   /* of their keys, plus 8 for each */
   uint64_t keys_version;
-  struct entry *walk_at, *walk_end; /* of ks_walk: the next to give, the last to give */
+  struct entry *walk_at, *walk_end; /* of ks_walk: the next entry and the last one */
   uint64_t version;                 /* the last one given out */
   struct siphash_seed seed;
   struct budget *budget;
   struct ks_events events;
   void *user;
   bool deferred;
-  struct group *busy; /* have somebody to wake or to tell */
+  struct group *busy; /* groups with waiters to wake or to tell */
 };
 
 /* ---- keyspace.c ---- */
@@ -98,19 +98,19 @@ rdzv_bytes number_text(int64_t number, char out[NUMBER_BYTES]);
 /* ---- waits.c ---- */
 bool entry_is_watched(const struct entry *entry);
 
-/* Has all waiters of a kind woken. */
+/* Wakes all waiters of a kind, now or in ks_settle. */
 void waits_wake(struct keyspace *ks, struct entry *entry, enum link_kind kind);
 
 /* Wakes the next waiter that gets an item of the queue. */
 void waits_wake_for_item(struct keyspace *ks, struct entry *entry);
 
-/* Has the key's watchers told. */
+/* Tells the watchers of the key, now or in ks_settle. */
 void waits_tell(struct keyspace *ks, struct entry *entry, enum ks_change what, struct blob *before, struct blob *after);
 
-/* Wakes and tells at once, where it is not deferred. */
+/* Wakes and tells now, unless ks_defer was called. */
 void waits_settle(struct keyspace *ks);
 
-/* Forgets the waiters of an entry without a call. */
+/* Drops the waiters of an entry without a call. */
 void waits_forget(struct keyspace *ks, struct entry *entry);
 
 #endif

@@ -10,7 +10,7 @@ static bool make_first(struct table *table) {
   return true;
 }
 
-/* Adds one place and gives it those of its partner that belong there. Without memory the chains just get longer. */
+/* Adds one place, and moves the nodes there that belong there. Without memory the chains just get longer. */
 static void grow(struct table *table) {
   const size_t added = table->places;
   const unsigned top = table_top_bit(added), segment = top - TABLE_FIRST_BITS + 1;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A hash table that grows by one place at a time (linear hashing), so that no key costs more than another: a table that
- * doubles would move a million keys for the sake of one, while everybody waits. The nodes are parts of the owner's
- * structs. All zero is an empty table.
+ * A hash table that grows by one place at a time (linear hashing), so that each key costs the same: a table that
+ * doubles would move a million keys at once while all clients wait. Nodes are embedded in structs of the owner. All
+ * zero is an empty table.
  */
 #ifndef RDZV_STORE_KEYSPACE_TABLE_H
 #define RDZV_STORE_KEYSPACE_TABLE_H
@@ -49,7 +49,7 @@ static inline struct table_node *table_first(const struct table *table, uint64_t
 bool table_add(struct table *table, struct table_node *node);
 void table_remove(struct table *table, struct table_node *node);
 
-/* Any node at or behind place *at, which is moved on; NULL: none is left. For emptying a table. */
+/* Returns a node at or after place *at, and advances *at; NULL: there is none. For emptying a table. */
 struct table_node *table_any(const struct table *table, size_t *at);
 
 /* Frees the table, not the nodes. */

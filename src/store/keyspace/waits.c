@@ -82,7 +82,7 @@ static void free_links(struct keyspace *ks, struct ks_waiter *waiter) {
 
 size_t ks_cancel_some(struct keyspace *ks, struct ks_waiter *waiter, size_t most) {
   size_t done = 0;
-  waiter->missing = SIZE_MAX; /* it is not woken any more */
+  waiter->missing = SIZE_MAX; /* so that it is not woken */
   while (waiter->listed > 0 && done < most) {
     struct ks_link *link = &waiter->links[--waiter->listed];
     if (link->group) unlist(ks, link);
@@ -95,7 +95,7 @@ size_t ks_cancel_some(struct keyspace *ks, struct ks_waiter *waiter, size_t most
 void ks_cancel(struct keyspace *ks, struct ks_waiter *waiter) { ks_cancel_some(ks, waiter, SIZE_MAX); }
 
 void waits_forget(struct keyspace *ks, struct entry *entry) {
-  entry->pins++; /* it is not dropped in between */
+  entry->pins++; /* keeps the entry meanwhile */
   while (entry->groups) ks_cancel(ks, entry->groups->links->waiter);
   entry->pins--;
 }
@@ -184,7 +184,7 @@ int ks_watch(struct keyspace *ks, struct ks_waiter *waiter, rdzv_bytes key) {
 
 /* ---- waking ------------------------------------------------------------------------------------------------ */
 
-/* Takes the link off its key; the waiter's last one ends its wait. */
+/* Removes the link from its key. The last link of a waiter ends its wait. */
 static void satisfy(struct keyspace *ks, struct ks_link *link) {
   struct ks_waiter *waiter = link->waiter;
   unlist(ks, link);
@@ -246,7 +246,7 @@ static void move_to_tail(struct group *group, struct ks_link *link) {
   DL_APPEND(group->links, link);
 }
 
-/* Tells the oldest change to the next watcher, or finds that all know it. */
+/* Tells the oldest change to the next watcher, or drops the change if all know it. */
 static void tell_next(struct keyspace *ks, struct group *group) {
   const struct change *change = group->changes;
   if (!change) {
