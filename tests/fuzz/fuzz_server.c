@@ -37,9 +37,9 @@ static void changed(void *user, struct ks_waiter *waiter, const struct ks_news *
   rdzv_bytes now;
   CHECK(waiter->watching && (news || world->deferred));
   if (world->deferred) return; /* the key may have changed since */
-  CHECK(ks_get(world->ks, news->key, &now) != 0 || news->change == KS_DELETED);
-  CHECK(!news->before || news->change != KS_CREATED);
-  CHECK(blob_bytes(news->after).len == (news->change == KS_DELETED ? 0 : now.len));
+  CHECK(ks_get(world->ks, news->key, &now) != 0 || news->change == KS_CHANGE_DELETED);
+  CHECK(!news->before || news->change != KS_CHANGE_CREATED);
+  CHECK(blob_bytes(news->after).len == (news->change == KS_CHANGE_DELETED ? 0 : now.len));
 }
 
 static void check_world(const struct world *world) {

@@ -121,7 +121,7 @@ static void written(struct keyspace *ks, struct entry *entry, struct blob *befor
   if (!there) appear(ks, entry);
   entry->version = ++ks->version;
   if (!entry->groups) return;
-  waits_tell(ks, entry, there ? KS_UPDATED : KS_CREATED, before, entry->value);
+  waits_tell(ks, entry, there ? KS_CHANGE_UPDATED : KS_CHANGE_CREATED, before, entry->value);
   waits_wake(ks, entry, LINK_CHANGE);
 }
 
@@ -279,7 +279,7 @@ bool ks_delete(struct keyspace *ks, rdzv_bytes key) {
   disappear(ks, entry);
   entry->value = NULL;
   entry->version = 0;
-  waits_tell(ks, entry, KS_DELETED, before, NULL);
+  waits_tell(ks, entry, KS_CHANGE_DELETED, before, NULL);
   blob_drop(before);
   waits_wake(ks, entry, LINK_CHANGE);
   entry_drop_if_unused(ks, entry);

@@ -21,7 +21,11 @@ struct keyspace;
 struct ks_link;
 struct entry;
 
-enum ks_change { KS_UPDATED = 0, KS_CREATED = 1, KS_DELETED = 2 }; /* the numbers are those of V1's WATCH_KEY */
+enum ks_change {
+  KS_CHANGE_UPDATED = 0,
+  KS_CHANGE_CREATED = 1,
+  KS_CHANGE_DELETED = 2
+}; /* the numbers are those of V1's WATCH_KEY */
 
 /*
  * A waiter, embedded in a struct of its owner. All zero: it does not wait. A waiter has one wait at a time:
