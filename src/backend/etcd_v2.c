@@ -69,11 +69,8 @@ static int cell_set(rdzv_backend *backend, rdzv_bytes state, unsigned flags, uin
   struct buf text = {0};
   (void)flags;
   if (!base64_encode(state, &text)) return error_no_memory(error);
-  const struct etcd_put put = {.value = (const char *)text.data,
-                               .ttl = TTL_S,
-                               .prev_index = *token,
-                               .exist = *token == 0 ? ETCD_EXIST_ABSENT : ETCD_EXIST_ANY,
-                               .unique = true};
+  struct etcd_put put = {.value = (const char *)text.data, .ttl = TTL_S, .unique = true};
+  etcd_put_over(&put, *token);
   int outcome = etcd_v2_put(cell->client, cell->key, &put, &call, &result);
   buf_free(&text);
   if (outcome != 0 && !etcd_v2_is_lost_race(outcome)) return fail(cell, outcome, error);
@@ -84,24 +81,15 @@ static int cell_set(rdzv_backend *backend, rdzv_bytes state, unsigned flags, uin
   return outcome;
 }
 
-/* Waits for an event of the key, or for a reason to look again. */
-static int watch(struct cell *cell, uint64_t from, deadline until, rdzv_error *error) {
-  const struct etcd_call call = {until, &cell->wake, error};
-  struct etcd_result result;
-  const int outcome = etcd_v2_watch(cell->client, cell->key, false, from, &call, &result);
-  if (outcome == 0) etcd_result_free(&result);
-  if (outcome == ETCD_V2_INDEX_CLEARED || outcome == ETCD_V2_WATCHER_CLEARED) return 0;
-  return outcome == RDZV_E_TIMEOUT && deadline_left(until) > 0 ? 0 : outcome;
-}
-
 static int cell_await_change(rdzv_backend *backend, int64_t timeout_ms, uint64_t *token, rdzv_value *out,
                              rdzv_error *error) {
   struct cell *cell = self(backend);
-  const deadline until = deadline_after(timeout_ms);
+  const struct etcd_call call = {deadline_after(timeout_ms), &cell->wake, error};
   const uint64_t known = *token;
   if (flag_raised(&cell->stop)) return error_set(error, RDZV_E_CANCELED, "waiting for a change: canceled");
   for (;;) {
-    int outcome = watch(cell, (known > cell->index ? known : cell->index) + 1, until, error);
+    const uint64_t seen = known > cell->index ? known : cell->index;
+    int outcome = etcd_v2_await(cell->client, cell->key, false, seen + 1, &call);
     if (outcome == RDZV_E_CANCELED) flag_lower(&cell->wake);
     if (outcome == 0) outcome = cell_get(backend, out, token, error);
     if (outcome != 0) return outcome > 0 ? fail(cell, outcome, error) : outcome;

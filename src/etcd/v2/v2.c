@@ -258,6 +258,15 @@ int etcd_v2_watch(struct etcd_client *client, const char *key, bool recursive, u
   return pause_before_next(outcome, call);
 }
 
+int etcd_v2_await(struct etcd_client *client, const char *key, bool recursive, uint64_t from_index,
+                  const struct etcd_call *call) {
+  struct etcd_result result;
+  const int outcome = etcd_v2_watch(client, key, recursive, from_index, call, &result);
+  if (outcome == 0) etcd_result_free(&result);
+  if (outcome == ETCD_V2_INDEX_CLEARED || outcome == ETCD_V2_WATCHER_CLEARED) return 0;
+  return outcome == RDZV_E_TIMEOUT && deadline_left(call->until) > 0 ? 0 : outcome;
+}
+
 int etcd_version(struct etcd_client *client, const struct etcd_call *call, rdzv_value *out) {
   struct http_response response;
   const int outcome =

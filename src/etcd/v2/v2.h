@@ -48,6 +48,12 @@ struct etcd_put {
   bool resolved;          /* the caller finds out what became of it, so that no member is waited for for long */
 };
 
+/* Makes it a write over what was read at that index; 0: of a key that did not exist. */
+static inline void etcd_put_over(struct etcd_put *put, uint64_t index) {
+  put->prev_index = index;
+  put->exist = index == 0 ? ETCD_EXIST_ABSENT : ETCD_EXIST_ANY;
+}
+
 /* A write on a condition whose answer got lost is repeated and looked after where the value is unique; where it has a
  * prev_index, it is repeated and found in etcd's history. RDZV_E_OUTCOME_UNKNOWN where neither is so, or the history of
  * the last 1000 changes does not go back that far. */
@@ -67,6 +73,11 @@ int etcd_v2_delete(struct etcd_client *client, const char *key, const struct etc
  * nothing for about 8 s; ETCD_V2_INDEX_CLEARED and ETCD_V2_WATCHER_CLEARED. None of these comes without a pause. */
 int etcd_v2_watch(struct etcd_client *client, const char *key, bool recursive, uint64_t from_index,
                   const struct etcd_call *call, struct etcd_result *result);
+
+/* The same, for who reads the key then: 0 for every answer after which it is to be read. RDZV_E_TIMEOUT only by the
+ * deadline. */
+int etcd_v2_await(struct etcd_client *client, const char *key, bool recursive, uint64_t from_index,
+                  const struct etcd_call *call);
 
 /* What etcd says of its version, a JSON object; to be freed with rdzv_value_free. */
 int etcd_version(struct etcd_client *client, const struct etcd_call *call, rdzv_value *out);

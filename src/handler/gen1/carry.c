@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "base/error.h"
+#include "etcd/v2/modify.h"
 #include "handler/gen1/gen1.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { NO_MEMORY_MS = 100, QUICK_MS = 1000 };
+enum { NO_MEMORY_MS = 100, QUICK_MS = 1000, ROUND_SIZE = 24 };
 
 /* What one request came to: etcd's code, or a negative one of ours; and the event for the machine. */
 struct carried {
   struct gen1_event event;
   struct etcd_result result;
-  char round[24];
+  char round[ROUND_SIZE];
   const char **keys;
   rdzv_error error;
 };
@@ -72,23 +74,21 @@ static void drop_active(struct gen1 *handler, const struct etcd_call *call, stru
   set_event(carried, etcd_v2_delete(handler->client, path, &what, call, &carried->result), GEN1_EV_DONE);
 }
 
-/* Adds one to the counter. Whoever set the rendezvous up is the only one to count, but a leftover of before may be. */
+/* The next number, whatever is there. */
+static int count_up(void *round, const struct etcd_node *old, char **value, rdzv_error *error) {
+  const long long number = old ? strtoll(old->value, NULL, 10) : 0;
+  snprintf(round, ROUND_SIZE, "%lld", number < 0 || number == LLONG_MAX ? 1 : number + 1);
+  *value = strdup(round);
+  return *value ? 0 : error_no_memory(error);
+}
+
+/* Only the node that sets a rendezvous up counts, but one that began to before may still do so. */
 static void count(struct gen1 *handler, const struct etcd_call *call, struct carried *carried) {
   char path[GEN1_PATH];
+  const struct etcd_modification what = {
+      .key = path, .get = ETCD_GET_QUORUM, .change = count_up, .argument = carried->round};
   gen1_path(handler, path, "/rdzv/version_counter");
-  int code;
-  do {
-    struct etcd_result old;
-    code = etcd_v2_get(handler->client, path, ETCD_GET_QUORUM, call, &old);
-    const long long number = code == 0 ? strtoll(old.node.value, NULL, 10) : 0;
-    snprintf(carried->round, sizeof carried->round, "%lld", number < 0 ? 1 : number + 1);
-    const struct etcd_put put = {.value = carried->round,
-                                 .prev_index = code == 0 ? old.node.modified : 0,
-                                 .exist = code == 0 ? ETCD_EXIST_ANY : ETCD_EXIST_ABSENT};
-    if (code == 0) etcd_result_free(&old);
-    if (code == 0 || code == ETCD_V2_NOT_FOUND) code = etcd_v2_put(handler->client, path, &put, call, &carried->result);
-  } while (code == ETCD_V2_COMPARE_FAILED || code == ETCD_V2_EXISTS);
-  set_event(carried, code, GEN1_EV_DONE);
+  set_event(carried, etcd_modify(handler->client, &what, call, NULL), GEN1_EV_DONE);
   carried->event.round = carried->round;
 }
 
@@ -141,9 +141,8 @@ static void watch(struct gen1 *handler, const struct etcd_call *call, struct car
   const struct gen1_update *update = &handler->update;
   char path[GEN1_PATH];
   gen1_path(handler, path, update->whole ? "/rdzv" : "/rdzv/active_version");
-  int code = etcd_v2_watch(handler->client, path, update->whole, update->from_index, call, &carried->result);
-  if (code == RDZV_E_TIMEOUT || code == ETCD_V2_INDEX_CLEARED || code == ETCD_V2_WATCHER_CLEARED) code = 0;
-  set_event(carried, code, GEN1_EV_TIMER);
+  const int code = etcd_v2_await(handler->client, path, update->whole, update->from_index, call);
+  set_event(carried, code == RDZV_E_TIMEOUT ? 0 : code, GEN1_EV_TIMER);
 }
 
 /* ---- carrying out --------------------------------------------------------------------------------------------- */

@@ -126,28 +126,18 @@ static void note_shown(struct gen1 *handler, struct look *look) {
   pthread_mutex_unlock(&last->lock);
 }
 
-/* Waits for a reason to look again: a change, or the end of the time. */
-static int await_change(struct gen1 *handler, uint64_t index, deadline until, rdzv_error *error) {
-  const struct etcd_call call = {until, &handler->base.cancel, error};
-  char path[GEN1_PATH];
-  struct etcd_result result;
-  active_path(handler, path);
-  const int code = etcd_v2_watch(handler->client, path, false, index + 1, &call, &result);
-  if (code == 0) etcd_result_free(&result);
-  return code == RDZV_E_TIMEOUT || code == ETCD_V2_INDEX_CLEARED || code == ETCD_V2_WATCHER_CLEARED
-             ? 0
-             : etcd_v2_unexpected(code);
-}
-
 /* Looks until it is another than before, or the time is over. */
 static int look_for_news(struct gen1 *handler, int64_t wait_ms, struct look *look, rdzv_error *error) {
   const deadline until = deadline_after(wait_ms);
+  const struct etcd_call call = {until, &handler->base.cancel, error};
+  char path[GEN1_PATH];
+  active_path(handler, path);
   for (;;) {
     int result = read_active(handler, &handler->base.cancel, look, error);
     if (result < 0 || deadline_left(until) == 0 || is_news(handler, look)) return result;
     gen1_state_free(&look->state);
-    result = await_change(handler, look->index, until, error);
-    if (result < 0) return result;
+    result = etcd_v2_await(handler->client, path, false, look->index + 1, &call);
+    if (result != 0 && result != RDZV_E_TIMEOUT) return etcd_v2_unexpected(result);
   }
 }
 

@@ -395,13 +395,14 @@ static int refused(struct gen1_node *node, struct gen1_update *update, bool *dec
   return pause_until(node, node->now + pace_jitter(&node->pace, window), update);
 }
 
+static int by_text(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
+
+/* The keys are in order. */
 static bool is_listed(const struct gen1_event *event, const char *key) {
-  for (size_t i = 0; i < event->key_count; i++)
-    if (strcmp(event->keys[i], key) == 0) return true;
-  return false;
+  return event->key_count > 0 && bsearch(&key, event->keys, event->key_count, sizeof *event->keys, by_text);
 }
 
-/* Is a member's keep-alive gone? */
+/* The keep-alive of a participant that is gone; NULL: none. */
 static const char *find_dead(const struct gen1_node *node, const struct gen1_event *event) {
   for (size_t i = 0; i < node->state.keep_alives; i++) {
     const char *key = gen1_state_keep_alive(&node->state, i);
@@ -416,8 +417,8 @@ static int watch_all(struct gen1_node *node, int64_t until_ms, struct gen1_updat
 }
 
 /* In our own round. Without our keep-alive the others take us for dead. */
-static int count_members(struct gen1_node *node, const struct gen1_event *event, struct gen1_update *update) {
-  const char *dead = find_dead(node, event);
+static int count_participants(struct gen1_node *node, const struct gen1_event *event, const char *dead,
+                              struct gen1_update *update) {
   char own[512];
   node->keep_alive_key(node->argument, node->round, node->rank, own);
   if (!is_listed(event, own)) {
@@ -434,9 +435,10 @@ static int count_members(struct gen1_node *node, const struct gen1_event *event,
 }
 
 static int listed(struct gen1_node *node, const struct gen1_event *event, struct gen1_update *update, bool *decided) {
+  if (event->key_count > 0) qsort(event->keys, event->key_count, sizeof *event->keys, by_text);
   const char *dead = find_dead(node, event);
   *decided = true;
-  if (node->phase == GEN1_PHASE_PARTICIPANT) return count_members(node, event, update);
+  if (node->phase == GEN1_PHASE_PARTICIPANT) return count_participants(node, event, dead, update);
   if (!dead) return watch_all(node, node->deadline + 1, update);
   free(node->expected);
   node->expected = strdup(node->state.text);

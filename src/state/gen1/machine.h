@@ -40,7 +40,7 @@ enum gen1_event_kind {
   GEN1_EV_STATE,   /* READ: text, or NULL: there is none; index */
   GEN1_EV_DONE,    /* CREATE, MAKE_DIR, SWAP, LEASE, DROP: index. COUNT: round */
   GEN1_EV_REFUSED, /* CREATE, MAKE_DIR: it is there. SWAP, DROP: somebody else wrote */
-  GEN1_EV_LISTED,  /* LIST: keys */
+  GEN1_EV_LISTED,  /* LIST: keys, which the step puts in order */
   GEN1_EV_TIMER,   /* WATCH: something happened, or its time is over. PAUSE: its time is over */
   GEN1_EV_ERROR,   /* the request failed, or its outcome is unknown */
 };
@@ -51,7 +51,7 @@ struct gen1_event {
   const char *text;
   uint64_t index;
   const char *round;
-  const char *const *keys;
+  const char **keys;
   size_t key_count;
   const rdzv_error *error;
 };

@@ -82,10 +82,39 @@ int etcd_list_key(void *key_list, rdzv_bytes key, rdzv_error *error) {
   return value_copy(&list->keys[list->count], key.data, key.len) ? (list->count++, 0) : error_no_memory(error);
 }
 
+static int by_bytes(const void *a, const void *b) {
+  const rdzv_bytes *one = a, *two = b;
+  const size_t shorter = one->len < two->len ? one->len : two->len;
+  const int order = shorter > 0 ? memcmp(one->data, two->data, shorter) : 0;
+  return order != 0 ? order : (one->len > two->len) - (one->len < two->len);
+}
+
+bool etcd_key_check_open(struct etcd_key_check *check, const rdzv_bytes *keys, size_t count) {
+  *check = (struct etcd_key_check){calloc(count + 1, sizeof *check->keys), calloc(count + 1, sizeof(bool)), 0, 0};
+  if (!check->keys || !check->found) {
+    etcd_key_check_close(check);
+    return false;
+  }
+  for (size_t i = 0; i < count; i++) check->keys[i] = keys[i];
+  qsort(check->keys, count, sizeof *check->keys, by_bytes);
+  for (size_t i = 0; i < count; i++)
+    if (i == 0 || by_bytes(&check->keys[i], &check->keys[check->count - 1]) != 0)
+      check->keys[check->count++] = check->keys[i];
+  check->missing = check->count;
+  return true;
+}
+
+void etcd_key_check_close(struct etcd_key_check *check) {
+  free(check->keys);
+  free(check->found);
+}
+
 int etcd_check_key(void *key_check, rdzv_bytes key, rdzv_error *error) {
   struct etcd_key_check *check = key_check;
+  const rdzv_bytes *at = bsearch(&key, check->keys, check->count, sizeof *check->keys, by_bytes);
   (void)error;
-  for (size_t i = 0; i < check->count; i++)
-    if (bytes_equal(check->keys[i], key)) check->found[i] = true;
+  if (!at || check->found[at - check->keys]) return 0;
+  check->found[at - check->keys] = true;
+  check->missing--;
   return 0;
 }

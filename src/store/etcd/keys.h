@@ -24,12 +24,16 @@ struct etcd_key_list {
 };
 int etcd_list_key(void *key_list, rdzv_bytes key, rdzv_error *error);
 
-/* Which of the keys are there? */
+/* Are all of the keys there? */
 struct etcd_key_check {
-  const rdzv_bytes *keys;
-  size_t count;
+  rdzv_bytes *keys; /* in order, each once */
   bool *found;
+  size_t count, missing;
 };
+
+/* Borrows what the keys point to. False: no memory. */
+bool etcd_key_check_open(struct etcd_key_check *check, const rdzv_bytes *keys, size_t count);
+void etcd_key_check_close(struct etcd_key_check *check);
 int etcd_check_key(void *key_check, rdzv_bytes key, rdzv_error *error);
 
 #endif

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 
@@ -50,6 +51,26 @@ static inline void assert_error_(int actual, int expected, const rdzv_error *err
   if (strstr(error->message, part)) return;
   print_error("'%s' is not in '%s'\n", part, error->message);
   _fail(file, line);
+}
+
+/* How the time that code takes grows with what it is given: the least processor time of several runs, in microseconds;
+ * the machine may be busy with other things. */
+static inline double growth_time(void (*run)(void *argument), void *argument) {
+  double least = 1e12;
+  for (int i = 0; i < 7; i++) {
+    struct timespec began, ended;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &began);
+    run(argument);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ended);
+    const double took = (double)(ended.tv_sec - began.tv_sec) * 1e6 + (double)(ended.tv_nsec - began.tv_nsec) / 1e3;
+    if (took < least) least = took;
+  }
+  return least;
+}
+
+/* Of four times as much: O(n log n) takes about 5 times as long, O(n²) 16 times. */
+static inline void assert_not_quadratic(double small, double large) {
+  if (large > 10 * small) fail_msg("%.0f us for n, %.0f us for 4 n", small, large);
 }
 
 #endif

@@ -525,6 +525,69 @@ static void test_storms(void **state) {
   }
 }
 
+/* A participant of a round of many, and a listing of all keep-alives but that of the last rank. */
+struct crowd {
+  struct gen1_node machine;
+  char *state;
+  char (*names)[512];
+  const char **keys;
+  size_t count;
+};
+
+static struct crowd crowd_of(size_t count) {
+  struct crowd crowd = {.count = count, .names = calloc(count, sizeof *crowd.names)};
+  const struct gen1_settings settings = {1, (int64_t)count, .join_timeout = 60000};
+  size_t size;
+  FILE *text = open_memstream(&crowd.state, &size);
+  crowd.keys = calloc(count, sizeof *crowd.keys);
+  fprintf(text, "{\"status\": \"final\", \"version\": \"1\", \"num_workers_waiting\": 0, \"participants\": [0");
+  for (size_t i = 1; i < count; i++) fprintf(text, ", %zu", i);
+  fprintf(text, "], \"keep_alives\": [");
+  for (size_t i = 0; i < count; i++) {
+    lease_key(NULL, "1", (int64_t)i, crowd.names[i]);
+    fprintf(text, "%s\"%s\"", i ? ", " : "", crowd.names[i]);
+  }
+  fprintf(text, "]}");
+  fclose(text);
+  gen1_node_init(&crowd.machine, &settings, 1, lease_key, NULL);
+  return crowd;
+}
+
+static void find_dead(void *argument) {
+  struct crowd *crowd = argument;
+  struct gen1_update update;
+  for (size_t i = 0; i < crowd->count; i++) crowd->keys[i] = crowd->names[crowd->count - 1 - i];
+  crowd->machine.phase = GEN1_PHASE_PARTICIPANT;
+  crowd->machine.who[0] = '\0';
+  snprintf(crowd->machine.round, sizeof crowd->machine.round, "1");
+  const struct gen1_event state = {.kind = GEN1_EV_STATE, .now_ms = 1, .text = crowd->state},
+                          listed = {.kind = GEN1_EV_LISTED,
+                                    .now_ms = 1,
+                                    .keys = crowd->keys + 1,
+                                    .key_count = crowd->count - 1};
+  assert_int_equal(gen1_step(&crowd->machine, &state, &update, NULL), 0);
+  assert_int_equal(update.request, GEN1_DO_LIST);
+  assert_int_equal(gen1_step(&crowd->machine, &listed, &update, NULL), 0);
+  assert_int_equal(update.happened, GEN1_HAPPENED_PARTICIPANT_DIED);
+  assert_string_equal(update.who, crowd->names[crowd->count - 1]);
+}
+
+static void crowd_free(struct crowd *crowd) {
+  gen1_node_free(&crowd->machine);
+  free(crowd->state);
+  free(crowd->names);
+  free(crowd->keys);
+}
+
+/* Each keep-alive of a round is looked for in the listing, whatever its order. */
+static void test_finding_the_dead_is_not_quadratic(void **state) {
+  (void)state;
+  struct crowd few = crowd_of(1000), many = crowd_of(4000);
+  assert_not_quadratic(growth_time(find_dead, &few), growth_time(find_dead, &many));
+  crowd_free(&few);
+  crowd_free(&many);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_one_alone),
@@ -559,6 +622,7 @@ int main(void) {
       cmocka_unit_test(test_after_noise_changes_are_heard_soon),
       cmocka_unit_test(test_many_in_any_order),
       cmocka_unit_test(test_storms),
+      cmocka_unit_test(test_finding_the_dead_is_not_quadratic),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
