@@ -66,7 +66,7 @@ bench-rdzv: bench-build ## time N nodes that join at once, side by side with PyT
 bench-etcd: bench-build ## time N nodes that join at once through an etcd, side by side with PyTorch's
 	@bench/etcd "$(BUILD)" $(BENCH_FLAGS)
 
-bench-run: bench-build ## time start, restart and memory of rdzv run, side by side with torchrun's
+bench-run: bench-build ## time start, restart and memory of rdzv run, side by side with torchrun's and mpiexec's
 	@bench/run "$(BUILD)" $(BENCH_FLAGS)
 
 install: all ## build and install to PREFIX (/usr/local), below DESTDIR
