@@ -84,7 +84,7 @@ static int start(const struct guard *guard, int *fd, pid_t *out, rdzv_error *err
   const pid_t agent = getpid();
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
     return error_errno(error, RDZV_E_IO, errno, "cannot start the workers' guard: no socket pair");
-  const pid_t pid = process_fork_hidden();
+  const pid_t pid = process_fork(PROCESS_HIDDEN, -1);
   if (pid == 0) run_guard(ends[1], agent, guard->cgroup, guard->table);
   const int errnum = errno;
   close(ends[1]);

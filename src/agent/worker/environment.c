@@ -28,6 +28,7 @@ static size_t length(char *const *list) {
 
 struct variables {
   char **list;
+  char *const *common; /* what the list borrows from; NULL: nothing */
   size_t count;
   bool failed;
 };
@@ -50,7 +51,7 @@ static void set(struct variables *variables, const char *name, const char *forma
   }
   size_t at = 0;
   while (at < variables->count && strncmp(variables->list[at], text, strlen(name) + 1) != 0) at++;
-  free(variables->list[at]);
+  if (!variables->common) free(variables->list[at]);
   variables->list[at] = text;
   if (at == variables->count) variables->count++;
 }
@@ -72,26 +73,27 @@ static void set_gpu(struct variables *to, int64_t local_rank) {
   set(to, "CUDA_VISIBLE_DEVICES", "%.*s", (int)strcspn(at, ","), at);
 }
 
-static void set_ranks(struct variables *to, const struct attempt *attempt, int64_t local_rank) {
+static void set_own(struct variables *to, const struct attempt *attempt, int64_t local_rank, const char *error_file) {
   set(to, "LOCAL_RANK", "%" PRId64, attempt->virtual_local_rank ? 0 : local_rank);
   set(to, "RANK", "%" PRId64, attempt->ranks.base + local_rank);
+  set(to, "ROLE_RANK", "%" PRId64, attempt->ranks.role_base + local_rank);
+  set(to, "TORCHELASTIC_ERROR_FILE", "%s", error_file);
+  if (attempt->virtual_local_rank) set_gpu(to, local_rank);
+}
+
+static void set_common(struct variables *to, const struct attempt *attempt) {
   set(to, "WORLD_SIZE", "%" PRId64, attempt->ranks.world_size);
   set(to, "LOCAL_WORLD_SIZE", "%" PRId64, attempt->local_world_size);
   set(to, "GROUP_RANK", "%" PRId64, attempt->group_rank);
   set(to, "GROUP_WORLD_SIZE", "%" PRId64, attempt->group_world_size);
-  set(to, "ROLE_RANK", "%" PRId64, attempt->ranks.role_base + local_rank);
   set(to, "ROLE_WORLD_SIZE", "%" PRId64, attempt->ranks.role_world_size);
   set(to, "ROLE_NAME", "%s", attempt->role);
-}
-
-static void set_rest(struct variables *to, const struct attempt *attempt, const char *error_file) {
   set(to, "MASTER_ADDR", "%s", attempt->master_addr);
   set(to, "MASTER_PORT", "%d", attempt->master_port);
   set(to, "TORCHELASTIC_RESTART_COUNT", "%" PRId64, attempt->terms.restart_count);
   set(to, "TORCHELASTIC_MAX_RESTARTS", "%" PRId64, attempt->max_restarts);
   set(to, "TORCHELASTIC_RUN_ID", "%s", attempt->run_id);
   set(to, "TORCHELASTIC_USE_AGENT_STORE", "%s", attempt->terms.agent_store ? "True" : "False");
-  set(to, "TORCHELASTIC_ERROR_FILE", "%s", error_file);
   set_default(to, "NCCL_ASYNC_ERROR_HANDLING", "1"); /* PyTorch before 2.2 */
   set_default(to, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   if (attempt->local_world_size > 1) set_default(to, "OMP_NUM_THREADS", "1");
@@ -99,19 +101,36 @@ static void set_rest(struct variables *to, const struct attempt *attempt, const 
 
 enum { MOST_OWN = 32 };
 
-char **environment_of(const struct attempt *attempt, int64_t local_rank, const char *error_file) {
+/* The variables of the first worker are in it, so that those of others have their places. */
+char **environment_common(const struct attempt *attempt) {
   struct variables variables = {.list = calloc(length(environ) + MOST_OWN, sizeof(char *))};
   if (!variables.list) return NULL;
   for (; environ[variables.count] && !variables.failed; variables.count++) {
     variables.list[variables.count] = strdup(environ[variables.count]);
     variables.failed = !variables.list[variables.count];
   }
-  if (!variables.failed) set_ranks(&variables, attempt, local_rank);
-  if (!variables.failed && attempt->virtual_local_rank) set_gpu(&variables, local_rank);
-  if (!variables.failed) set_rest(&variables, attempt, error_file);
+  if (!variables.failed) set_common(&variables, attempt);
+  if (!variables.failed) set_own(&variables, attempt, 0, "");
   if (!variables.failed) return variables.list;
   list_free(variables.list);
   return NULL;
+}
+
+char **environment_of(char *const *common, const struct attempt *attempt, int64_t local_rank, const char *error_file) {
+  const size_t count = length(common);
+  struct variables variables = {.list = calloc(count + 1, sizeof(char *)), .common = common, .count = count};
+  if (!variables.list) return NULL;
+  memcpy(variables.list, common, count * sizeof(char *));
+  set_own(&variables, attempt, local_rank, error_file);
+  if (!variables.failed) return variables.list;
+  environment_free(variables.list, common);
+  return NULL;
+}
+
+void environment_free(char **list, char *const *common) {
+  for (size_t i = 0; list && list[i]; i++)
+    if (list[i] != common[i]) free(list[i]);
+  free(list);
 }
 
 /* ---- arguments ------------------------------------------------------------------------------------------------ */

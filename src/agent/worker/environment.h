@@ -18,10 +18,14 @@ struct attempt {
   bool numa_binding;
 };
 
-/* Ours, with torchrun's variables in it. NULL: no memory. To be freed with list_free, as what follows. */
-char **environment_of(const struct attempt *attempt, int64_t local_rank, const char *error_file);
+/* Our environment with torchrun's variables that are the same for all workers. NULL: no memory. list_free frees it. */
+char **environment_common(const struct attempt *attempt);
 
-/* The words with "${local_rank}" replaced. */
+/* That of one worker, which borrows from the common one. NULL: no memory. */
+char **environment_of(char *const *common, const struct attempt *attempt, int64_t local_rank, const char *error_file);
+void environment_free(char **list, char *const *common);
+
+/* The words with "${local_rank}" replaced. NULL: no memory. list_free frees it. */
 char **arguments_of(char *const *argv, int64_t local_rank);
 
 void list_free(char **list);

@@ -75,32 +75,6 @@ static int watch(struct worker *worker, rdzv_error *error) {
   return 0;
 }
 
-static int run(struct worker *worker, const struct spawner *spawner, char *const *program,
-               const struct attempt *attempt, rdzv_error *error) {
-  char **argv = arguments_of(program, worker->local_rank);
-  char **environment = environment_of(attempt, worker->local_rank, worker->error_file);
-  int result = argv && environment ? 0 : error_no_memory(error);
-  if (result == 0) {
-    cpu_set_t allowed, cpus;
-    const bool bound = attempt->numa_binding && sched_getaffinity(0, sizeof allowed, &allowed) == 0 &&
-                       numa_cpus("", worker->local_rank, attempt->local_world_size, &allowed, &cpus);
-    const struct spawn how = {.guard = worker->group->guard,
-                              .slot = (size_t)worker->local_rank,
-                              .argv = argv,
-                              .environment = environment,
-                              .out = worker->streams.out,
-                              .err = worker->streams.err,
-                              .descriptors = worker->group->descriptors,
-                              .cpus = bound ? &cpus : NULL};
-    pthread_mutex_lock(&worker->group->lock); /* who is being started is not missed */
-    result = spawn(spawner, &how, &worker->pid, error);
-    pthread_mutex_unlock(&worker->group->lock);
-  }
-  list_free(argv);
-  list_free(environment);
-  return result;
-}
-
 /* The folder of this run, and so the beginning of that variable, is no other run's. */
 static void set_mark(struct guard *guard, const struct log_dir *dir) {
   char mark[PATH_MAX + 32];
@@ -108,48 +82,69 @@ static void set_mark(struct guard *guard, const struct log_dir *dir) {
   if (dir->run[0]) guard_set_mark(guard, mark);
 }
 
-static int start_one(struct worker *worker, const struct spawner *spawner, char *const *argv,
-                     const struct attempt *attempt, struct log_dir *dir, rdzv_error *error) {
+/* What a worker is started with. */
+struct start {
+  const struct attempt *attempt;
+  char *const *program;
+  char **common; /* environment */
+  struct log_dir *dir;
+  struct spawn *spawns;
+  pid_t *pids;
+};
+
+static int prepare_one(struct worker *worker, const struct start *start, rdzv_error *error) {
+  const struct attempt *attempt = start->attempt;
   struct group *group = worker->group;
   char folder[PATH_MAX];
-  int result = log_dir_worker(dir, attempt->run_id, attempt->terms.restart_count, worker->local_rank, folder, error);
+  int result =
+      log_dir_worker(start->dir, attempt->run_id, attempt->terms.restart_count, worker->local_rank, folder, error);
   if (result == 0)
     result = streams_open(group->streams, worker->local_rank, worker->rank, folder, &worker->streams, error);
   if (result < 0) return result;
   if (*folder) snprintf(worker->error_file, sizeof worker->error_file, "%.*s/error.json", PATH_MAX - 16, folder);
-  if (worker->local_rank == 0) set_mark(group->guard, dir);
-  result = run(worker, spawner, argv, attempt, error);
-  streams_started(&worker->streams);
-  if (result < 0) return result;
-  worker->end = WORKER_RUNS;
-  group->running++;
-  return watch(worker, error);
+  struct spawn *spawn = &start->spawns[worker->local_rank];
+  *spawn = (struct spawn){.argv = arguments_of(start->program, worker->local_rank),
+                          .environment = environment_of(start->common, attempt, worker->local_rank, worker->error_file),
+                          .out = worker->streams.out,
+                          .err = worker->streams.err,
+                          .descriptors = group->descriptors};
+  cpu_set_t allowed;
+  spawn->bound = attempt->numa_binding && sched_getaffinity(0, sizeof allowed, &allowed) == 0 &&
+                 numa_cpus("", worker->local_rank, attempt->local_world_size, &allowed, &spawn->cpus);
+  return spawn->argv && spawn->environment ? 0 : error_no_memory(error);
 }
 
-static void forget_process(struct worker *worker) {
-  pthread_mutex_lock(&worker->group->lock);
-  guard_set_group(worker->group->guard, (size_t)worker->local_rank, 0);
-  process_reap(worker->pid);
-  worker->pid = 0;
-  pthread_mutex_unlock(&worker->group->lock);
-  worker->end = WORKER_STOPPED;
-  worker->group->running--;
-}
-
-static int fail_start(const struct spawn_failure *failure, char *const *program, rdzv_error *error) {
-  char **argv = arguments_of(program, (int64_t)failure->slot);
-  const int result = fail_spawn(failure, argv ? argv[0] : program[0], error);
-  list_free(argv);
+static int prepare(struct group *group, struct start *start, rdzv_error *error) {
+  start->common = environment_common(start->attempt);
+  start->spawns = calloc(group->count, sizeof *start->spawns);
+  start->pids = calloc(group->count, sizeof *start->pids);
+  int result = start->common && start->spawns && start->pids ? 0 : error_no_memory(error);
+  for (size_t i = 0; i < group->count && result == 0; i++) result = prepare_one(&group->workers[i], start, error);
   return result;
 }
 
-/* Waits until all programs run. */
-static int await_programs(struct group *group, struct spawner *spawner, char *const *program, rdzv_error *error) {
-  struct spawn_failure failure;
-  int result = 0;
-  while (spawner_await_failure(spawner, &failure)) {
-    forget_process(&group->workers[failure.slot]);
-    if (result == 0) result = fail_start(&failure, program, error);
+static void prepared_free(struct group *group, struct start *start) {
+  for (size_t i = 0; i < group->count; i++) {
+    streams_started(&group->workers[i].streams);
+    if (start->spawns) list_free((char **)start->spawns[i].argv);
+    if (start->spawns) environment_free((char **)start->spawns[i].environment, start->common);
+  }
+  list_free(start->common);
+  free(start->spawns);
+  free(start->pids);
+}
+
+static int run(struct group *group, const struct start *start, rdzv_error *error) {
+  pthread_mutex_lock(&group->lock); /* who is being started is not missed */
+  int result = spawn(group->guard, start->spawns, group->count, start->pids, error);
+  for (size_t i = 0; i < group->count; i++) group->workers[i].pid = start->pids[i];
+  pthread_mutex_unlock(&group->lock);
+  for (size_t i = 0; i < group->count; i++) {
+    if (start->pids[i] == 0) continue;
+    group->workers[i].end = WORKER_RUNS;
+    group->running++;
+    const int watched = watch(&group->workers[i], result == 0 ? error : NULL);
+    if (result == 0) result = watched;
   }
   return result;
 }
@@ -176,14 +171,12 @@ int group_start(struct group *group, char *const *argv, const struct attempt *at
                                  .end = WORKER_STOPPED,
                                  .streams = {.out = -1, .err = -1}};
   set_workers(group, workers, count);
-  struct spawner spawner;
-  int result = spawner_open(&spawner, error);
-  if (result < 0) return result;
-  for (size_t i = 0; i < count && result == 0; i++)
-    result = start_one(&group->workers[i], &spawner, argv, attempt, dir, error);
-  const int programs = await_programs(group, &spawner, argv, result == 0 ? error : NULL);
-  spawner_close(&spawner);
-  return result < 0 ? result : programs;
+  struct start start = {.attempt = attempt, .program = argv, .dir = dir};
+  int result = prepare(group, &start, error);
+  set_mark(group->guard, dir);
+  if (result == 0) result = run(group, &start, error);
+  prepared_free(group, &start);
+  return result;
 }
 
 /* ---- ending --------------------------------------------------------------------------------------------------- */

@@ -27,35 +27,44 @@ enum { MOST_DESCRIPTORS = 65536 };
 #define KNOWS_CLONE3 true
 #endif
 
-static pid_t clone_with(const struct clone_args *how) {
-  if (KNOWS_CLONE3) return (pid_t)syscall(SYS_clone3, how, sizeof *how);
+static pid_t clone_with(unsigned flags, int cgroup_fd) {
+  const uint64_t into = cgroup_fd >= 0 ? CLONE_INTO_CGROUP : 0;
+  const uint64_t sibling = flags & PROCESS_SIBLING ? CLONE_PARENT : 0;
+  const struct clone_args how = {.flags = into | sibling,
+                                 .exit_signal = flags ? 0u : (uint64_t)SIGCHLD, /* a sibling has our own */
+                                 .cgroup = (uint64_t)(unsigned)cgroup_fd}; /* looked at with CLONE_INTO_CGROUP only */
+  if (KNOWS_CLONE3) return (pid_t)syscall(SYS_clone3, &how, sizeof how);
   errno = ENOSYS;
   return -1;
 }
 
-/* `how` NULL: fork(2). */
-static pid_t fork_blocked(const struct clone_args *how) {
+/* Before Linux 5.3, or where a filter forbids clone3. */
+static pid_t clone_sibling(void) {
+#ifdef __s390__
+  return (pid_t)syscall(SYS_clone, NULL, CLONE_PARENT, NULL, NULL, NULL);
+#else
+  return (pid_t)syscall(SYS_clone, CLONE_PARENT, NULL, NULL, NULL, NULL);
+#endif
+}
+
+static pid_t fork_now(unsigned flags, int cgroup_fd) {
+  const pid_t pid = flags || cgroup_fd >= 0 ? clone_with(flags, cgroup_fd) : -1;
+  if (pid >= 0 || cgroup_fd >= 0) return pid;
+  return flags & PROCESS_SIBLING ? clone_sibling() : fork();
+}
+
+pid_t process_fork(unsigned flags, int cgroup_fd) {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  const pid_t pid = how ? clone_with(how) : fork();
+  const pid_t pid = fork_now(flags, cgroup_fd);
   const int errnum = errno;
   if (pid != 0) pthread_sigmask(SIG_SETMASK, &before, NULL);
   errno = errnum;
   return pid;
 }
 
-pid_t process_fork(void) { return fork_blocked(NULL); }
-
-pid_t process_fork_into(int cgroup_fd) {
-  return fork_blocked(&(struct clone_args){
-      .flags = CLONE_INTO_CGROUP, .exit_signal = SIGCHLD, .cgroup = (uint64_t)(unsigned)cgroup_fd});
-}
-
-pid_t process_fork_hidden(void) {
-  const pid_t pid = fork_blocked(&(struct clone_args){.exit_signal = 0});
-  return pid < 0 ? process_fork() : pid;
-}
+bool process_has_siblings(void) { return KNOWS_CLONE3; }
 
 void process_reap(pid_t pid) {
   while (pid > 0 && waitpid(pid, NULL, __WALL) < 0 && errno == EINTR) {

@@ -6,15 +6,18 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+enum {
+  PROCESS_HIDDEN = 1 << 0,  /* wait(2) does not see the child without __WALL: the program does not hear of it */
+  PROCESS_SIBLING = 1 << 1, /* the child of our parent, which waits for it, not ours; see process_has_siblings */
+};
+
 /* Forks. All signals are blocked in the child, so that no handler of the program acts there on what both share; the
- * child calls process_take_signals. */
-pid_t process_fork(void);
+ * child calls process_take_signals. `flags` are PROCESS_…; where the kernel has no hidden ones, the child is seen.
+ * `cgroup_fd` is the folder of a cgroup for the child; -1: ours. Before Linux 5.7 that fails. */
+pid_t process_fork(unsigned flags, int cgroup_fd);
 
-/* Forks into the cgroup whose folder that is, in one step. -1 where the kernel cannot, before 5.7. */
-pid_t process_fork_into(int cgroup_fd);
-
-/* Forks a child that wait(2) does not see without __WALL, where the kernel can: the program does not hear of it. */
-pid_t process_fork_hidden(void);
+/* False: under a sanitizer, which has to know of every fork. */
+bool process_has_siblings(void);
 
 /* Waits for the end of a child, hidden or not. */
 void process_reap(pid_t pid);

@@ -200,7 +200,7 @@ int etcd_guard_start(const struct etcd_guard_job *job, struct etcd_guard *out, r
   *out = (struct etcd_guard){.line = -1};
   int result = open_all(job, &all, &out->line, error);
   if (result == 0) {
-    out->pid = process_fork();
+    out->pid = process_fork(0, -1);
     if (out->pid == 0) run_guard(job, &all);
     if (out->pid < 0) result = error_errno(error, RDZV_E_IO, errno, "cannot start etcd: no process");
   }

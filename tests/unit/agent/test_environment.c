@@ -43,6 +43,18 @@ static void begin_with(const char *name, const char *value) {
   if (name) setenv(name, value, 1);
 }
 
+/* A worker's environment; list_free frees it. */
+static char **made_of(const struct attempt *of, int64_t local_rank, const char *error_file) {
+  char **common = environment_common(of), **list = environment_of(common, of, local_rank, error_file);
+  size_t count = 0;
+  while (list[count]) count++;
+  char **copy = calloc(count + 1, sizeof *copy);
+  for (size_t i = 0; i < count; i++) copy[i] = strdup(list[i]);
+  environment_free(list, common);
+  list_free(common);
+  return copy;
+}
+
 static void test_all_that_torchrun_gives(void **unused) {
   (void)unused;
   static const char *const wanted[][2] = {{"RANK", "5"},
@@ -66,7 +78,7 @@ static void test_all_that_torchrun_gives(void **unused) {
                                           {"OMP_NUM_THREADS", "1"},
                                           {"PATH", "/bin"}};
   begin_with(NULL, NULL);
-  char **list = environment_of(&attempt, 1, "/logs/error.json");
+  char **list = made_of(&attempt, 1, "/logs/error.json");
   assert_values(list, wanted, COUNT_OF(wanted));
   size_t count = 0;
   while (list[count]) count++;
@@ -79,7 +91,7 @@ static void test_without_the_agents_store(void **unused) {
   struct attempt other = attempt;
   other.terms.agent_store = false;
   begin_with(NULL, NULL);
-  char **list = environment_of(&other, 0, "");
+  char **list = made_of(&other, 0, "");
   assert_string_equal(value_of(list, "TORCHELASTIC_USE_AGENT_STORE"), "False");
   assert_string_equal(value_of(list, "TORCHELASTIC_ERROR_FILE"), "");
   list_free(list);
@@ -94,7 +106,7 @@ static void test_what_there_was_of_a_name_is_replaced(void **unused) {
   setenv("LOCAL_RANK", "78", 1);
   setenv("MASTER_ADDR", "elsewhere", 1);
   setenv("TORCHELASTIC_ERROR_FILE", "theirs", 1);
-  char **list = environment_of(&attempt, 0, "ours");
+  char **list = made_of(&attempt, 0, "ours");
   static const char *const wanted[][2] = {{"RANK", "4"},
                                           {"LOCAL_RANK", "0"},
                                           {"RANKS", "79"},
@@ -114,7 +126,7 @@ static void test_what_the_user_chose_stays(void **unused) {
   for (size_t i = 0; i < COUNT_OF(names); i++)
     for (size_t value = 0; value < COUNT_OF(values); value++) {
       begin_with(names[i], values[value]);
-      char **list = environment_of(&attempt, 0, "");
+      char **list = made_of(&attempt, 0, "");
       assert_string_equal(value_of(list, names[i]), values[value]);
       list_free(list);
     }
@@ -126,7 +138,7 @@ static void test_one_worker_may_have_all_threads(void **unused) {
   struct attempt one = attempt;
   one.local_world_size = 1;
   begin_with(NULL, NULL);
-  char **list = environment_of(&one, 0, "");
+  char **list = made_of(&one, 0, "");
   assert_null(value_of(list, "OMP_NUM_THREADS"));
   list_free(list);
 }
@@ -136,7 +148,7 @@ static void test_an_empty_environment_will_do(void **unused) {
   clearenv();
   static char *none[] = {NULL};
   environ = none;
-  char **list = environment_of(&attempt, 0, "");
+  char **list = made_of(&attempt, 0, "");
   assert_string_equal(value_of(list, "RANK"), "4");
   list_free(list);
 }
