@@ -121,7 +121,7 @@ static int hash_compare_set(rdzv_store *store, rdzv_bytes key, rdzv_bytes expect
 
 static int hash_check(rdzv_store *store, const rdzv_bytes *keys, size_t count, bool *all, struct store_call *call) {
   (void)call;
-  const struct keyspace *ks = lock(store);
+  struct keyspace *ks = lock(store);
   size_t i = 0;
   while (i < count && ks_present(ks, keys[i])) i++;
   *all = i == count;

@@ -1,14 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "wire/scan.h"
 
-void wire_scan_start(struct wire_scan *scan, const char *fields, size_t pos) {
-  scan->fields = fields; /* the other members are written before they are read: this is done for each request */
-  scan->pos = pos;
-  scan->items = 0;
-  scan->in_list = false;
-  scan->count = 0;
-}
-
 static enum wire_result over_limit(struct wire_scan *scan, const char *why, uint64_t size, uint64_t limit) {
   scan->why = why;
   scan->over_limit = true;
@@ -18,18 +10,20 @@ static enum wire_result over_limit(struct wire_scan *scan, const char *why, uint
 }
 
 /* True when `need` bytes are there from pos on; else notes how long the message will be at least. */
-static bool have(struct wire_scan *scan, size_t len, size_t need) {
-  scan->want = scan->pos + need;
-  return len >= scan->want;
+static inline bool have(struct wire_scan *scan, size_t len, size_t need) {
+  const size_t want = scan->pos + need;
+  if (len >= want) return true;
+  scan->want = want;
+  return false;
 }
 
-static struct wire_field *note(struct wire_scan *scan, size_t at, size_t len, uint64_t number) {
+static inline struct wire_field *note(struct wire_scan *scan, size_t at, size_t len, uint64_t number) {
   struct wire_field *field = &scan->field[scan->count++];
   *field = (struct wire_field){at, len, number};
   return field;
 }
 
-static enum wire_result number_field(struct wire_scan *scan, const uint8_t *data, size_t len, size_t size) {
+static inline enum wire_result number_field(struct wire_scan *scan, const uint8_t *data, size_t len, size_t size) {
   if (!have(scan, len, size)) return WIRE_RESULT_MORE;
   const uint8_t *at = data + scan->pos;
   note(scan, scan->pos, size, size == 1 ? *at : size == 4 ? wire_load32(at) : wire_load64(at));
@@ -38,8 +32,8 @@ static enum wire_result number_field(struct wire_scan *scan, const uint8_t *data
 }
 
 /* One length and its bytes; on WIRE_RESULT_DONE pos is behind them and *size their number. */
-static enum wire_result sized(struct wire_scan *scan, const struct wire_limits *limits, const uint8_t *data, size_t len,
-                              bool key, size_t *size) {
+static inline enum wire_result sized(struct wire_scan *scan, const struct wire_limits *limits, const uint8_t *data,
+                                     size_t len, bool key, size_t *size) {
   if (!have(scan, len, 8)) return WIRE_RESULT_MORE;
   const uint64_t bytes = wire_load64(data + scan->pos);
   if (key && bytes > 0 && bytes - 1 > limits->max_key)
@@ -54,8 +48,8 @@ static enum wire_result sized(struct wire_scan *scan, const struct wire_limits *
   return WIRE_RESULT_DONE;
 }
 
-static enum wire_result bytes_field(struct wire_scan *scan, const struct wire_limits *limits, const uint8_t *data,
-                                    size_t len, bool key) {
+static inline enum wire_result bytes_field(struct wire_scan *scan, const struct wire_limits *limits,
+                                           const uint8_t *data, size_t len, bool key) {
   size_t size;
   const enum wire_result result = sized(scan, limits, data, len, key, &size);
   if (result == WIRE_RESULT_DONE) note(scan, scan->pos - size, size, 0);
@@ -97,8 +91,8 @@ static enum wire_result list_field(struct wire_scan *scan, const struct wire_lim
   return WIRE_RESULT_DONE;
 }
 
-static enum wire_result one_field(struct wire_scan *scan, const struct wire_limits *limits, const uint8_t *data,
-                                  size_t len, char kind) {
+static inline enum wire_result one_field(struct wire_scan *scan, const struct wire_limits *limits, const uint8_t *data,
+                                         size_t len, char kind) {
   switch (kind) {
     case 'k': return bytes_field(scan, limits, data, len, true);
     case 'v': return bytes_field(scan, limits, data, len, false);

@@ -44,7 +44,13 @@ struct wire_scan {
   uint64_t size, limit;
 };
 
-void wire_scan_start(struct wire_scan *scan, const char *fields, size_t pos);
+static inline void wire_scan_start(struct wire_scan *scan, const char *fields, size_t pos) {
+  scan->fields = fields; /* the other members are written before they are read: this is done for each request */
+  scan->pos = pos;
+  scan->items = 0;
+  scan->in_list = false;
+  scan->count = 0;
+}
 
 /* `data` is the message as far as it has come. It may have moved since the last call, but must begin the same. */
 enum wire_result wire_scan(struct wire_scan *scan, const struct wire_limits *limits, const uint8_t *data, size_t len);

@@ -35,7 +35,7 @@ static inline size_t fuzz_step(uint64_t *seed, size_t most) {
 
 /* The first bytes of the input in memory of their own, so that one read too far is found out. */
 static inline uint8_t *fuzz_copy(const uint8_t *data, size_t len) {
-  uint8_t *copy = malloc(len ? len : 1);
+  uint8_t *copy = calloc(len ? len : 1, 1);
   CHECK(copy);
   if (len > 0) memcpy(copy, data, len);
   return copy;

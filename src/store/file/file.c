@@ -23,7 +23,7 @@ static struct file_store *self(rdzv_store *store) { return (struct file_store *)
 /* ---- edits ---------------------------------------------------------------------------------------------------- */
 
 /* Reads a value as a number. An absent or empty value counts as 0. */
-static int read_number(const struct keyspace *ks, rdzv_bytes key, int64_t *number, rdzv_error *error) {
+static int read_number(struct keyspace *ks, rdzv_bytes key, int64_t *number, rdzv_error *error) {
   rdzv_bytes text;
   *number = 0;
   ks_get(ks, key, &text);

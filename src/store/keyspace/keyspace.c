@@ -22,16 +22,20 @@ void ks_seed(struct keyspace *ks, struct siphash_seed seed) { ks->seed = seed; }
 static rdzv_bytes key_of(const struct entry *entry) { return (rdzv_bytes){entry->key, entry->key_len}; }
 static rdzv_bytes value_of(const struct entry *entry) { return blob_bytes(entry->value); }
 
-static struct entry *find_hashed(const struct keyspace *ks, rdzv_bytes key, uint64_t hash) {
+static bool is_last(const struct keyspace *ks, rdzv_bytes key) {
+  return ks->last && bytes_equal(key_of(ks->last), key);
+}
+
+static struct entry *find_hashed(struct keyspace *ks, rdzv_bytes key, uint64_t hash) {
   for (struct table_node *node = table_first(&ks->table, hash); node; node = node->next) {
     struct entry *entry = (struct entry *)node; /* its first member */
-    if (node->hash == hash && bytes_equal(key_of(entry), key)) return entry;
+    if (node->hash == hash && bytes_equal(key_of(entry), key)) return ks->last = entry;
   }
   return NULL;
 }
 
-struct entry *entry_find(const struct keyspace *ks, rdzv_bytes key) {
-  return find_hashed(ks, key, siphash_short(&ks->seed, key.data, key.len));
+struct entry *entry_find(struct keyspace *ks, rdzv_bytes key) {
+  return is_last(ks, key) ? ks->last : find_hashed(ks, key, siphash_short(&ks->seed, key.data, key.len));
 }
 
 static int make(struct keyspace *ks, rdzv_bytes key, uint64_t hash, struct entry **out) {
@@ -53,6 +57,10 @@ static int make(struct keyspace *ks, rdzv_bytes key, uint64_t hash, struct entry
 }
 
 int entry_find_or_make(struct keyspace *ks, rdzv_bytes key, struct entry **out) {
+  if (is_last(ks, key)) {
+    *out = ks->last;
+    return 0;
+  }
   const uint64_t hash = siphash_short(&ks->seed, key.data, key.len);
   struct entry *found = find_hashed(ks, key, hash);
   if (!found) return make(ks, key, hash, out);
@@ -62,6 +70,7 @@ int entry_find_or_make(struct keyspace *ks, rdzv_bytes key, struct entry **out) 
 
 void entry_drop_if_unused(struct keyspace *ks, struct entry *entry) {
   if (entry->value || entry->queue || entry->groups || entry->pins) return;
+  if (ks->last == entry) ks->last = NULL;
   table_remove(&ks->table, &entry->node);
   budget_give(ks->budget, sizeof *entry + entry->key_len);
   free(entry);
@@ -287,17 +296,17 @@ bool ks_delete(struct keyspace *ks, rdzv_bytes key) {
   return true;
 }
 
-uint64_t ks_get(const struct keyspace *ks, rdzv_bytes key, rdzv_bytes *value) {
+uint64_t ks_get(struct keyspace *ks, rdzv_bytes key, rdzv_bytes *value) {
   const struct entry *entry = entry_find(ks, key);
   *value = entry && entry->version ? value_of(entry) : (rdzv_bytes){0};
   return entry ? entry->version : 0;
 }
 
-struct blob *ks_share(const struct keyspace *ks, rdzv_bytes key) {
+struct blob *ks_share(struct keyspace *ks, rdzv_bytes key) {
   return blob_hold(entry_find(ks, key)->value);
 }
 
-bool ks_present(const struct keyspace *ks, rdzv_bytes key) {
+bool ks_present(struct keyspace *ks, rdzv_bytes key) {
   return entry_is_as_wanted(entry_find(ks, key), KS_WANT_PRESENT);
 }
 
@@ -369,12 +378,12 @@ int ks_queue_push(struct keyspace *ks, rdzv_bytes key, rdzv_bytes value) {
   return 0;
 }
 
-size_t ks_queue_len(const struct keyspace *ks, rdzv_bytes key) {
+size_t ks_queue_len(struct keyspace *ks, rdzv_bytes key) {
   const struct entry *entry = entry_find(ks, key);
   return entry ? entry->queue_len : 0;
 }
 
-rdzv_bytes ks_queue_front(const struct keyspace *ks, rdzv_bytes key) {
+rdzv_bytes ks_queue_front(struct keyspace *ks, rdzv_bytes key) {
   const struct item *item = entry_find(ks, key)->queue;
   return (rdzv_bytes){item->data, item->len};
 }

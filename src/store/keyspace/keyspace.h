@@ -101,13 +101,13 @@ int ks_compare_set_version(struct keyspace *ks, rdzv_bytes key, uint64_t expecte
 bool ks_delete(struct keyspace *ks, rdzv_bytes key);
 
 /* Returns the version of a key and its value. Version 0: the key is absent. */
-uint64_t ks_get(const struct keyspace *ks, rdzv_bytes key, rdzv_bytes *value);
+uint64_t ks_get(struct keyspace *ks, rdzv_bytes key, rdzv_bytes *value);
 
 /* Returns the value of a key that has one, for blob_hold. The keyspace does not write to it while others hold it. */
-struct blob *ks_share(const struct keyspace *ks, rdzv_bytes key);
+struct blob *ks_share(struct keyspace *ks, rdzv_bytes key);
 
 /* Is there such a key, or such a queue that is not empty? */
-bool ks_present(const struct keyspace *ks, rdzv_bytes key);
+bool ks_present(struct keyspace *ks, rdzv_bytes key);
 size_t ks_count(const struct keyspace *ks);
 
 /* The bytes of all keys plus 8 for each; a number that changes when a key is created or deleted. */
@@ -126,10 +126,10 @@ bool ks_walk(struct keyspace *ks, rdzv_bytes *key);
 int ks_copy_keys(const struct keyspace *ks, rdzv_value **out, size_t *count);
 
 int ks_queue_push(struct keyspace *ks, rdzv_bytes key, rdzv_bytes value);
-size_t ks_queue_len(const struct keyspace *ks, rdzv_bytes key);
+size_t ks_queue_len(struct keyspace *ks, rdzv_bytes key);
 
 /* The oldest value of a queue that is not empty; ks_queue_drop takes it off. */
-rdzv_bytes ks_queue_front(const struct keyspace *ks, rdzv_bytes key);
+rdzv_bytes ks_queue_front(struct keyspace *ks, rdzv_bytes key);
 void ks_queue_drop(struct keyspace *ks, rdzv_bytes key);
 
 /* Wakes the next waiter, after one that was woken for an item of this queue has not taken it. */

@@ -69,6 +69,7 @@ struct entry {
 
 struct keyspace {
   struct table table;
+  struct entry *last;  /* the entry found last, as the next request is often about the same key; may be NULL */
   struct entry *first; /* of the entries with a value, a list of utlist */
   size_t count;        /* of them */
   size_t keys_bytes;   /* of their keys, plus 8 for each */
@@ -84,7 +85,7 @@ struct keyspace {
 };
 
 /* ---- keyspace.c ---- */
-struct entry *entry_find(const struct keyspace *ks, rdzv_bytes key);
+struct entry *entry_find(struct keyspace *ks, rdzv_bytes key);
 int entry_find_or_make(struct keyspace *ks, rdzv_bytes key, struct entry **out);
 void entry_drop_if_unused(struct keyspace *ks, struct entry *entry);
 bool entry_is_as_wanted(const struct entry *entry, enum ks_want want); /* NULL is fine */
