@@ -63,7 +63,8 @@ RDZV_API int rdzv_server_run(rdzv_server *server, rdzv_error *error);
 /* Serves in a thread of its own. */
 RDZV_API int rdzv_server_start(rdzv_server *server, rdzv_error *error);
 
-/* Asks it to stop accepting, to close every client in an orderly way (those that wait are told), and to end. */
+/* Asks it to stop accepting, to close every client in an orderly way (those that wait are told), and to end. May be
+ * called from any thread and from a signal handler. */
 RDZV_API void rdzv_server_stop(rdzv_server *server);
 
 /* Waits until no client is connected, or the time is over: for one that is to go last. Not from the thread that runs

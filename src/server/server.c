@@ -242,7 +242,9 @@ int rdzv_server_start(rdzv_server *server, rdzv_error *error) {
 }
 
 void rdzv_server_stop(rdzv_server *server) {
+  const int errnum = errno; /* of what a signal handler interrupted */
   if (!fork_crossed(server->born)) uv_async_send(&server->wake_to_stop);
+  errno = errnum;
 }
 
 void rdzv_server_drain(rdzv_server *server, int64_t timeout_ms) {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "cli/cli.h"
-#include "cli/signals.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <rdzv/server.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,22 +73,37 @@ static int inherited_socket(int *fd) {
   return 0;
 }
 
-static void stop(void *server, int number, bool by_terminal) {
-  (void)number, (void)by_terminal;
-  rdzv_server_stop(server);
+static rdzv_server *running;
+
+static void stop(int number) {
+  (void)number;
+  rdzv_server_stop(running);
+}
+
+static void on_signal(int number, void (*handler)(int)) {
+  struct sigaction before, action = {.sa_handler = handler, .sa_flags = SA_RESTART};
+  sigemptyset(&action.sa_mask);
+  if (sigaction(number, NULL, &before) == 0 && before.sa_handler != SIG_IGN) sigaction(number, &action, NULL);
+}
+
+/* By handlers and not by a thread: the system calls of a process without threads take less time. */
+static void on_signals(void (*handler)(int)) {
+  on_signal(SIGTERM, handler);
+  on_signal(SIGINT, handler);
 }
 
 static int serve(rdzv_server *server, const struct settings *settings) {
   rdzv_error error;
-  if (!signals_begin(me, stop, server)) return EXIT_IO;
+  running = server;
+  on_signals(stop);
   if (settings->port_file && write_port_file(me, settings->port_file, rdzv_server_port(server)) < 0) {
-    signals_end();
+    on_signals(SIG_IGN);
     return EXIT_IO;
   }
   printf("rdzv: serving on %s\n", rdzv_server_address(server));
   fflush(stdout);
   const int result = rdzv_server_run(server, &error);
-  signals_end();
+  on_signals(SIG_IGN); /* it ends anyway */
   if (result < 0) complain(me, "%s", error.message);
   if (settings->port_file) unlink(settings->port_file);
   return exit_code_of(result);
