@@ -388,7 +388,13 @@ class Told(Case):
 
 class Suspended(Case):
     """Ctrl-Z on a terminal, and fg."""
-    COUNTS = 'note pid $$; while :; do printf x >>"$T/count$RANK"; sleep 0.01; done'
+    # Not a loop of the shell: a shell whose child is stopped before it has begun is not stopped, but waits (state "D").
+    COUNTS = """note pid $$; exec "$PYTHON_EXEC" -c '
+import time
+with open("'"$T/count$RANK"'", "w", buffering=1) as file:
+    while True:
+        print(file=file)
+        time.sleep(0.01)'"""
 
     def size(self, rank):
         return len(run_nodes.text_of(self.path(f"count{rank}")))

@@ -264,9 +264,10 @@ class Limits(rdzvtest.Case):
 
     def test_idle_timeout(self):
         """A client that asks for nothing is closed; one that waits is not idle, nor one that watches."""
-        self.open("--idle-timeout", "0.5")
-        waiting, watching = Client(self.port, "rdzv"), Raw(self.port, "v1")
+        self.open("--idle-timeout", "1.5")
+        waiting = Client(self.port, "rdzv")
         waiting.begin_wait(b"/later")
+        watching = Raw(self.port, "v1")
         watching.ask("watch_key", sized(b"/later"))
         self.assertEqual(watching.receive(1), b"\3")
         with Raw(self.port, "v1") as silent, Client(self.port, "v2") as idle:
@@ -277,7 +278,7 @@ class Limits(rdzvtest.Case):
         end = time.monotonic() + 1.5
         self.witness.close()
         self.witness = Client(self.port, "v2")
-        while time.monotonic() < end:  # thrice the limit; this one is never idle
+        while time.monotonic() < end:  # the limit once more; this one is never idle
             self.witness.num_keys()
             time.sleep(0.02)
         self.witness.set(b"/later", b"")
