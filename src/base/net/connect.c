@@ -103,13 +103,13 @@ static int run(struct race *race, deadline until, const struct flag *cancel) {
   }
 }
 
-/* What may be wrong where nobody answers. */
+/* What the user can check. */
 static const char *cure(int errnum) {
   switch (errnum) {
     case ECONNREFUSED: return " (is the server up, and the port right?)";
     case EHOSTUNREACH:
     case ENETUNREACH: return " (is the address right, and is there a network to it?)";
-    case ETIMEDOUT: return " (is the machine up, and does no firewall drop it?)";
+    case ETIMEDOUT: return " (is the machine up? does a firewall drop the packets?)";
     default: return "";
   }
 }

@@ -23,7 +23,7 @@ static bool is_ipv6(const char *host) {
   return inet_pton(AF_INET6, without_zone, &address) == 1;
 }
 
-/* What no resolver can ever make an address of, so that nobody waits for it. A dot at the end is fine. */
+/* Finds names that no resolver could resolve, so that no client waits for them. A dot at the end is valid. */
 static const char *check_name(const char *host) {
   struct in_addr address;
   size_t len;

@@ -73,7 +73,7 @@ static bool match_address(struct host_match *match, const char *host, const stru
     snprintf(match->why, sizeof match->why, "'%s' is %s, an address of this machine's %s", host, text,
              interface->ifa_name);
   else
-    snprintf(match->why, sizeof match->why, "'%s' is %s, which is no address of this machine", host, text);
+    snprintf(match->why, sizeof match->why, "'%s' is %s, which is not an address of this machine", host, text);
   return match->ours;
 }
 

@@ -53,8 +53,9 @@ static int open_file(const struct journal *journal, int flags, int *fd, rdzv_err
 }
 
 static int fail_lock(const struct journal *journal, int errnum, rdzv_error *error) {
-  return error_errno(error, RDZV_E_IO, errnum, "cannot lock '%s', a store must be on a file system with locks",
-                     journal->shown);
+  error_errno(error, RDZV_E_IO, errnum, "cannot lock '%s'", journal->shown);
+  error_append(error, " (a file store needs a file system with locks)");
+  return RDZV_E_IO;
 }
 
 /* flock alone would wait forever for a process that was stopped while it held the lock, so it is tried repeatedly. */

@@ -152,12 +152,18 @@ static int receive_greeting(struct tcp_conn *conn, const char *fields, const str
   return result < 0 ? result : tcp_conn_receive(conn, fields, 0, try->until, try->cancel, try->error);
 }
 
-/* Sends what is in `out` and receives the fields. The first one is a number. */
-static int ask(struct tcp_conn *conn, const char *fields, uint64_t *number, const struct conn_try *try) {
-  int result = conn->out.buf.len ? tcp_conn_send(conn, try->until, try->cancel, try->error) : 0;
-  if (result == 0) result = receive_greeting(conn, fields, try);
+/* Sends what is in `out` and receives the fields. */
+static int ask(struct tcp_conn *conn, const char *fields, const struct conn_try *try) {
+  const int result = conn->out.buf.len ? tcp_conn_send(conn, try->until, try->cancel, try->error) : 0;
+  return result < 0 ? result : receive_greeting(conn, fields, try);
+}
+
+/* The same, and consumes the fields. *number is the last one. */
+static int ask_number(struct tcp_conn *conn, const char *fields, uint64_t *number, const struct conn_try *try) {
+  const int result = ask(conn, fields, try);
   if (result < 0) return result;
-  *number = conn->scan.field[0].number;
+  *number = conn->scan.field[conn->scan.count - 1].number;
+  tcp_conn_consume(conn);
   return 0;
 }
 
@@ -182,16 +188,13 @@ static void put_ping(struct tcp_conn *conn, uint32_t nonce) {
 
 /* The answer to the second PING: our server offers a session. PyTorch's servers, and older ones of ours, echo it. */
 static int receive_offer(struct tcp_conn *conn, const struct conn_try *try) {
-  uint64_t unused;
+  uint64_t answer;
   const bool ours = conn->dialect == WIRE_DIALECT_RDZV;
-  int result = ask(conn, ours ? "bw" : "w", &unused, try);
-  if (result < 0) return result;
-  const uint64_t answer = conn->scan.field[ours ? 1 : 0].number;
-  tcp_conn_consume(conn);
-  if (answer == WIRE_SESSION_NONCE) return 0;
+  int result = ask_number(conn, ours ? "bw" : "w", &answer, try);
+  if (result < 0 || answer == WIRE_SESSION_NONCE) return result;
   if (!ours || answer != WIRE_SESSION_ANSWER)
     return error_set(try->error, RDZV_E_PROTOCOL, "%s does not answer the greeting like a TCPStore", conn->peer);
-  result = ask(conn, "nn", &unused, try);
+  result = ask(conn, "nn", try);
   if (result < 0) return result;
   memcpy(conn->offer, conn->in.data, sizeof conn->offer);
   conn->has_offer = true;
@@ -201,22 +204,18 @@ static int receive_offer(struct tcp_conn *conn, const struct conn_try *try) {
 
 /* The answer to the third PING: a server of another run refuses it, all others echo it. */
 static int receive_run(struct tcp_conn *conn, const struct conn_try *try) {
-  uint64_t status = 0, unused;
+  uint64_t status = 0, echo;
   if (!conn->run_id) return 0;
-  int result = conn->dialect == WIRE_DIALECT_RDZV ? ask(conn, "b", &status, try) : 0;
+  int result = conn->dialect == WIRE_DIALECT_RDZV ? ask_number(conn, "b", &status, try) : 0;
   if (result < 0) return result;
-  if (conn->dialect == WIRE_DIALECT_RDZV) tcp_conn_consume(conn);
-  result = ask(conn, status ? "v" : "w", &unused, try);
+  if (status == 0) return ask_number(conn, "w", &echo, try);
+  result = ask(conn, "v", try);
   if (result < 0) return result;
-  const rdzv_bytes text = status ? wire_field_bytes(&conn->scan, 0, conn->in.data) : rdzv_str("");
+  const rdzv_bytes text = wire_field_bytes(&conn->scan, 0, conn->in.data);
+  const int len = (int)(text.len < 160 ? text.len : 160);
   if (status == -RDZV_E_STALE)
-    result = error_set(try->error, RDZV_E_STALE, "%.*s, not '%s'", (int)(text.len < 160 ? text.len : 160),
-                       (const char *)text.data, conn->run_id);
-  else if (status)
-    result = error_set(try->error, RDZV_E_CONNECTION, "refused by the server: %.*s",
-                       (int)(text.len < 160 ? text.len : 160), (const char *)text.data);
-  tcp_conn_consume(conn);
-  return result;
+    return error_set(try->error, RDZV_E_STALE, "%.*s, not '%s'", len, (const char *)text.data, conn->run_id);
+  return error_set(try->error, RDZV_E_CONNECTION, "refused by the server: %.*s", len, (const char *)text.data);
 }
 
 static int greet_v2(struct tcp_conn *conn, const struct conn_try *try) {
@@ -224,15 +223,14 @@ static int greet_v2(struct tcp_conn *conn, const struct conn_try *try) {
   put_ping(conn, WIRE_HELLO_NONCE);
   put_ping(conn, WIRE_SESSION_NONCE);
   if (conn->run_id) put_ping(conn, wire_run_nonce(conn->run_id));
-  uint64_t answer;
-  int result = ask(conn, "w", &answer, try);
+  int result = ask(conn, "w", try);
   if (result < 0) return result;
+  const uint64_t answer = conn->scan.field[0].number;
   if (answer != WIRE_HELLO_NONCE && answer != WIRE_HELLO_ANSWER) return fail_greeting(conn, try);
   tcp_conn_consume(conn);
   conn->dialect = answer == WIRE_HELLO_ANSWER ? WIRE_DIALECT_RDZV : WIRE_DIALECT_V2;
-  result = conn->dialect == WIRE_DIALECT_RDZV ? ask(conn, "n", &conn->instance, try) : 0;
+  if (conn->dialect == WIRE_DIALECT_RDZV) result = ask_number(conn, "n", &conn->instance, try);
   if (result < 0) return result;
-  if (conn->dialect == WIRE_DIALECT_RDZV) tcp_conn_consume(conn);
   result = receive_offer(conn, try);
   return result < 0 ? result : receive_run(conn, try);
 }
@@ -245,13 +243,13 @@ static int greet_v1(struct tcp_conn *conn, const struct conn_try *try) {
   wire_put_op(&conn->out, WIRE_DIALECT_V1, WIRE_OP_CHECK);
   wire_put64(&conn->out, 1);
   wire_put_bytes(&conn->out, (rdzv_bytes){0});
-  uint64_t answer;
-  result = ask(conn, "b", &answer, try);
+  result = ask(conn, "b", try);
   if (result == RDZV_E_CONNECTION)
     error_prefix(try->error, result,
                  "%s closes every connection: it is full, or stopping, or PyTorch 2.2 to 2.4 (then choose dialect v2)",
                  conn->peer);
   if (result < 0) return result;
+  const uint64_t answer = conn->scan.field[0].number;
   if (answer == WIRE_BYTE_NOT_V1)
     return error_set(
         try->error, RDZV_E_CONNECTION,

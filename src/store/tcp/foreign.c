@@ -5,7 +5,8 @@
 
 const char *tcp_foreign_text(enum foreign foreign) {
   switch (foreign) {
-    case FOREIGN_ETCD: return "etcd answers there (is it meant? --rdzv-backend etcd-v2, or rdzv store --etcd)";
+    case FOREIGN_ETCD:
+      return "etcd answers there, not a store (did you mean --rdzv-backend etcd-v2, or rdzv store --etcd?)";
     case FOREIGN_HTTP: return "a web server answers there, not a store (is the port right?)";
     case FOREIGN_TLS:
       return "a server that wants TLS answers there, not a store (is the port right? for etcd with TLS: "

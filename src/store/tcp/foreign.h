@@ -4,7 +4,7 @@
 
 #include "base/net/foreign.h"
 
-/* The text of an error for a server that is not a store: "etcd answers there (is it meant? …)". NULL for
+/* The text of an error for a server that is not a store: "etcd answers there, not a store (did you mean …)". NULL for
  * FOREIGN_UNKNOWN. */
 const char *tcp_foreign_text(enum foreign foreign);
 

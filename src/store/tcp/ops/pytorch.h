@@ -40,9 +40,9 @@ enum pytorch_newer { PYTORCH_QUEUES = 1 << 0, PYTORCH_LIST_KEYS = 1 << 1 };
 /* Has the server shown that it knows such an operation? */
 bool pytorch_has(const struct tcp_store *tcp, enum pytorch_newer what);
 
-/* Does a harmless operation that the server may not know. A server that does not closes the connection, and so may
- * anything else: one that answers something else before, and then closes, every time, does not know it:
- * RDZV_E_UNSUPPORTED. After a write nobody could tell, so ask before it. */
+/* Tries a harmless operation that the server may not know. A server that does not know it closes the connection. Other
+ * causes may close it, too, so only a server that first answers another request, and then closes, each time, does not
+ * know the operation: RDZV_E_UNSUPPORTED. After a write the cause could not be told, so call this before it. */
 int pytorch_try_newer(struct tcp_store *tcp, enum pytorch_newer what, tcp_try *harmless, struct tcp_args *args,
                       const char *since);
 
