@@ -53,7 +53,8 @@ struct course {
   bool speaks;             /* `waiting` is the client's voice, which is ours for the time */
   size_t tries;
   size_t finals; /* of these, in a row, that failed in a way that waiting does not mend */
-  int64_t began, pause;
+  int64_t began;
+  struct backoff pauses;
   rdzv_error *cause; /* what the last member said */
 };
 
@@ -90,7 +91,7 @@ static deadline try_until(const struct course *course) {
   const bool patient = (request->once && !request->resolvable) || doublings > 2;
   const int64_t quick = patient ? LAST_TRY_MS : FIRST_TRY_MS << doublings;
   const deadline cap = deadline_after(!request->blocks ? quick : watch < longest ? watch : longest);
-  return course->call.until < cap ? course->call.until : cap;
+  return deadline_sooner(course->call.until, cap);
 }
 
 static int fail_no_answer(const struct course *course, const rdzv_error *last) {
@@ -102,9 +103,8 @@ static int fail_no_answer(const struct course *course, const rdzv_error *last) {
 /* Once all members were asked in vain, before the next pass. */
 static int rest(struct course *course) {
   if (course->tries % members_of(course) != 0) return 0;
-  const int64_t wait = jitter(course->pause), left = deadline_left(course->call.until);
-  course->pause = course->pause * 2 < LAST_PAUSE_MS ? course->pause * 2 : LAST_PAUSE_MS;
-  if (flag_pause(course->call.cancel, deadline_after(wait < left ? wait : left)) == 0) return 0;
+  const deadline next = deadline_sooner(backoff_next(&course->pauses), course->call.until);
+  if (flag_pause(course->call.cancel, next) == 0) return 0;
   return error_set(course->call.error, RDZV_E_CANCELED, "%s of etcd at %s: canceled", course->request->method,
                    course->client->text);
 }
@@ -172,7 +172,7 @@ static int perform(struct etcd_client *client, const struct etcd_request *reques
                           .call = *call,
                           .waiting = flag_waiting(call->cancel),
                           .began = clock_now_ms(),
-                          .pause = FIRST_PAUSE_MS,
+                          .pauses = {FIRST_PAUSE_MS, LAST_PAUSE_MS},
                           .cause = request->cause ? request->cause : &own};
   int result;
   do result = go_on(&course, response);
@@ -188,8 +188,7 @@ static void discover(struct etcd_client *client, const struct etcd_call *call) {
   if (!members_to_ask(members)) return;
   const struct etcd_request request = {.method = "GET", .path = "/v2/machines", .quiet = true};
   struct http_response response = {0};
-  const deadline cap = deadline_after(DISCOVERY_MS);
-  const struct etcd_call own = {call->until < cap ? call->until : cap, call->cancel, NULL};
+  const struct etcd_call own = {deadline_sooner(call->until, deadline_after(DISCOVERY_MS)), call->cancel, NULL};
   if (perform(client, &request, &own, &response) < 0) {
     members_not_told(members);
     return;

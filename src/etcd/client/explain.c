@@ -133,7 +133,7 @@ static int explain_found(enum foreign found, const char *endpoint, bool https, r
 int etcd_explain_silence(const char *endpoint, bool https, deadline until, const struct flag *cancel,
                          rdzv_error *error) {
   struct endpoint at;
-  const deadline own = deadline_after(SILENCE_MS), by = own < until ? own : until;
+  const deadline by = deadline_sooner(deadline_after(SILENCE_MS), until);
   if (endpoint_parse(endpoint, RDZV_ETCD_PORT, &at, NULL) < 0) return 0;
   const enum foreign found = foreign_ask(&at, by, cancel);
   if (found != FOREIGN_UNKNOWN) return explain_found(found, endpoint, https, error);

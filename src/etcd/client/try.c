@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+enum { QUESTION_MS = 1000 };
+
 /* The member was only named to us, and has a certificate that does not do (`code`) or is of another cluster (0): it is
  * not to be asked, and nothing was done. */
 static int fail_named(const struct etcd_member *member, int code, enum http_reach *reach, rdzv_error *error) {
@@ -33,8 +35,8 @@ static int ask_member(struct etcd_cluster *cluster, const struct etcd_member *me
 /* ---- questions of our own ------------------------------------------------------------------------------------- */
 
 static struct http_request question(const struct etcd_call *call) {
-  const deadline cap = deadline_after(ETCD_QUESTION_MS);
-  return (struct http_request){.method = "GET", .until = call->until < cap ? call->until : cap, .cancel = call->cancel};
+  const deadline until = deadline_sooner(call->until, deadline_after(QUESTION_MS));
+  return (struct http_request){.method = "GET", .until = until, .cancel = call->cancel};
 }
 
 struct asking {

@@ -17,8 +17,6 @@ struct etcd_cluster {
   struct etcd_lines lines;
 };
 
-enum { ETCD_QUESTION_MS = 1000 }; /* for a request of our own to a member */
-
 struct etcd_try {
   struct etcd_member member;
   deadline until;

@@ -227,7 +227,7 @@ static struct server_text server_of(const char *url) {
 }
 
 /* curl's sentence on a certificate does not always say which file or name it is about. */
-static int certificate_failed(struct http_line *line, const char *server, int code, rdzv_error *error) {
+static int fail_certificate(struct http_line *line, const char *server, int code, rdzv_error *error) {
   const struct http_identity *identity = &line->identity;
   const char *reason = line->reason[0] ? line->reason : curl.easy_strerror((CURLcode)code);
   if (code == CURLE_PEER_FAILED_VERIFICATION)
@@ -245,7 +245,7 @@ static bool is_refused_certificate(const struct http_line *line) {
   return strstr(line->reason, "alert") && (strstr(line->reason, "certificate") || strstr(line->reason, "unknown ca"));
 }
 
-static int refused_certificate(const struct http_line *line, const char *server, rdzv_error *error) {
+static int fail_refused_certificate(const struct http_line *line, const char *server, rdzv_error *error) {
   const char *cert = line->identity.cert;
   if (!cert)
     return error_set(error, RDZV_E_INVALID, "%s wants a client certificate (options cert and key): %s", server,
@@ -263,7 +263,7 @@ static const char *cure(int errnum) {
 }
 
 /* Nobody took the connection. */
-static int not_connected(struct http_line *line, const char *server, int code, rdzv_error *error) {
+static int fail_connect(struct http_line *line, const char *server, int code, rdzv_error *error) {
   long errnum = 0;
   if (code == CURLE_COULDNT_RESOLVE_HOST)
     return error_set(error, RDZV_E_CONNECTION, "%s: cannot resolve the name (is it right, and known to this machine?)",
@@ -278,8 +278,9 @@ static int not_connected(struct http_line *line, const char *server, int code, r
                    line->reason[0] ? line->reason : curl.easy_strerror((CURLcode)code));
 }
 
-static int no_answer(struct http_line *line, const char *server, int code, enum http_reach reach, rdzv_error *error) {
-  if (reach == HTTP_REACH_NONE && code != RDZV_E_TIMEOUT) return not_connected(line, server, code, error);
+static int fail_no_answer(struct http_line *line, const char *server, int code, enum http_reach reach,
+                          rdzv_error *error) {
+  if (reach == HTTP_REACH_NONE && code != RDZV_E_TIMEOUT) return fail_connect(line, server, code, error);
   if (code == RDZV_E_TIMEOUT)
     return error_set(error, code, "%s: no answer in time (%s)", server,
                      reach == HTTP_REACH_NONE ? "is the machine up, and does no firewall drop it?"
@@ -292,8 +293,8 @@ static bool is_no_http(int code) {
   return code == CURLE_WEIRD_SERVER_REPLY || code == CURLE_UNSUPPORTED_PROTOCOL; /* the latter: HTTP/0.9 */
 }
 
-static int failed(struct http_line *line, const struct http_request *request, int code, enum http_reach reach,
-                  rdzv_error *error) {
+static int fail_transfer(struct http_line *line, const struct http_request *request, int code, enum http_reach reach,
+                         rdzv_error *error) {
   const struct server_text server = server_of(request->url);
   if (code == RDZV_E_CANCELED) return error_set(error, code, "%s %s: canceled", request->method, server.text);
   if (code == RDZV_E_NO_MEMORY || code == CURLE_OUT_OF_MEMORY) return error_no_memory(error);
@@ -302,11 +303,11 @@ static int failed(struct http_line *line, const struct http_request *request, in
   if (code == CURLE_WRITE_ERROR) return error_no_memory(error);
   if (code == CURLE_URL_MALFORMAT)
     return error_set(error, RDZV_E_INVALID, "'%s' is not an address: %s", server.text, line->reason);
-  if (is_about_certificates(code)) return certificate_failed(line, server.text, code, error);
-  if (is_refused_certificate(line)) return refused_certificate(line, server.text, error);
+  if (is_about_certificates(code)) return fail_certificate(line, server.text, code, error);
+  if (is_refused_certificate(line)) return fail_refused_certificate(line, server.text, error);
   if (is_no_http(code))
     return error_set(error, RDZV_E_PROTOCOL, "%s does not speak HTTP: %s", server.text, line->reason);
-  return no_answer(line, server.text, code, reach, error);
+  return fail_no_answer(line, server.text, code, reach, error);
 }
 
 /* To be asked before the transfer is taken apart, which closes the socket. */
@@ -341,5 +342,5 @@ int http_perform(struct http_line *line, const struct http_request *request, str
   if (code == CURLE_OK) return 0;
   buf_free(&response->body);
   *response = (struct http_response){0};
-  return failed(line, request, code, *reach, error);
+  return fail_transfer(line, request, code, *reach, error);
 }

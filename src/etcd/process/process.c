@@ -173,7 +173,7 @@ static int copy_environment(rdzv_etcd_process *process, rdzv_error *error) {
 
 /* ---- starting ------------------------------------------------------------------------------------------------- */
 
-static int ended_early(rdzv_etcd_process *process, rdzv_error *error) {
+static int fail_ended(rdzv_etcd_process *process, rdzv_error *error) {
   const struct etcd_guard_note note = process->guard.note;
   if (note.errnum) return error_errno(error, RDZV_E_IO, note.errnum, "cannot run etcd ('%.200s')", process->binary);
   if (WIFSIGNALED(note.status))
@@ -186,7 +186,7 @@ static int ended_early(rdzv_etcd_process *process, rdzv_error *error) {
   return RDZV_E_CONNECTION;
 }
 
-static int too_late(rdzv_etcd_process *process, int64_t timeout_ms, rdzv_error *error) {
+static int fail_late(rdzv_etcd_process *process, int64_t timeout_ms, rdzv_error *error) {
   error_set(error, RDZV_E_TIMEOUT, "etcd ('%.200s') did not answer within %lld ms", process->binary,
             (long long)timeout_ms);
   add_last_lines(process, error);
@@ -197,8 +197,7 @@ static int too_late(rdzv_etcd_process *process, int64_t timeout_ms, rdzv_error *
 static bool await_answer(rdzv_etcd_process *process, struct etcd_client *client, deadline until) {
   const struct flag ended = {.fd = process->guard.line, .raise_fd = -1};
   for (int64_t patience = FIRST_ANSWER_MS; deadline_left(until) > 0 && !etcd_guard_has_ended(&process->guard);) {
-    const deadline cap = deadline_after(patience);
-    const struct etcd_call call = {cap < until ? cap : until, &ended, NULL};
+    const struct etcd_call call = {deadline_sooner(deadline_after(patience), until), &ended, NULL};
     struct etcd_result answer;
     if (etcd_v2_get(client, "/", 0, &call, &answer) == 0) {
       etcd_result_free(&answer);
@@ -217,8 +216,8 @@ static int await_ready(rdzv_etcd_process *process, int64_t timeout_ms, rdzv_erro
   if (result < 0) return result;
   const bool answers = await_answer(process, client, deadline_after(timeout_ms));
   etcd_close(client);
-  if (etcd_guard_has_ended(&process->guard)) return ended_early(process, error); /* then it was another who answered */
-  return answers ? 0 : too_late(process, timeout_ms, error);
+  if (etcd_guard_has_ended(&process->guard)) return fail_ended(process, error); /* then it was another who answered */
+  return answers ? 0 : fail_late(process, timeout_ms, error);
 }
 
 /* As host_reserve_port, for one that was chosen. Whoever listens there would be taken for our etcd. */

@@ -41,7 +41,8 @@ static int modify_once(struct etcd_client *client, const struct etcd_modificatio
 
 int etcd_modify(struct etcd_client *client, const struct etcd_modification *what, const struct etcd_call *call,
                 uint64_t *index) {
-  for (int64_t pause = FIRST_PAUSE_MS;; pause = pause * 2 < LAST_PAUSE_MS ? pause * 2 : LAST_PAUSE_MS) {
+  struct backoff pauses = {FIRST_PAUSE_MS, LAST_PAUSE_MS};
+  for (;;) {
     struct etcd_call own = *call;
     if (what->request_ms > 0) own.until = deadline_after(what->request_ms);
     const int outcome = modify_once(client, what, &own, index);
@@ -49,7 +50,6 @@ int etcd_modify(struct etcd_client *client, const struct etcd_modification *what
     if (!unknown && !etcd_v2_is_lost_race(outcome)) return outcome;
     if (deadline_left(call->until) == 0)
       return unknown ? outcome : error_set(call->error, RDZV_E_TIMEOUT, "others wrote it first each time");
-    if (flag_pause(call->cancel, deadline_after(jitter(pause))) < 0)
-      return error_set(call->error, RDZV_E_CANCELED, "canceled");
+    if (flag_pause(call->cancel, backoff_next(&pauses)) < 0) return error_set(call->error, RDZV_E_CANCELED, "canceled");
   }
 }

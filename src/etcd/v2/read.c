@@ -19,7 +19,7 @@ void etcd_result_free(struct etcd_result *result) {
   *result = (struct etcd_result){0};
 }
 
-static int wrong(const char *what, rdzv_error *error) {
+static int fail_read(const char *what, rdzv_error *error) {
   return error_set(error, RDZV_E_PROTOCOL, "etcd's answer cannot be read: %s", what);
 }
 
@@ -49,7 +49,7 @@ static bool take_text(const json_t *object, const char *name, char **out, bool *
 static int read_node(const json_t *object, int depth, struct etcd_node *out, rdzv_error *error);
 
 static int read_children(const json_t *list, int depth, struct etcd_node *out, rdzv_error *error) {
-  if (!json_is_array(list)) return wrong("'nodes' is no list", error);
+  if (!json_is_array(list)) return fail_read("'nodes' is no list", error);
   const size_t count = json_array_size(list);
   out->nodes = calloc(count + 1, sizeof *out->nodes);
   if (!out->nodes) return error_no_memory(error);
@@ -65,13 +65,13 @@ static int read_children(const json_t *list, int depth, struct etcd_node *out, r
 static int read_node(const json_t *object, int depth, struct etcd_node *out, rdzv_error *error) {
   int64_t created, modified;
   bool memory = true;
-  if (!json_is_object(object)) return wrong("a node is no object", error);
-  if (depth > ETCD_MAX_DEPTH) return wrong("directories in one another without end", error);
+  if (!json_is_object(object)) return fail_read("a node is no object", error);
+  if (depth > ETCD_MAX_DEPTH) return fail_read("directories in one another without end", error);
   if (!take_text(object, "key", &out->key, &memory) || !take_text(object, "value", &out->value, &memory))
-    return memory ? wrong("a key or value is no text", error) : error_no_memory(error);
+    return memory ? fail_read("a key or value is no text", error) : error_no_memory(error);
   if (!take_number(object, "createdIndex", 0, &created) || !take_number(object, "modifiedIndex", 0, &modified) ||
       !take_ttl(object, &out->ttl))
-    return wrong("an index or a time is no number", error);
+    return fail_read("an index or a time is no number", error);
   out->created = (uint64_t)created;
   out->modified = (uint64_t)modified;
   out->dir = json_is_true(json_object_get(object, "dir"));
@@ -85,7 +85,7 @@ static json_t *parse(rdzv_bytes body, rdzv_error *error) {
   if (!json) error_set(error, RDZV_E_PROTOCOL, "etcd's answer is no JSON: %s", reason.text);
   if (json && !json_is_object(json)) {
     json_decref(json);
-    wrong("it is no object", error);
+    fail_read("it is no object", error);
     return NULL;
   }
   return json;
@@ -96,7 +96,7 @@ int etcd_v2_read(rdzv_bytes body, struct etcd_result *out, rdzv_error *error) {
   json_t *json = parse(body, error);
   if (!json) return RDZV_E_PROTOCOL;
   const char *action = json_string_value(json_object_get(json, "action"));
-  int result = action ? 0 : wrong("it names no action", error);
+  int result = action ? 0 : fail_read("it names no action", error);
   if (action) {
     strncpy(out->action, action, sizeof out->action - 1);
     result = read_node(json_object_get(json, "node"), 0, &out->node, error);
@@ -120,7 +120,7 @@ int etcd_v2_read_error(rdzv_bytes body, int *code, uint64_t *index, rdzv_error *
     error_set(error, RDZV_E_PROTOCOL, "etcd says: %s (%s), error %d", message ? message : "", cause ? cause : "",
               *code);
   } else {
-    wrong("it is no error of etcd's", error);
+    fail_read("it is no error of etcd's", error);
   }
   json_decref(json);
   return read ? 0 : RDZV_E_PROTOCOL;

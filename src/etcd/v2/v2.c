@@ -67,7 +67,7 @@ static char *path_of(const char *key, struct form *query) {
 
 /* ---- answers -------------------------------------------------------------------------------------------------- */
 
-static int refused(const struct http_response *response, const char *key, const struct etcd_call *call) {
+static int fail_refused(const struct http_response *response, const char *key, const struct etcd_call *call) {
   int code = 0;
   uint64_t index;
   const rdzv_bytes body = {response->body.data, response->body.len};
@@ -95,7 +95,7 @@ static int perform(struct etcd_client *client, struct etcd_request *request, con
   if (outcome < 0) return outcome;
   const rdzv_bytes body = {response.body.data, response.body.len};
   if (response.status != 200 && response.status != 201)
-    outcome = refused(&response, key, call);
+    outcome = fail_refused(&response, key, call);
   else if (request->blocks && body.len == 0) /* a watch that the server ended by its own clock */
     outcome = error_set(call->error, RDZV_E_TIMEOUT, "the watch of '%s' ended without an event", key);
   else
@@ -106,7 +106,7 @@ static int perform(struct etcd_client *client, struct etcd_request *request, con
   return outcome;
 }
 
-static int no_memory_if(const char *path, const struct etcd_call *call) {
+static int fail_if_null(const char *path, const struct etcd_call *call) {
   return path ? 0 : error_no_memory(call->error);
 }
 
@@ -118,7 +118,7 @@ int etcd_v2_get(struct etcd_client *client, const char *key, unsigned flags, con
   if (flags & ETCD_GET_RECURSIVE) add(&query, "recursive", "true");
   if (flags & ETCD_GET_QUORUM) add(&query, "quorum", "true");
   char *path = path_of(key, &query);
-  int outcome = no_memory_if(path, call);
+  int outcome = fail_if_null(path, call);
   if (outcome == 0) outcome = perform(client, &(struct etcd_request){.method = "GET", .path = path}, key, call, result);
   free(path);
   return outcome;
@@ -179,8 +179,8 @@ static int look_after(struct etcd_client *client, const char *key, const struct 
  * be overwritten by now. */
 static int look_back(struct etcd_client *client, const char *key, const struct etcd_put *put,
                      const struct etcd_call *call, struct etcd_result *result) {
-  const deadline cap = deadline_after(LOOK_BACK_MS);
-  const struct etcd_call own = {call->until < cap ? call->until : cap, call->cancel, call->error};
+  const deadline until = deadline_sooner(call->until, deadline_after(LOOK_BACK_MS));
+  const struct etcd_call own = {until, call->cancel, call->error};
   const int outcome = etcd_v2_watch(client, key, false, put->prev_index + 1, &own, result);
   if (outcome == RDZV_E_CANCELED) return outcome;
   if (outcome != 0)
@@ -195,7 +195,7 @@ static int look_back(struct etcd_client *client, const char *key, const struct e
 }
 
 /* A write that may have been done is not undone by what comes of the next try. */
-static int still_unsure(int outcome, const struct etcd_call *call) {
+static int fail_unsure(int outcome, const struct etcd_call *call) {
   if (outcome >= 0 || outcome == RDZV_E_CANCELED) return outcome;
   if (call->error) call->error->code = RDZV_E_OUTCOME_UNKNOWN;
   return RDZV_E_OUTCOME_UNKNOWN;
@@ -215,7 +215,7 @@ int etcd_v2_put(struct etcd_client *client, const char *key, const struct etcd_p
     if (again && flag_pause(call->cancel, deadline_after(jitter(CUT_OFF_MS))) == 0)
       continue; /* done once more it can only fail, if the first was done */
     if (unsure == 0) return outcome;
-    return still_unsure(etcd_v2_is_lost_race(outcome) ? find_out(client, key, put, call, result) : outcome, call);
+    return fail_unsure(etcd_v2_is_lost_race(outcome) ? find_out(client, key, put, call, result) : outcome, call);
   }
 }
 
@@ -227,7 +227,7 @@ int etcd_v2_delete(struct etcd_client *client, const char *key, const struct etc
   if (what->prev_value) add(&query, "prevValue", what->prev_value);
   if (what->prev_index > 0) add_number(&query, "prevIndex", what->prev_index);
   char *path = path_of(key, &query);
-  int outcome = no_memory_if(path, call);
+  int outcome = fail_if_null(path, call);
   if (outcome == 0)
     outcome =
         perform(client, &(struct etcd_request){.method = "DELETE", .path = path, .once = true}, key, call, result);
@@ -239,8 +239,8 @@ int etcd_v2_delete(struct etcd_client *client, const char *key, const struct etc
 static int pause_before_next(int outcome, const struct etcd_call *call) {
   if (outcome != RDZV_E_TIMEOUT && outcome != ETCD_V2_INDEX_CLEARED && outcome != ETCD_V2_WATCHER_CLEARED)
     return outcome;
-  const int64_t pause = jitter(CUT_OFF_MS), left = deadline_left(call->until);
-  if (flag_pause(call->cancel, deadline_after(pause < left ? pause : left)) == 0) return outcome;
+  const deadline next = deadline_after(jitter(CUT_OFF_MS));
+  if (flag_pause(call->cancel, deadline_sooner(next, call->until)) == 0) return outcome;
   return error_set(call->error, RDZV_E_CANCELED, "the watch was canceled");
 }
 
@@ -251,7 +251,7 @@ int etcd_v2_watch(struct etcd_client *client, const char *key, bool recursive, u
   if (recursive) add(&query, "recursive", "true");
   if (from_index > 0) add_number(&query, "waitIndex", from_index);
   char *path = path_of(key, &query);
-  int outcome = no_memory_if(path, call);
+  int outcome = fail_if_null(path, call);
   if (outcome == 0)
     outcome = perform(client, &(struct etcd_request){.method = "GET", .path = path, .blocks = true}, key, call, result);
   free(path);

@@ -26,14 +26,14 @@ static int run(struct gen1 *handler, unsigned wanted, const struct flag *cancel,
                rdzv_error *error) {
   for (;;) {
     gen1_tell(handler, *happened);
-    if (*happened & GEN1_HAPPENED_FAILED) return gen1_failure(handler, error);
+    if (*happened & GEN1_HAPPENED_FAILED) return gen1_fail(handler, error);
     if (*happened & wanted) return 0;
     const int result = gen1_carry_out(handler, cancel, happened, error);
     if (result < 0) return result;
   }
 }
 
-int gen1_failure(const struct gen1 *handler, rdzv_error *error) {
+int gen1_fail(const struct gen1 *handler, rdzv_error *error) {
   rdzv_error own = handler->update.error;
   if (own.code == RDZV_E_TIMEOUT) error_append(&own, "; at %.200s", handler->text);
   if (own.code == RDZV_E_TIMEOUT && handler->trouble.code)

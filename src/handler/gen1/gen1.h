@@ -104,7 +104,7 @@ struct etcd_lease gen1_run_lease(const struct gen1 *handler);
 extern const struct handler_ops gen1_ops;
 
 /* What the machine failed with, as the user gets it. */
-int gen1_failure(const struct gen1 *handler, rdzv_error *error);
+int gen1_fail(const struct gen1 *handler, rdzv_error *error);
 
 /* ---- open.c ---- */
 void gen1_free(rdzv_handler *base);

@@ -140,7 +140,7 @@ void gen1_tell(struct gen1 *handler, unsigned happened) {
   lock(place);
   if (place->in) add_changes(handler, happened);
   if (place->in && failed) {
-    gen1_failure(handler, &place->failure);
+    gen1_fail(handler, &place->failure);
     place->in = false;
   }
   unlock(place);

@@ -99,7 +99,7 @@ static void fail(struct gen1_node *node, enum gen1_event_kind asked, struct gen1
     node->phase = GEN1_PHASE_OUTSIDE;
 }
 
-static void time_out(struct gen1_node *node, struct gen1_update *update) {
+static void fail_late(struct gen1_node *node, struct gen1_update *update) {
   const struct gen1_state *state = &node->state;
   if (node->absent || !state->text)
     error_set(&update->error, RDZV_E_TIMEOUT, "the time to join is over: there is no rendezvous yet");
@@ -111,7 +111,7 @@ static void time_out(struct gen1_node *node, struct gen1_update *update) {
   fail(node, GEN1_EV_ASK_JOIN, update);
 }
 
-static void closed(struct gen1_node *node, struct gen1_update *update) {
+static void fail_closed(struct gen1_node *node, struct gen1_update *update) {
   const char *reason = gen1_state_reason(&node->state);
   error_set(&update->error, RDZV_E_CLOSED, "the rendezvous is closed%s%s", reason ? ": " : "",
             reason ? bytes_quote(rdzv_str(reason)).text : "");
@@ -175,7 +175,7 @@ static int look(struct gen1_node *node, struct gen1_update *update, bool *again,
     return create(node, gen1_state_setup(node->nonce), GEN1_TTL_SETUP, update, error);
   }
   if (state->status == GEN1_STATUS_CLOSED) {
-    closed(node, update);
+    fail_closed(node, update);
     return 0;
   }
   if (take_up(node, update, again)) return 0;
@@ -289,7 +289,7 @@ static bool is_late(struct gen1_node *node, struct gen1_update *update) {
     error_set(&update->error, RDZV_E_TIMEOUT, "the time to close the rendezvous is over");
     fail(node, GEN1_EV_ASK_CLOSE, update);
   }
-  if (is_joining(node) && node->now > node->deadline) time_out(node, update);
+  if (is_joining(node) && node->now > node->deadline) fail_late(node, update);
   return node->phase == GEN1_PHASE_OUTSIDE && !node->closing;
 }
 

@@ -28,7 +28,7 @@ enum rendezvous_phase gen1_state_phase(const struct gen1_state *state, int64_t m
 
 /* ---- reading -------------------------------------------------------------------------------------------------- */
 
-static int wrong(const char *what, rdzv_error *error) {
+static int fail_corrupt(const char *what, rdzv_error *error) {
   return error_set(error, RDZV_E_CORRUPT, "the state of the rendezvous in etcd is corrupt: %s", what);
 }
 
@@ -39,16 +39,16 @@ static int read_status(const json_t *json, enum gen1_status *out, rdzv_error *er
     *out = (enum gen1_status)i;
     return 0;
   }
-  return wrong("its status is none that is known", error);
+  return fail_corrupt("its status is none that is known", error);
 }
 
 static int read_round(const json_t *json, struct gen1_state *out, rdzv_error *error) {
   const char *round = json_string_value(json_object_get(json, "version"));
   const bool needed = out->status != GEN1_STATUS_SETUP && out->status != GEN1_STATUS_CLOSED;
-  if (!round) return needed ? wrong("it has no version", error) : 0;
+  if (!round) return needed ? fail_corrupt("it has no version", error) : 0;
   const size_t len = strlen(round);
   if (len == 0 || len >= sizeof out->round || strspn(round, "0123456789") != len)
-    return wrong("its version is no number", error);
+    return fail_corrupt("its version is no number", error);
   memcpy(out->round, round, len + 1);
   return 0;
 }
@@ -59,9 +59,10 @@ static int read_list(const json_t *json, const char *name, bool needed, bool tex
   size_t i;
   *count = 0;
   if (!list && !needed) return 0;
-  if (!json_is_array(list)) return wrong("participants or keep_alives is no list", error);
+  if (!json_is_array(list)) return fail_corrupt("participants or keep_alives is no list", error);
   json_array_foreach(list, i, item) {
-    if (texts ? !json_is_string(item) : !json_is_integer(item)) return wrong("a list has what does not belong", error);
+    if (texts ? !json_is_string(item) : !json_is_integer(item))
+      return fail_corrupt("a list has what does not belong", error);
   }
   *count = json_array_size(list);
   return 0;
@@ -72,13 +73,13 @@ static int read_waiting(const json_t *json, struct gen1_state *out, rdzv_error *
   out->waiting = value ? (int64_t)json_integer_value(value) : 0;
   const bool missing = !value && out->status == GEN1_STATUS_FINAL;
   if (missing || (value && !json_is_integer(value)) || out->waiting < 0)
-    return wrong("num_workers_waiting is no number", error);
+    return fail_corrupt("num_workers_waiting is no number", error);
   return 0;
 }
 
 static int read_all(struct gen1_state *out, rdzv_error *error) {
   const json_t *json = out->json;
-  if (!json_is_object(json)) return wrong("it is no object", error);
+  if (!json_is_object(json)) return fail_corrupt("it is no object", error);
   int result = read_status(json, &out->status, error);
   const bool listed =
       out->status == GEN1_STATUS_JOINABLE || out->status == GEN1_STATUS_FROZEN || out->status == GEN1_STATUS_FINAL;
@@ -92,7 +93,7 @@ static int read_all(struct gen1_state *out, rdzv_error *error) {
 int gen1_state_read(const char *text, struct gen1_state *out, rdzv_error *error) {
   json_error_t reason;
   *out = (struct gen1_state){0};
-  if (strlen(text) > GEN1_STATE_MAX_BYTES) return wrong("it is too long", error);
+  if (strlen(text) > GEN1_STATE_MAX_BYTES) return fail_corrupt("it is too long", error);
   out->json = json_loads(text, 0, &reason);
   if (!out->json)
     return error_set(error, RDZV_E_CORRUPT, "the state of the rendezvous in etcd is no JSON: %s", reason.text);
