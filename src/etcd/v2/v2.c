@@ -87,16 +87,20 @@ static int fail_refused(const struct http_response *response, const char *key, c
   return code;
 }
 
-static int perform(struct etcd_client *client, struct etcd_request *request, const char *key,
+/* Performs the request, which needs no path, for the key with that query, which is freed. */
+static int perform(struct etcd_client *client, const char *key, struct form *query, struct etcd_request request,
                    const struct etcd_call *call, struct etcd_result *result) {
   struct http_response response;
-  request->of_keys = true;
-  int outcome = etcd_perform(client, request, call, &response);
+  char *path = path_of(key, query);
+  request.path = path;
+  request.of_keys = true;
+  int outcome = path ? etcd_perform(client, &request, call, &response) : error_no_memory(call->error);
+  free(path);
   if (outcome < 0) return outcome;
   const rdzv_bytes body = {response.body.data, response.body.len};
   if (response.status != 200 && response.status != 201)
     outcome = fail_refused(&response, key, call);
-  else if (request->blocks && body.len == 0) /* a watch that the server ended by its own clock */
+  else if (request.blocks && body.len == 0) /* a watch that the server ended by its own clock */
     outcome = error_set(call->error, RDZV_E_TIMEOUT, "the watch of '%s' ended without an event", key);
   else
     outcome = etcd_v2_read(body, result, call->error);
@@ -106,10 +110,6 @@ static int perform(struct etcd_client *client, struct etcd_request *request, con
   return outcome;
 }
 
-static int fail_if_null(const char *path, const struct etcd_call *call) {
-  return path ? 0 : error_no_memory(call->error);
-}
-
 /* ---- calls ---------------------------------------------------------------------------------------------------- */
 
 int etcd_v2_get(struct etcd_client *client, const char *key, unsigned flags, const struct etcd_call *call,
@@ -117,11 +117,7 @@ int etcd_v2_get(struct etcd_client *client, const char *key, unsigned flags, con
   struct form query = {0};
   if (flags & ETCD_GET_RECURSIVE) add(&query, "recursive", "true");
   if (flags & ETCD_GET_QUORUM) add(&query, "quorum", "true");
-  char *path = path_of(key, &query);
-  int outcome = fail_if_null(path, call);
-  if (outcome == 0) outcome = perform(client, &(struct etcd_request){.method = "GET", .path = path}, key, call, result);
-  free(path);
-  return outcome;
+  return perform(client, key, &query, (struct etcd_request){.method = "GET"}, call, result);
 }
 
 static void fill_put(struct form *form, const struct etcd_put *put) {
@@ -147,21 +143,15 @@ static int put_once(struct etcd_client *client, const char *key, const struct et
                     rdzv_error *cause, const struct etcd_call *call, struct etcd_result *result) {
   struct form query = {0}, form = {0};
   fill_put(&form, put);
-  char *path = path_of(key, &query);
-  const bool ready = path && !form.failed && buf_append(&form.text, "", 1);
-  int outcome = ready ? 0 : error_no_memory(call->error);
-  if (outcome == 0)
-    outcome = perform(client,
-                      &(struct etcd_request){.method = "PUT",
-                                             .path = path,
-                                             .form = (const char *)form.text.data,
-                                             .once = is_conditional(put),
-                                             .resolvable = is_repeatable(put) || put->resolved,
-                                             .tried = tried,
-                                             .cause = cause},
-                      key, call, result);
+  const bool filled = !form.failed && buf_append(&form.text, "", 1);
+  const struct etcd_request request = {.method = "PUT",
+                                       .form = (const char *)form.text.data,
+                                       .once = is_conditional(put),
+                                       .resolvable = is_repeatable(put) || put->resolved,
+                                       .tried = tried,
+                                       .cause = cause};
+  const int outcome = filled ? perform(client, key, &query, request, call, result) : error_no_memory(call->error);
   buf_free(&form.text);
-  free(path);
   return outcome;
 }
 
@@ -226,13 +216,7 @@ int etcd_v2_delete(struct etcd_client *client, const char *key, const struct etc
   if (what->recursive) add(&query, "recursive", "true");
   if (what->prev_value) add(&query, "prevValue", what->prev_value);
   if (what->prev_index > 0) add_number(&query, "prevIndex", what->prev_index);
-  char *path = path_of(key, &query);
-  int outcome = fail_if_null(path, call);
-  if (outcome == 0)
-    outcome =
-        perform(client, &(struct etcd_request){.method = "DELETE", .path = path, .once = true}, key, call, result);
-  free(path);
-  return outcome;
+  return perform(client, key, &query, (struct etcd_request){.method = "DELETE", .once = true}, call, result);
 }
 
 /* Whoever is told to watch anew does so at once; not for ever as fast as it can. */
@@ -250,12 +234,8 @@ int etcd_v2_watch(struct etcd_client *client, const char *key, bool recursive, u
   add(&query, "wait", "true");
   if (recursive) add(&query, "recursive", "true");
   if (from_index > 0) add_number(&query, "waitIndex", from_index);
-  char *path = path_of(key, &query);
-  int outcome = fail_if_null(path, call);
-  if (outcome == 0)
-    outcome = perform(client, &(struct etcd_request){.method = "GET", .path = path, .blocks = true}, key, call, result);
-  free(path);
-  return pause_before_next(outcome, call);
+  const struct etcd_request request = {.method = "GET", .blocks = true};
+  return pause_before_next(perform(client, key, &query, request, call, result), call);
 }
 
 int etcd_v2_await(struct etcd_client *client, const char *key, bool recursive, uint64_t from_index,

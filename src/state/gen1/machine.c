@@ -185,17 +185,20 @@ static int look(struct gen1_node *node, struct gen1_update *update, bool *again,
   return watch(node, false, node->deadline + 1, update);
 }
 
+/* What is known is not our round, or not what we wait for. */
+static int look_again(struct gen1_node *node, bool *again) {
+  node->phase = GEN1_PHASE_LOOK;
+  *again = true;
+  return 0;
+}
+
 static int wait_for_peers(struct gen1_node *node, struct gen1_update *update, bool *again, rdzv_error *error) {
   if (is(node, GEN1_STATUS_FROZEN) && is_ours(node)) {
     node->phase = GEN1_PHASE_CONFIRM;
     update->ttl = GEN1_TTL_KEEP_ALIVE;
     return want(node, GEN1_DO_LEASE, update);
   }
-  if (!is(node, GEN1_STATUS_JOINABLE) || !is_ours(node)) {
-    node->phase = GEN1_PHASE_LOOK;
-    *again = true;
-    return 0;
-  }
+  if (!is(node, GEN1_STATUS_JOINABLE) || !is_ours(node)) return look_again(node, again);
   if (!node->calls_last) return watch(node, false, node->deadline + 1, update);
   if (node->now >= node->call_ends) return swap(node, gen1_state_freeze(&node->state), GEN1_TTL_FROZEN, update, error);
   if (node->now >= node->refreshed + REFRESH_MS)
@@ -226,11 +229,7 @@ static int confirm(struct gen1_node *node, struct gen1_update *update, bool *aga
 
 static int wait_for_final(struct gen1_node *node, struct gen1_update *update, bool *again) {
   if (is(node, GEN1_STATUS_FROZEN) && is_ours(node)) return watch(node, false, node->deadline + 1, update);
-  if (!is(node, GEN1_STATUS_FINAL) || !is_ours(node)) {
-    node->phase = GEN1_PHASE_LOOK;
-    *again = true;
-    return 0;
-  }
+  if (!is(node, GEN1_STATUS_FINAL) || !is_ours(node)) return look_again(node, again);
   node->phase = GEN1_PHASE_PARTICIPANT;
   node->pause = 0;
   node->told_waiting = 0;
@@ -246,9 +245,7 @@ static int wait_for_final(struct gen1_node *node, struct gen1_update *update, bo
 static int wait_until_free(struct gen1_node *node, struct gen1_update *update, bool *again) {
   const bool announced = node->state.waiting > 0; /* else it is another one, of the same number */
   if (is(node, GEN1_STATUS_FINAL) && is_ours(node) && announced) return want(node, GEN1_DO_LIST, update);
-  node->phase = GEN1_PHASE_LOOK;
-  *again = true;
-  return 0;
+  return look_again(node, again);
 }
 
 static int stay(struct gen1_node *node, struct gen1_update *update) {
