@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * A call goes from member to member: try (etcd/client/try.h); where it fails, its fate (etcd/client/fate.h) says
- * whether the next member may be asked; once all were asked in vain, a pause.
+ * whether the next member may be asked; after all failed, a pause.
  */
 #include "etcd/client/client.h"
 
@@ -17,8 +17,8 @@
 #include <stdlib.h>
 
 enum {
-  /* One member's time for a request that does not block. It doubles, up to the last, each time that all members were
-   * asked in vain. A follower that has lost its leader, and does not know it yet, keeps a request for longer than an
+  /* One member's time for a request that does not block. It doubles, up to the last, each time that all members
+   * failed. A follower that has lost its leader, and does not know it yet, keeps a request for longer than an
    * election takes, so it is better to ask the next one soon; a cluster that is slow needs more time. */
   FIRST_TRY_MS = 1000,
   LAST_TRY_MS = 5000,
@@ -26,9 +26,9 @@ enum {
    * new and empty and counts from elsewhere, would never answer. */
   WATCH_MS = 8000,
   DISCOVERY_MS = 1000, /* for asking for the other members, which is optional */
-  FIRST_PAUSE_MS = 20, /* after all members were asked in vain */
+  FIRST_PAUSE_MS = 20, /* after all members failed */
   LAST_PAUSE_MS = 1000,
-  EXPLAIN_PASSES = 8, /* in the first of these a member that does not answer is asked whether it is etcd at all */
+  EXPLAIN_PASSES = 8, /* in the first of these a member that does not answer is asked whether it is etcd */
   READ_TIMEOUT_MS = 60000,
 };
 
@@ -100,7 +100,7 @@ static int fail_no_answer(const struct course *course, const rdzv_error *last) {
                    (long long)(clock_now_ms() - course->began), last->message);
 }
 
-/* Once all members were asked in vain, before the next pass. */
+/* After all members failed, before the next pass. */
 static int rest(struct course *course) {
   if (course->tries % members_of(course) != 0) return 0;
   const deadline next = deadline_sooner(backoff_next(&course->pauses), course->call.until);

@@ -48,7 +48,7 @@ int64_t etcd_read_timeout(const struct etcd_client *client);
 
 /* Any answer of a member that has a leader, errors included. RDZV_E_CONNECTION, RDZV_E_TIMEOUT,
  * RDZV_E_OUTCOME_UNKNOWN, RDZV_E_CANCELED, what http_perform says of certificates of the endpoints given, and what
- * etcd/client/explain.h says of servers that are no etcd for us. */
+ * etcd/client/explain.h says of servers that are not a usable etcd. */
 int etcd_perform(struct etcd_client *client, const struct etcd_request *request, const struct etcd_call *call,
                  struct http_response *response);
 

@@ -14,7 +14,7 @@
 
 enum { SILENCE_MS = 4000 };
 
-#define WANTS_TLS "%s wants TLS (does it want protocol=https? in a URL https://)"
+#define WANTS_TLS "%s requires TLS (set protocol=https, or https:// in a URL)"
 #define IS_THE_PORT_RIGHT "(is the port right?)"
 
 static bool has(const struct buf *body, const char *text) {
@@ -54,10 +54,10 @@ static void client_url_in(const struct buf *body, char *out, size_t size) {
 
 static int explain_no_v2(const char *endpoint, const char *version, rdzv_error *error) {
   int major = 0, minor = 0;
-  sscanf(version, "%d.%d", &major, &minor); /* NOLINT: what is no number stays 0 */
+  sscanf(version, "%d.%d", &major, &minor); /* NOLINT: a part that is not a number stays 0 */
   const bool gone = major > 3 || (major == 3 && minor >= 6);
   return error_set(error, RDZV_E_UNSUPPORTED, "etcd %s at %s has no v2 API (%s)", version, endpoint,
-                   gone ? "it ended with etcd 3.5" : "start etcd with --enable-v2");
+                   gone ? "etcd 3.5 was the last with it" : "start etcd with --enable-v2");
 }
 
 /* The port for peers has no /health, and lists the members. */
@@ -69,8 +69,7 @@ static bool explain_peer_port(const char *endpoint, etcd_ask *ask, void *argumen
   const bool listed = peers && members.status == 200;
   if (listed) {
     client_url_in(&members.body, url, sizeof url);
-    error_set(error, RDZV_E_PROTOCOL, "%s is where members of etcd talk to each other (clients are served at %s)",
-              endpoint, url);
+    error_set(error, RDZV_E_PROTOCOL, "%s is etcd's port for peers (clients are served at %s)", endpoint, url);
   }
   if (asked) buf_free(&health.body);
   if (peers) buf_free(&members.body);
@@ -91,7 +90,7 @@ int etcd_explain_answer(const char *endpoint, const struct http_response *respon
   if (response->status == 400 && has(&response->body, "HTTPS"))
     return error_set(error, RDZV_E_PROTOCOL, WANTS_TLS, endpoint);
   if (response->status == 400) /* of a server that has heard only a part of the request */
-    return error_set(error, RDZV_E_CONNECTION, "%s answers with status 400, and not as etcd does", endpoint);
+    return error_set(error, RDZV_E_CONNECTION, "%s answers with status 400, and not as etcd", endpoint);
   const bool asked = ask(argument, "/version", &about) == 0;
   int result = 0;
   if (asked && has(&about.body, "\"etcdserver\"")) result = explain_etcd(endpoint, &about.body, ask, argument, error);
@@ -123,7 +122,7 @@ static int explain_found(enum foreign found, const char *endpoint, bool https, r
     case FOREIGN_ETCD:
     case FOREIGN_HTTP:
       return !https ? 0
-                    : error_set(error, RDZV_E_PROTOCOL, "%s at %s does not speak TLS (does it want protocol=http?)",
+                    : error_set(error, RDZV_E_PROTOCOL, "%s at %s does not speak TLS (set protocol=http)",
                                 found == FOREIGN_ETCD ? "etcd" : "the web server", endpoint);
     case FOREIGN_UNKNOWN: break;
   }

@@ -8,12 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_ASKED = 3 /* in vain */ };
+enum { MAX_ASKED = 3 /* without an answer */ };
 
 void members_open(struct etcd_members *members) { pthread_mutex_init(&members->lock, NULL); }
 void members_close(struct etcd_members *members) { pthread_mutex_destroy(&members->lock); }
 
-/* ---- who is there ------------------------------------------------------------------------------------------------ */
+/* ---- the list --------------------------------------------------------------------------------------------------- */
 
 static size_t index_of(const struct etcd_members *members, const char *text) {
   size_t i = 0;
@@ -56,7 +56,7 @@ int members_give(struct etcd_members *members, const char *list, rdzv_error *err
   }
   free(copy);
   if (result < 0) return result;
-  return members->count > 0 ? 0 : error_set(error, RDZV_E_INVALID, "no endpoint of etcd is given");
+  return members->count > 0 ? 0 : error_set(error, RDZV_E_INVALID, "no etcd endpoint is given");
 }
 
 /* Is one of the endpoints given on this machine, so that "localhost" is where the members mean it to be? */

@@ -30,7 +30,7 @@ struct etcd_members {
   size_t current;   /* the one that answered last, unless it has been passed over since */
   uint64_t cluster; /* the id that a given one said last; 0: none yet */
   bool asked;       /* who else is there */
-  int unanswered;   /* times that nobody said */
+  int unanswered;   /* times that no member answered that */
 };
 
 /* ---- members ---- */
@@ -47,7 +47,7 @@ void members_learn(struct etcd_members *members, char *list, const char *scheme)
 /* Is it to be asked who else is there? True the first time, and when the cluster is another than before. */
 bool members_to_ask(struct etcd_members *members);
 
-/* Nobody said: it is worth asking again, though not for ever, since each time takes long. */
+/* No member answered: it is worth asking again, but not forever, since each time takes long. */
 void members_not_told(struct etcd_members *members);
 
 size_t members_count(struct etcd_members *members);

@@ -15,8 +15,7 @@ enum { QUESTION_MS = 1000 };
 static int fail_named(const struct etcd_member *member, int code, enum http_reach *reach, rdzv_error *error) {
   *reach = HTTP_REACH_NONE;
   if (code == 0)
-    return error_set(error, RDZV_E_CONNECTION, "%s, which was named to us as a member, is of another cluster",
-                     member->text);
+    return error_set(error, RDZV_E_CONNECTION, "%s, which a member named, belongs to another cluster", member->text);
   return error->code = RDZV_E_CONNECTION;
 }
 
@@ -58,10 +57,9 @@ static int check_answer(struct etcd_cluster *cluster, const struct etcd_member *
                         struct http_response *response, rdzv_error *error) {
   struct asking asking = {cluster, member, call};
   if (!etcd_is_foreign(response)) return 0;
-  const int result = member->heard
-                         ? error_set(error, RDZV_E_CONNECTION, "%s answers with status %ld, and not as etcd does",
-                                     member->text, response->status)
-                         : etcd_explain_answer(member->text, response, ask_more, &asking, error);
+  const int result = member->heard ? error_set(error, RDZV_E_CONNECTION, "%s answers with status %ld, and not as etcd",
+                                               member->text, response->status)
+                                   : etcd_explain_answer(member->text, response, ask_more, &asking, error);
   buf_free(&response->body);
   *response = (struct http_response){0};
   return result;
@@ -85,7 +83,7 @@ static int fail_not_now(struct etcd_try *one, enum etcd_answer answer, struct ht
   const struct buf *body = &response->body;
   one->answered = true;
   if (answer == ETCD_ANSWER_CUT_FORM) one->reach = HTTP_REACH_CONNECTED;
-  error_set(&one->error, RDZV_E_CONNECTION, "%s cannot do it now (status %ld): %.*s", one->member.text,
+  error_set(&one->error, RDZV_E_CONNECTION, "%s cannot serve the request now (status %ld): %.*s", one->member.text,
             response->status, (int)(body->len < 200 ? body->len : 200), body->data ? (const char *)body->data : "");
   buf_free(&response->body);
   return RDZV_E_CONNECTION;

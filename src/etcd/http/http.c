@@ -178,7 +178,7 @@ static int set_up(struct http_line *line, const struct http_request *request, st
   set_identity(&setup, &line->identity);
   if (setup.code == CURLE_OK) return 0;
   if (setup.code == CURLE_OUT_OF_MEMORY) return error_no_memory(error);
-  return error_set(error, RDZV_E_INVALID, "libcurl does not take the option %s: %s", setup.failed,
+  return error_set(error, RDZV_E_INVALID, "libcurl rejects the option %s: %s", setup.failed,
                    curl.easy_strerror(setup.code));
 }
 
@@ -234,9 +234,9 @@ static int fail_certificate(struct http_line *line, const char *server, int code
     return error_set(error, RDZV_E_INVALID, "the certificate of %s does not verify%s%s: %s", server,
                      identity->ca_cert ? " with " : "", identity->ca_cert ? identity->ca_cert : "", reason);
   if (code == CURLE_SSL_CACERT_BADFILE)
-    return error_set(error, RDZV_E_INVALID, "the file of authorities '%s' cannot be used: %s",
+    return error_set(error, RDZV_E_INVALID, "cannot use the CA certificates in '%s': %s",
                      identity->ca_cert ? identity->ca_cert : "", reason);
-  return error_set(error, RDZV_E_INVALID, "our certificate '%s' with key '%s' cannot be used: %s",
+  return error_set(error, RDZV_E_INVALID, "cannot use the client certificate '%s' with key '%s': %s",
                    identity->cert ? identity->cert : "", identity->key ? identity->key : "", reason);
 }
 
@@ -248,9 +248,9 @@ static bool is_refused_certificate(const struct http_line *line) {
 static int fail_refused_certificate(const struct http_line *line, const char *server, rdzv_error *error) {
   const char *cert = line->identity.cert;
   if (!cert)
-    return error_set(error, RDZV_E_INVALID, "%s wants a client certificate (options cert and key): %s", server,
+    return error_set(error, RDZV_E_INVALID, "%s requires a client certificate (options cert and key): %s", server,
                      line->reason);
-  return error_set(error, RDZV_E_INVALID, "%s refuses our certificate '%s': %s", server, cert, line->reason);
+  return error_set(error, RDZV_E_INVALID, "%s refuses the client certificate '%s': %s", server, cert, line->reason);
 }
 
 static const char *cure(int errnum) {
@@ -262,7 +262,7 @@ static const char *cure(int errnum) {
   }
 }
 
-/* Nobody took the connection. */
+/* The connection was not accepted. */
 static int fail_connect(struct http_line *line, const char *server, int code, rdzv_error *error) {
   long errnum = 0;
   if (code == CURLE_COULDNT_RESOLVE_HOST)
@@ -283,8 +283,8 @@ static int fail_no_answer(struct http_line *line, const char *server, int code, 
   if (reach == HTTP_REACH_NONE && code != RDZV_E_TIMEOUT) return fail_connect(line, server, code, error);
   if (code == RDZV_E_TIMEOUT)
     return error_set(error, code, "%s: no answer in time (%s)", server,
-                     reach == HTTP_REACH_NONE ? "is the machine up, and does no firewall drop it?"
-                                              : "it accepts connections: is it etcd, and does it run?");
+                     reach == HTTP_REACH_NONE ? "is the machine up? does a firewall drop packets?"
+                                              : "it accepts connections: is it etcd, and is it running?");
   return error_set(error, RDZV_E_CONNECTION, "%s: the connection was closed without an answer: %s", server,
                    line->reason[0] ? line->reason : curl.easy_strerror((CURLcode)code));
 }

@@ -11,7 +11,7 @@
 
 enum { HTTP_MAX_BODY = 32 << 20 };
 
-/* Files of certificates and keys, and who we are; each may be NULL. */
+/* CA certificates, client certificate and key (PEM files), user and password; each may be NULL. */
 struct http_identity {
   const char *ca_cert, *cert, *key;
   const char *user, *password;
@@ -48,7 +48,7 @@ enum http_reach {
 
 /*
  * Any status is an answer. RDZV_E_CONNECTION: no answer. RDZV_E_TIMEOUT: the same, by the deadline. RDZV_E_PROTOCOL:
- * the answer is no HTTP. RDZV_E_CANCELED. RDZV_E_INVALID: the certificate or key of ours cannot be used, or theirs does
+ * the answer is not HTTP. RDZV_E_CANCELED. RDZV_E_INVALID: our certificate or key cannot be used, or theirs does
  * not verify, or they want one of ours; the sentence says which. RDZV_E_LIMIT: the answer is too long. On failure
  * *response is empty. *reach is always written. What the request waits for is told to the wait of its cancel flag.
  */

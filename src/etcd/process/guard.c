@@ -128,7 +128,7 @@ static int open_signals(void) {
 /* All signals are blocked. */
 static void run_guard(const struct etcd_guard_job *job, const struct descriptors *from) {
   const pid_t guard = getpid();
-  signal(SIGCHLD, SIG_DFL); /* where it is ignored, nobody can be waited for */
+  signal(SIGCHLD, SIG_DFL); /* waitpid fails where it is ignored */
   setpgid(0, 0);            /* what a terminal sends is for us to hand on */
   arrange(from);
   struct guarded guarded = {.signals = open_signals(), .parent = from->parent >= 0 ? PARENT_FD : -1};
@@ -137,7 +137,7 @@ static void run_guard(const struct etcd_guard_job *job, const struct descriptors
   if (guarded.etcd < 0) {
     say(errno, 0);
   } else {
-    setpgid(guarded.etcd, guarded.etcd); /* whoever of both is first */
+    setpgid(guarded.etcd, guarded.etcd); /* parent and child both do it: either may be first */
     dup2(STDIN_FILENO, STDOUT_FILENO);
     dup2(STDIN_FILENO, STDERR_FILENO);
     await_end(&guarded);
@@ -179,7 +179,7 @@ static int open_log(const struct etcd_guard_job *job, struct descriptors *to, rd
   if (to->out < 0) return error_errno(error, RDZV_E_IO, errno, "cannot start etcd: cannot write '%.300s'", path);
   to->err = raise_fd(job->log_fd >= 0 ? job->log_fd : to->out);
   if (to->err >= 0) return 0;
-  return error_errno(error, RDZV_E_IO, errno, "cannot start etcd: descriptor %d for its log", job->log_fd);
+  return error_errno(error, RDZV_E_IO, errno, "cannot start etcd: cannot use descriptor %d for its log", job->log_fd);
 }
 
 static int open_all(const struct etcd_guard_job *job, struct descriptors *to, int *ours, rdzv_error *error) {
@@ -192,7 +192,9 @@ static int open_all(const struct etcd_guard_job *job, struct descriptors *to, in
     *ours = raise_and_close(ends[0]);
     to->line = raise_and_close(ends[1]);
   }
-  return to->line >= 0 && *ours >= 0 ? 0 : error_errno(error, RDZV_E_IO, errno, "cannot start etcd: no descriptors");
+  return to->line >= 0 && *ours >= 0
+             ? 0
+             : error_errno(error, RDZV_E_IO, errno, "cannot start etcd: cannot open descriptors");
 }
 
 int etcd_guard_start(const struct etcd_guard_job *job, struct etcd_guard *out, rdzv_error *error) {
@@ -202,7 +204,7 @@ int etcd_guard_start(const struct etcd_guard_job *job, struct etcd_guard *out, r
   if (result == 0) {
     out->pid = process_fork(0, -1);
     if (out->pid == 0) run_guard(job, &all);
-    if (out->pid < 0) result = error_errno(error, RDZV_E_IO, errno, "cannot start etcd: no process");
+    if (out->pid < 0) result = error_errno(error, RDZV_E_IO, errno, "cannot start etcd: cannot fork");
   }
   close_all(&all);
   if (result == 0) return 0;
@@ -220,7 +222,7 @@ bool etcd_guard_has_ended(struct etcd_guard *guard) {
   return guard->ended = true;
 }
 
-/* Where others have waited for it, or nobody can, it has ended all the same when waitpid returns. */
+/* Where another thread has waited for it, or SIGCHLD is ignored, the guard still has ended when waitpid returns. */
 void etcd_guard_stop(struct etcd_guard *guard) {
   close_one(guard->line);
   guard->line = -1;

@@ -3,10 +3,10 @@
  * etcd as a sidecar, with a guard between us and it (guard.h).
  *
  * The ports are bound here, without listening, until etcd has bound them too: both use SO_REUSEADDR, so it can, while
- * nobody is given them by chance.
+ * no other process is given them by chance.
  *
- * Failure modes: there is no binary, it cannot be run: told at once. It ends or does not answer: its last lines are in
- * the error; another try with other ports, where it was us who chose them.
+ * Failure modes: the binary is missing or cannot be run: fails at once. It ends or does not answer: its last lines are
+ * in the error; another try with other ports, where it was us who chose them.
  */
 #include "base/error.h"
 #include "base/log.h"
@@ -37,7 +37,7 @@ enum {
 
 struct rdzv_etcd_process {
   rdzv_log log;
-  pid_t owner; /* who has started it: a process forked later has no say in it */
+  pid_t owner; /* the process that started it; a child of it must not end etcd */
   char *binary, *given_dir, *given_log;
   int log_fd;                          /* the caller's; -1: none */
   char *own_dir, *data_dir, *log_path; /* of this try; own_dir is made and removed by us. NULL: none */
@@ -75,14 +75,14 @@ static int find_binary(const char *given, char **out, rdzv_error *error) {
   for (size_t i = 0; i < sizeof named / sizeof named[0]; i++) {
     if (!named[i] || !*named[i]) continue;
     if (!is_program(named[i]))
-      return error_set(error, RDZV_E_IO, "cannot start etcd: '%s' is no program that can be run", named[i]);
+      return error_set(error, RDZV_E_IO, "cannot start etcd: '%s' is not an executable program", named[i]);
     *out = strdup(named[i]);
     return *out ? 0 : error_no_memory(error);
   }
   *out = is_program(RDZV_LIBEXEC "/etcd") ? strdup(RDZV_LIBEXEC "/etcd") : search_path("etcd");
   if (*out) return 0;
   return error_set(error, RDZV_E_IO,
-                   "cannot start etcd: there is none in RDZV_ETCD_BINARY, TORCHELASTIC_ETCD_BINARY_PATH, %s and PATH",
+                   "cannot start etcd: not found in RDZV_ETCD_BINARY, TORCHELASTIC_ETCD_BINARY_PATH, %s and PATH",
                    RDZV_LIBEXEC "/etcd");
 }
 
@@ -97,7 +97,7 @@ static int make_own_dir(rdzv_etcd_process *process, rdzv_error *error) {
   const int errnum = errno;
   if (made) process->own_dir = realpath(made, NULL); /* it stays where it is when we go to another folder */
   free(name);
-  if (!made) return error_errno(error, RDZV_E_IO, errnum, "cannot make a folder for etcd in '%.300s'", base);
+  if (!made) return error_errno(error, RDZV_E_IO, errnum, "cannot create a directory for etcd in '%.300s'", base);
   return process->own_dir ? 0 : error_no_memory(error);
 }
 
@@ -177,7 +177,7 @@ static int fail_ended(rdzv_etcd_process *process, rdzv_error *error) {
   const struct etcd_guard_note note = process->guard.note;
   if (note.errnum) return error_errno(error, RDZV_E_IO, note.errnum, "cannot run etcd ('%.200s')", process->binary);
   if (WIFSIGNALED(note.status))
-    error_set(error, RDZV_E_CONNECTION, "etcd ('%.200s') was ended by signal %d before it answered", process->binary,
+    error_set(error, RDZV_E_CONNECTION, "etcd ('%.200s') was killed by signal %d before it answered", process->binary,
               WTERMSIG(note.status));
   else
     error_set(error, RDZV_E_CONNECTION, "etcd ('%.200s') ended with status %d before it answered", process->binary,
@@ -220,7 +220,7 @@ static int await_ready(rdzv_etcd_process *process, int64_t timeout_ms, rdzv_erro
   return answers ? 0 : fail_late(process, timeout_ms, error);
 }
 
-/* As host_reserve_port, for one that was chosen. Whoever listens there would be taken for our etcd. */
+/* As host_reserve_port, for one that was chosen. A server that listens there would be taken for our etcd. */
 static int reserve_chosen(int port, int *out, rdzv_error *error) {
   const struct sockaddr_in address = {
       .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -232,7 +232,7 @@ static int reserve_chosen(int port, int *out, rdzv_error *error) {
   }
   const int errnum = errno;
   if (fd >= 0) close(fd);
-  return error_errno(error, RDZV_E_IO, errnum, "cannot start etcd: port %d of 127.0.0.1", port);
+  return error_errno(error, RDZV_E_IO, errnum, "cannot start etcd: cannot bind 127.0.0.1:%d", port);
 }
 
 static int spawn(rdzv_etcd_process *process, int peer_port, rdzv_error *error) {
@@ -289,7 +289,7 @@ static int try_start(rdzv_etcd_process *process, int port, int64_t timeout_ms, r
 
 static int init(rdzv_etcd_process *process, const rdzv_etcd_process_options *options, rdzv_error *error) {
   if (options->port < 0 || options->port > 65535)
-    return error_set(error, RDZV_E_INVALID, "cannot start etcd: there is no port %d", options->port);
+    return error_set(error, RDZV_E_INVALID, "cannot start etcd: %d is not a port", options->port);
   process->owner = getpid();
   process->guard.line = -1;
   process->log_fd = options->log_fd > 0 ? options->log_fd : -1;

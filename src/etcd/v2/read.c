@@ -20,17 +20,17 @@ void etcd_result_free(struct etcd_result *result) {
 }
 
 static int fail_read(const char *what, rdzv_error *error) {
-  return error_set(error, RDZV_E_PROTOCOL, "etcd's answer cannot be read: %s", what);
+  return error_set(error, RDZV_E_PROTOCOL, "cannot read etcd's answer: %s", what);
 }
 
-/* Numbers are there or not, and are not negative. */
+/* A number may be absent, and is not negative. */
 static bool take_number(const json_t *object, const char *name, int64_t absent, int64_t *out) {
   const json_t *value = json_object_get(object, name);
   *out = value ? (int64_t)json_integer_value(value) : absent;
   return !value || (json_is_integer(value) && *out >= 0);
 }
 
-/* It is negative for what has outlived it and is not removed yet, as while there is no leader. */
+/* It is negative for a key that has expired but is not removed yet, as while there is no leader. */
 static bool take_ttl(const json_t *object, int64_t *out) {
   const json_t *value = json_object_get(object, "ttl");
   const int64_t ttl = (int64_t)json_integer_value(value);
@@ -49,7 +49,7 @@ static bool take_text(const json_t *object, const char *name, char **out, bool *
 static int read_node(const json_t *object, int depth, struct etcd_node *out, rdzv_error *error);
 
 static int read_children(const json_t *list, int depth, struct etcd_node *out, rdzv_error *error) {
-  if (!json_is_array(list)) return fail_read("'nodes' is no list", error);
+  if (!json_is_array(list)) return fail_read("'nodes' is not a list", error);
   const size_t count = json_array_size(list);
   out->nodes = calloc(count + 1, sizeof *out->nodes);
   if (!out->nodes) return error_no_memory(error);
@@ -65,13 +65,13 @@ static int read_children(const json_t *list, int depth, struct etcd_node *out, r
 static int read_node(const json_t *object, int depth, struct etcd_node *out, rdzv_error *error) {
   int64_t created, modified;
   bool memory = true;
-  if (!json_is_object(object)) return fail_read("a node is no object", error);
-  if (depth > ETCD_MAX_DEPTH) return fail_read("directories in one another without end", error);
+  if (!json_is_object(object)) return fail_read("a node is not an object", error);
+  if (depth > ETCD_MAX_DEPTH) return fail_read("directories are nested too deeply", error);
   if (!take_text(object, "key", &out->key, &memory) || !take_text(object, "value", &out->value, &memory))
-    return memory ? fail_read("a key or value is no text", error) : error_no_memory(error);
+    return memory ? fail_read("a key or value is not a string", error) : error_no_memory(error);
   if (!take_number(object, "createdIndex", 0, &created) || !take_number(object, "modifiedIndex", 0, &modified) ||
       !take_ttl(object, &out->ttl))
-    return fail_read("an index or a time is no number", error);
+    return fail_read("an index or a time is not a number", error);
   out->created = (uint64_t)created;
   out->modified = (uint64_t)modified;
   out->dir = json_is_true(json_object_get(object, "dir"));
@@ -82,10 +82,10 @@ static int read_node(const json_t *object, int depth, struct etcd_node *out, rdz
 static json_t *parse(rdzv_bytes body, rdzv_error *error) {
   json_error_t reason;
   json_t *json = json_loadb(body.data ? body.data : "", body.len, 0, &reason);
-  if (!json) error_set(error, RDZV_E_PROTOCOL, "etcd's answer is no JSON: %s", reason.text);
+  if (!json) error_set(error, RDZV_E_PROTOCOL, "etcd's answer is not JSON: %s", reason.text);
   if (json && !json_is_object(json)) {
     json_decref(json);
-    fail_read("it is no object", error);
+    fail_read("it is not an object", error);
     return NULL;
   }
   return json;
@@ -120,7 +120,7 @@ int etcd_v2_read_error(rdzv_bytes body, int *code, uint64_t *index, rdzv_error *
     error_set(error, RDZV_E_PROTOCOL, "etcd says: %s (%s), error %d", message ? message : "", cause ? cause : "",
               *code);
   } else {
-    fail_read("it is no error of etcd's", error);
+    fail_read("it is not an error of etcd", error);
   }
   json_decref(json);
   return read ? 0 : RDZV_E_PROTOCOL;

@@ -31,11 +31,11 @@ struct etcd_result {
 /* Frees what it holds; one that is all zero is fine. */
 void etcd_result_free(struct etcd_result *result);
 
-/* Reads the body of an answer with status 200 or 201. RDZV_E_PROTOCOL: it is no such answer; the sentence says why.
+/* Reads the body of an answer with status 200 or 201. RDZV_E_PROTOCOL: it is not such an answer; the sentence says why.
  * RDZV_E_NO_MEMORY. Then *out is empty. */
 int etcd_v2_read(rdzv_bytes body, struct etcd_result *out, rdzv_error *error);
 
-/* Reads the body of an error: etcd's code, and its sentence into *error. RDZV_E_PROTOCOL: it is no such body. */
+/* Reads the body of an error: etcd's code, and its sentence into *error. RDZV_E_PROTOCOL: it is not such a body. */
 int etcd_v2_read_error(rdzv_bytes body, int *code, uint64_t *index, rdzv_error *error);
 
 #endif

@@ -73,16 +73,15 @@ static int fail_refused(const struct http_response *response, const char *key, c
   const rdzv_bytes body = {response->body.data, response->body.len};
   const int read = etcd_v2_read_error(body, &code, &index, call->error);
   if (response->status == 401)
-    return error_set(call->error, RDZV_E_INVALID, "etcd does not let us: user or password are wrong (401) for '%s'",
-                     key);
+    return error_set(call->error, RDZV_E_INVALID, "etcd denied access to '%s': wrong user or password (401)", key);
   if (response->status == 403 && read < 0)
-    return error_set(call->error, RDZV_E_INVALID, "etcd does not let us (403): '%s'", key);
+    return error_set(call->error, RDZV_E_INVALID, "etcd denied access to '%s' (403)", key);
   if (response->status >= 300 && response->status < 400)
-    return error_set(call->error, RDZV_E_PROTOCOL, "etcd sends us elsewhere (%ld), which no etcd does: '%s'",
+    return error_set(call->error, RDZV_E_PROTOCOL, "etcd answered with a redirect (%ld), which is not supported: '%s'",
                      response->status, key);
   if (response->status == 404 && read < 0)
     return error_set(call->error, RDZV_E_UNSUPPORTED,
-                     "there is no v2 API at that address (404): is it etcd, started with --enable-v2?");
+                     "no v2 API at that address (404): is it etcd, started with --enable-v2?");
   if (read < 0) return error_prefix(call->error, read, "status %ld for '%s'", response->status, key);
   return code;
 }
@@ -175,13 +174,14 @@ static int look_back(struct etcd_client *client, const char *key, const struct e
   if (outcome == RDZV_E_CANCELED) return outcome;
   if (outcome != 0)
     return error_set(call->error, RDZV_E_OUTCOME_UNKNOWN,
-                     "it may or may not have taken effect: the answer was lost, and etcd's history has not got it");
+                     "it may or may not have taken effect: the answer was lost, and etcd's history does not show it");
   const bool same = strcmp(result->action, "compareAndSwap") == 0 && strcmp(result->node.value, put->value) == 0;
   if (same && put->by_anybody) return 0;
   etcd_result_free(result);
   if (!same) return ETCD_V2_COMPARE_FAILED;
-  return error_set(call->error, RDZV_E_OUTCOME_UNKNOWN,
-                   "it may or may not have taken effect: the answer was lost, and another may have written the same");
+  return error_set(
+      call->error, RDZV_E_OUTCOME_UNKNOWN,
+      "it may or may not have taken effect: the answer was lost, and another client may have written the same value");
 }
 
 /* A write that may have been done is not undone by what comes of the next try. */
@@ -219,7 +219,7 @@ int etcd_v2_delete(struct etcd_client *client, const char *key, const struct etc
   return perform(client, key, &query, (struct etcd_request){.method = "DELETE", .once = true}, call, result);
 }
 
-/* Whoever is told to watch anew does so at once; not for ever as fast as it can. */
+/* The caller watches again at once; this keeps it from doing so in a busy loop. */
 static int pause_before_next(int outcome, const struct etcd_call *call) {
   if (outcome != RDZV_E_TIMEOUT && outcome != ETCD_V2_INDEX_CLEARED && outcome != ETCD_V2_WATCHER_CLEARED)
     return outcome;

@@ -43,7 +43,7 @@ struct etcd_put {
   enum etcd_exist exist;  /* what there must be */
   const char *prev_value; /* NULL: any */
   uint64_t prev_index;    /* 0: any */
-  bool unique;            /* nobody else writes that value: it is done when it is there */
+  bool unique;            /* no other client writes that value: the write was done if it is there */
   bool by_anybody;        /* the same value, written by another on the same condition, will do */
   bool resolved;          /* the caller finds out what became of it, so that no member is waited for for long */
 };
@@ -69,7 +69,7 @@ int etcd_v2_delete(struct etcd_client *client, const char *key, const struct etc
                    const struct etcd_call *call, struct etcd_result *result);
 
 /* Waits for the first change of the key, or of what is below it, at that index or after. Where the answer is another,
- * read, and watch anew from there: RDZV_E_TIMEOUT, also before the deadline, where etcd ended it, was lost, or said
+ * read, and watch again from there: RDZV_E_TIMEOUT, also before the deadline, where etcd ended it, was lost, or said
  * nothing for about 8 s; ETCD_V2_INDEX_CLEARED and ETCD_V2_WATCHER_CLEARED. None of these comes without a pause. */
 int etcd_v2_watch(struct etcd_client *client, const char *key, bool recursive, uint64_t from_index,
                   const struct etcd_call *call, struct etcd_result *result);

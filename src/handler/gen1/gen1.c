@@ -47,8 +47,8 @@ static bool is_watched(const struct etcd_node *key) {
   return !name || strncmp(name, "/rank_", 6) != 0 || strncmp(key->value, GEN1_MARK, strlen(GEN1_MARK)) == 0;
 }
 
-/* Do all members hear at once that a round ends? PyTorch's agents look now and then whether somebody waits, and are
- * left behind where the round is gone by then: they need the time that a lease takes to lapse. */
+/* Do all participants hear at once that a round ends? PyTorch's agents look now and then whether a node waits, and are
+ * left behind where the round is gone by then: they need the time that a lease takes to expire. */
 static bool all_watch(struct gen1 *handler, const char *round_path, const struct etcd_call *call) {
   struct etcd_result result;
   bool all = true;
@@ -99,7 +99,7 @@ static int become_participant(struct gen1 *handler, unsigned happened, rdzv_resu
   return gen1_result(handler, world_size, out, error);
 }
 
-/* Who is there, and who is not. Called by the thread that joins, which has the lock. */
+/* What the join waits for. Called by the thread that joins, which has the lock. */
 static void tell_of_nodes(struct waiting *waiting, void *user) {
   const struct gen1_node *machine = &((struct gen1 *)user)->machine;
   const struct gen1_state *state = &machine->state;
@@ -183,7 +183,7 @@ static int gen1_leave(rdzv_handler *base, rdzv_error *error) {
   return error_prefix(error, result, "cannot leave the rendezvous: others count this node until its lease ends");
 }
 
-/* Those who find it closed do not wait for our key to expire, so leaving is not worth a long wait. */
+/* Nodes that find it closed do not wait for our key to expire, so leaving is not worth a long wait. */
 static int gen1_shutdown(rdzv_handler *base, rdzv_error *error) {
   struct gen1 *handler = self(base);
   const int result = gen1_set_closed(base, NULL, error);

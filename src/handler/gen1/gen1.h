@@ -61,7 +61,7 @@ struct gen1_place {
   ((struct gen1_place){ \
       .changed = FLAG_NONE, .ended = FLAG_NONE, .outside = FLAG_NONE, .lock = PTHREAD_MUTEX_INITIALIZER})
 
-/* What the user has been shown last, to tell whether what is there is another. */
+/* The state that the user was shown last. */
 struct gen1_look {
   pthread_mutex_t lock; /* guards what follows */
   bool looked;
@@ -76,7 +76,7 @@ struct gen1 {
   struct etcd_leases *leases;
   char *root; /* <etcd_prefix>/run_<run_id> */
   char text[640];
-  char mark[512]; /* the value of our keep-alive, and of nobody else's */
+  char mark[512]; /* the value of our keep-alive, and of no other */
   struct gen1_place place;
   struct gen1_look look;
   pthread_t thread;
@@ -112,7 +112,7 @@ void gen1_abandon(rdzv_handler *base);
 
 /* ---- carry.c ---- */
 
-/* Carries out what the machine wants, and steps it with what comes of that. `happened` is what came about.
+/* Carries out what the machine wants, and steps it with the outcome.
  * RDZV_E_CANCELED: the request is to be carried out again. */
 int gen1_carry_out(struct gen1 *handler, const struct flag *cancel, unsigned *happened, rdzv_error *error);
 

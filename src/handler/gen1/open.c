@@ -52,7 +52,7 @@ void gen1_free(rdzv_handler *base) {
   free(handler);
 }
 
-/* Leases, client and machine are those of threads that are not here. */
+/* In a child of the process. Leases, client and machine belong to threads that do not exist there. */
 void gen1_abandon(rdzv_handler *base) {
   struct gen1 *handler = (struct gen1 *)base;
   if (handler->port_fd >= 0) close(handler->port_fd);
@@ -100,7 +100,7 @@ static int make_root_path(struct gen1 *handler, const rdzv_params *params, const
   return 0;
 }
 
-/* Is there an etcd that lets us? Whoever only looks leaves nothing there: what is needed is made when it is. */
+/* Does etcd answer, and grant access? Nothing is created: a handler that only looks leaves nothing behind. */
 static int reach(struct gen1 *handler, rdzv_error *error) {
   const struct etcd_call call = {deadline_after(etcd_read_timeout(handler->client)), &handler->base.cancel, error};
   char path[GEN1_PATH];

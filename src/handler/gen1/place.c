@@ -18,7 +18,7 @@ static void set(struct flag *flag, bool up) { up ? flag_raise(flag) : flag_lower
 
 static void lock(struct gen1_place *place) { pthread_mutex_lock(&place->lock); }
 
-/* Shows by the flags what is there now. */
+/* Brings the flags up to date. */
 static void unlock(struct gen1_place *place) {
   set(&place->changed, place->change.what || has_ended(place));
   set(&place->ended, has_ended(place));

@@ -28,7 +28,7 @@ static int publish_master(struct gen1 *handler, struct round_result *result, rdz
   return master_publish(result, NULL, addr, handler->port, error);
 }
 
-/* PyTorch before 2.4 says it above the rendezvous, if at all. Through a handle that ends with the user's patience. */
+/* PyTorch before 2.4 publishes it elsewhere, if at all. The user's cancel flag ends the wait. */
 static int find_master(struct gen1 *handler, struct round_result *result, rdzv_error *error) {
   rdzv_error own;
   rdzv_store *store;
@@ -39,7 +39,7 @@ static int find_master(struct gen1 *handler, struct round_result *result, rdzv_e
     rdzv_store_free(store);
   }
   if (outcome == RDZV_E_TIMEOUT) {
-    log_line(&handler->base.log, RDZV_LOG_WARNING, "rank 0 has not published where it can be reached");
+    log_line(&handler->base.log, RDZV_LOG_WARNING, "rank 0 has not published its address");
     return 0;
   }
   if (outcome < 0 && error) *error = own;

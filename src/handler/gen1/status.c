@@ -12,7 +12,7 @@ enum { MOST_SHOWN = 1000 };
 
 static struct gen1 *self(rdzv_handler *handler) { return (struct gen1 *)handler; }
 
-/* What is there now; it may be nothing. */
+/* The state as it was read. */
 struct look {
   struct gen1_state state;
   bool there;
@@ -63,7 +63,7 @@ int gen1_num_waiting(rdzv_handler *base, int64_t *count, rdzv_error *error) {
 
 /* ---- the status ----------------------------------------------------------------------------------------------- */
 
-/* Of those who wait only the number is known. */
+/* Of waiting nodes only the number is known. */
 static bool add_nodes(struct status *status, const struct gen1_state *state) {
   const bool final = state->status == GEN1_STATUS_FINAL;
   const size_t waiting = !final ? 0 : state->waiting < MOST_SHOWN ? (size_t)state->waiting : MOST_SHOWN;

@@ -19,7 +19,7 @@ int extra_of(const char *object, const char *key, rdzv_value *out, rdzv_error *e
   json_t *json = json_loads(object, 0, NULL);
   if (!json_is_object(json)) {
     json_decref(json);
-    return error_set(error, RDZV_E_CORRUPT, "the extra data of the rendezvous is no JSON object");
+    return error_set(error, RDZV_E_CORRUPT, "the extra data of the rendezvous is not a JSON object");
   }
   const json_t *value = json_object_get(json, key);
   char *dumped = value && !json_is_string(value) ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;

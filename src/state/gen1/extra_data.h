@@ -6,10 +6,10 @@
 #include <rdzv/bytes.h>
 #include <rdzv/error.h>
 
-/* The object (NULL: an empty one) with that member, as text to be freed. NULL: it is no object, or no memory. */
+/* The object (NULL: an empty one) with that member, as text to be freed. NULL: it is not an object, or no memory. */
 char *extra_with(const char *object, const char *key, const char *value);
 
-/* 1: *out is the member's text, or the JSON of what is no text; 0: there is none. RDZV_E_CORRUPT, RDZV_E_NO_MEMORY. */
+/* 1: *out is the member's text, or the JSON of another value; 0: there is none. RDZV_E_CORRUPT, RDZV_E_NO_MEMORY. */
 int extra_of(const char *object, const char *key, rdzv_value *out, rdzv_error *error);
 
 #endif

@@ -15,7 +15,7 @@ enum {
   LOSS_MS = 2,
   LOSS_MOST_MS = 150,
   MOST_LOSSES = 12,
-  WATCH_MS = 10000, /* at most without reading anew */
+  WATCH_MS = 10000, /* at most without reading */
 };
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -50,12 +50,12 @@ static int want(struct gen1_node *node, enum gen1_request request, struct gen1_u
 }
 
 static int pause_until(struct gen1_node *node, int64_t until_ms, struct gen1_update *update) {
-  node->known = false; /* it is read anew then */
+  node->known = false; /* it is read again then */
   update->until_ms = until_ms;
   return want(node, GEN1_DO_PAUSE, update);
 }
 
-/* Those who heard of the same change do not all read again at the same time. */
+/* Nodes that heard of the same change do not all read again at the same time. */
 static int watch(struct gen1_node *node, bool whole, int64_t until_ms, struct gen1_update *update) {
   const int64_t longest = WATCH_MS - pace_jitter(&node->pace, WATCH_MS / 4);
   node->known = false;
@@ -381,10 +381,10 @@ static int done(struct gen1_node *node, const struct gen1_event *event, struct g
   }
 }
 
-/* Somebody else was faster. */
+/* Another node was faster. */
 static int refused(struct gen1_node *node, struct gen1_update *update, bool *decided) {
   *decided = true;
-  if (node->asked == GEN1_DO_MAKE_DIR) return want(node, GEN1_DO_COUNT, update); /* of a counter that began anew */
+  if (node->asked == GEN1_DO_MAKE_DIR) return want(node, GEN1_DO_COUNT, update); /* the counter has begun again */
   if (node->phase == GEN1_PHASE_SETUP) node->phase = GEN1_PHASE_LOOK;
   if (node->asked != GEN1_DO_SWAP) return pause_until(node, node->now, update);
   if (node->pace.losses < MOST_LOSSES) node->pace.losses++;

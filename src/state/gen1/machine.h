@@ -3,18 +3,18 @@
  * One node of the first-generation rendezvous as a machine, as state/engine/engine.h is for the dynamic one: PyTorch's
  * EtcdRendezvous, whose entry is rendezvous_barrier. It reads no clock, waits for nothing and knows no etcd.
  *
- *   LOOK     nothing there -> SETUP; joinable -> join it; final -> announce that we wait, FREE; else wait for a change
- *   SETUP    create, count the round, make its directory, publish it as joinable -> LOOK
- *   PEERS    we are in: wait until it is frozen. Whose join made it enough waits for the last call to end, and freezes
- *   CONFIRM  put our keep-alive there, and add it to the state
- *   FINAL    wait until all have -> joined
- *   FREE     a final round of others: wait until it is gone; if one of its members is dead, take it away
- *   MEMBER   of a final round: hear of those who wait, of members whose keep-alive is gone, of the end of the round
+ *   LOOK         no state -> SETUP; joinable -> join it; final -> announce that we wait, FREE; else wait for a change
+ *   SETUP        create the state, count the round, create its directory, publish it as joinable -> LOOK
+ *   PEERS        we joined: wait until it is frozen. The node that made it enough waits for the last call, and freezes
+ *   CONFIRM      put our keep-alive there, and add it to the state
+ *   FINAL        wait until all have confirmed -> joined
+ *   FREE         a final round without us: wait until it is gone; if one of its participants is dead, delete it
+ *   PARTICIPANT  of a final round: hear of waiting nodes, of keep-alives that are gone, of the end of the round
  *
- * Whatever else is found on the way (another round, nothing) means LOOK again, at once. A lost swap means reading
- * again after a random time that grows with each loss in a row. A swap without an answer means reading, too: what we
- * write has our nonce in it, by which LOOK finds what we have done already. Nothing is watched for long without being
- * read anew, so that an etcd that has gone silent, or begins to count anew, is noticed.
+ * Anything else found on the way (another round, no state) means LOOK again, at once. A lost swap means reading again
+ * after a random time that grows with each loss in a row. A swap without an answer also means reading: what we write
+ * has our nonce in it, by which LOOK finds what we have done already. Nothing is watched for long without reading, so
+ * an etcd that has gone silent, or counts from the beginning again, is noticed.
  */
 #ifndef RDZV_STATE_GEN1_MACHINE_H
 #define RDZV_STATE_GEN1_MACHINE_H
@@ -39,7 +39,7 @@ enum gen1_event_kind {
   GEN1_EV_ASK_STOP,
   GEN1_EV_STATE,   /* READ: text, or NULL: there is none; index */
   GEN1_EV_DONE,    /* CREATE, MAKE_DIR, SWAP, LEASE, DROP: index. COUNT: round */
-  GEN1_EV_REFUSED, /* CREATE, MAKE_DIR: it is there. SWAP, DROP: somebody else wrote */
+  GEN1_EV_REFUSED, /* CREATE, MAKE_DIR: it is there. SWAP, DROP: another node wrote */
   GEN1_EV_LISTED,  /* LIST: keys, which the step puts in order */
   GEN1_EV_TIMER,   /* WATCH: something happened, or its time is over. PAUSE: its time is over */
   GEN1_EV_ERROR,   /* the request failed, or its outcome is unknown */
@@ -85,7 +85,7 @@ enum gen1_happened {
 struct gen1_update {
   enum gen1_request request;
   const char *text, *expected; /* the machine's, until the next step */
-  bool unique;                 /* nobody else writes that text, and we write it once */
+  bool unique;                 /* no other node writes that text, and we write it once */
   int64_t ttl;                 /* seconds; 0: none */
   const char *round;
   int64_t rank, world_size;

@@ -39,7 +39,7 @@ static int read_status(const json_t *json, enum gen1_status *out, rdzv_error *er
     *out = (enum gen1_status)i;
     return 0;
   }
-  return fail_corrupt("its status is none that is known", error);
+  return fail_corrupt("its status is unknown", error);
 }
 
 static int read_round(const json_t *json, struct gen1_state *out, rdzv_error *error) {
@@ -48,7 +48,7 @@ static int read_round(const json_t *json, struct gen1_state *out, rdzv_error *er
   if (!round) return needed ? fail_corrupt("it has no version", error) : 0;
   const size_t len = strlen(round);
   if (len == 0 || len >= sizeof out->round || strspn(round, "0123456789") != len)
-    return fail_corrupt("its version is no number", error);
+    return fail_corrupt("its version is not a number", error);
   memcpy(out->round, round, len + 1);
   return 0;
 }
@@ -59,10 +59,10 @@ static int read_list(const json_t *json, const char *name, bool needed, bool tex
   size_t i;
   *count = 0;
   if (!list && !needed) return 0;
-  if (!json_is_array(list)) return fail_corrupt("participants or keep_alives is no list", error);
+  if (!json_is_array(list)) return fail_corrupt("participants or keep_alives is not a list", error);
   json_array_foreach(list, i, item) {
     if (texts ? !json_is_string(item) : !json_is_integer(item))
-      return fail_corrupt("a list has what does not belong", error);
+      return fail_corrupt("a list has an item of the wrong type", error);
   }
   *count = json_array_size(list);
   return 0;
@@ -73,13 +73,13 @@ static int read_waiting(const json_t *json, struct gen1_state *out, rdzv_error *
   out->waiting = value ? (int64_t)json_integer_value(value) : 0;
   const bool missing = !value && out->status == GEN1_STATUS_FINAL;
   if (missing || (value && !json_is_integer(value)) || out->waiting < 0)
-    return fail_corrupt("num_workers_waiting is no number", error);
+    return fail_corrupt("num_workers_waiting is not a number", error);
   return 0;
 }
 
 static int read_all(struct gen1_state *out, rdzv_error *error) {
   const json_t *json = out->json;
-  if (!json_is_object(json)) return fail_corrupt("it is no object", error);
+  if (!json_is_object(json)) return fail_corrupt("it is not an object", error);
   int result = read_status(json, &out->status, error);
   const bool listed =
       out->status == GEN1_STATUS_JOINABLE || out->status == GEN1_STATUS_FROZEN || out->status == GEN1_STATUS_FINAL;
@@ -96,7 +96,7 @@ int gen1_state_read(const char *text, struct gen1_state *out, rdzv_error *error)
   if (strlen(text) > GEN1_STATE_MAX_BYTES) return fail_corrupt("it is too long", error);
   out->json = json_loads(text, 0, &reason);
   if (!out->json)
-    return error_set(error, RDZV_E_CORRUPT, "the state of the rendezvous in etcd is no JSON: %s", reason.text);
+    return error_set(error, RDZV_E_CORRUPT, "the state of the rendezvous in etcd is not JSON: %s", reason.text);
   int result = read_all(out, error);
   if (result == 0 && !(out->text = strdup(text))) result = error_no_memory(error);
   if (result < 0) gen1_state_free(out);
@@ -199,7 +199,7 @@ char *gen1_state_announce(const struct gen1_state *state) {
   return NULL;
 }
 
-/* A reason that is no UTF-8 is left out. */
+/* A reason that is not UTF-8 is left out. */
 char *gen1_state_close(const struct gen1_state *state, const char *reason) {
   json_t *json = copy_with(state, GEN1_STATUS_CLOSED), *text = json && reason ? json_string(reason) : NULL;
   if (!text || json_object_set_new(json, REASON, text) == 0) return text_of(json);

@@ -3,13 +3,14 @@
  * The shared state of the first-generation rendezvous: the JSON object that etcd has under /rdzv/active_version.
  *
  *   setup --> joinable --> frozen --> final          any --> closed, for good
- *     (5 s)     (10 s once there are enough)  (10 s)         any --> gone: expired, or a member of a final one is dead
+ *     (5 s)     (10 s once there are enough)  (10 s)         any --> gone: expired, or a participant of a final one
+ * died
  *
- * joinable: nodes add themselves, and their rank is the place in which they did. frozen: each confirms, with a key of
- * its own that expires. final: all have. Swaps compare the whole value as text, so the text that was read is kept;
- * members that are not known survive.
+ * joinable: nodes add themselves; the rank of a node is its place in that list. frozen: each confirms, with a key of
+ * its own that expires. final: all have confirmed. Swaps compare the whole value as text, so the text that was read is
+ * kept. Unknown fields survive.
  *
- * Three members are ours, and PyTorch carries them along. Two tell a node whose swap was not answered whether it was
+ * Three fields are ours, and PyTorch carries them along. Two tell a node whose swap was not answered whether it was
  * done: rdzv_setup, the nonce of the node that set it up; rdzv_joins, until it is final, the ranks by the nonces of the
  * nodes that joined. rdzv_reason is why it was closed.
  */
@@ -55,10 +56,10 @@ void gen1_state_free(struct gen1_state *state);
  * `min` participants and ends when all have confirmed. */
 enum rendezvous_phase gen1_state_phase(const struct gen1_state *state, int64_t min);
 
-/* The key of one of those who confirmed. Owned by `state`. */
+/* The keep-alive of a node that confirmed. Owned by `state`. */
 const char *gen1_state_keep_alive(const struct gen1_state *state, size_t at);
 
-/* Why it was closed; NULL: nobody has said. Owned by `state`. */
+/* The reason for which it was closed; NULL: none is known. Owned by `state`. */
 const char *gen1_state_reason(const struct gen1_state *state);
 
 /* Did the node with that nonce set it up? */
@@ -79,7 +80,7 @@ char *gen1_state_freeze(const struct gen1_state *state);
 char *gen1_state_confirm(const struct gen1_state *state, const char *key, bool *final);
 char *gen1_state_announce(const struct gen1_state *state); /* one more who waits */
 
-/* Closed, for a reason that those who find it so are told; NULL: none. NULL as state: of nothing. */
+/* Closed, for that reason; NULL: none. NULL as state: there was none. */
 char *gen1_state_close(const struct gen1_state *state, const char *reason);
 
 #endif

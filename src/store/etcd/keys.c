@@ -19,7 +19,7 @@ static void guard_slashes(char *name) {
 
 int etcd_key_path(const char *prefix, rdzv_bytes key, char **out, rdzv_error *error) {
   struct buf text = {0};
-  if (key.len == 0) return error_set(error, RDZV_E_INVALID, "an etcd store has no place for an empty key");
+  if (key.len == 0) return error_set(error, RDZV_E_INVALID, "an etcd store cannot hold an empty key");
   const bool encoded = base64_encode(key, &text);
   if (encoded) guard_slashes((char *)text.data);
   const int printed = encoded ? asprintf(out, "%s/%s", prefix, (const char *)text.data) : -1;

@@ -10,7 +10,7 @@
 /* The path of a key, to be freed. RDZV_E_INVALID: the key is empty. */
 int etcd_key_path(const char *prefix, rdzv_bytes key, char **out, rdzv_error *error);
 
-/* Calls with each key that is below the node; what is no key of ours is left out. */
+/* Calls the visitor with each key below the node. Nodes that are not a key of the store are left out. */
 typedef int etcd_visit_key(void *argument, rdzv_bytes key, rdzv_error *error);
 int etcd_visit_keys(const char *prefix, const struct etcd_node *node, etcd_visit_key *visitor, void *argument,
                     rdzv_error *error);

@@ -138,7 +138,7 @@ int etcd_store_append(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, struc
 
 /* ---- compare and set ------------------------------------------------------------------------------------------ */
 
-/* A swap. What is there, where it is not as expected, is in `now`. */
+/* A swap. `now` is the value found, where it is not the expected one. */
 struct swap {
   rdzv_bytes expected, desired;
   uint64_t expected_version, version;
@@ -203,7 +203,7 @@ int etcd_store_compare_set_version(rdzv_store *store, rdzv_bytes key, uint64_t e
   struct swap swap = {.desired = value, .expected_version = expected};
   uint64_t held = 0, absent;
   int outcome = swap_version(store, key, &swap, call, &held);
-  if (outcome == 1) /* what is there? */
+  if (outcome == 1) /* find out what is there */
     outcome = modify(store, key, (struct edit){"compare_set", change_if_version, &swap, false}, call, &held);
   if (outcome < 0) return outcome;
   if (outcome == 0 && etcd_store_give_absent(out, &absent, call->error) < 0) return RDZV_E_NO_MEMORY;

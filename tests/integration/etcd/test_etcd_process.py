@@ -100,15 +100,15 @@ class Case(rdzvtest.Case):
 class CannotStart(Case):
     def test_there_is_no_binary(self):
         os.mkdir(self.path("empty"))
-        self.assert_refused(self.run_etcd(PATH=self.path("empty")), 7, "there is none in RDZV_ETCD_BINARY")
+        self.assert_refused(self.run_etcd(PATH=self.path("empty")), 7, "not found in RDZV_ETCD_BINARY")
         none = self.path("none")
         for finished in (self.run_etcd("--binary", none), self.run_etcd(RDZV_ETCD_BINARY=none),
                          self.run_etcd(TORCHELASTIC_ETCD_BINARY_PATH=none)):
-            self.assert_refused(finished, 7, f"'{none}' is no program that can be run")
+            self.assert_refused(finished, 7, f"'{none}' is not an executable program")
 
     def test_it_is_no_program(self):
-        self.assert_refused(self.run_etcd("--binary", self.program("", 0o644)), 7, "is no program that can be run")
-        self.assert_refused(self.run_etcd("--binary", self.folder), 7, "is no program that can be run")
+        self.assert_refused(self.run_etcd("--binary", self.program("", 0o644)), 7, "is not an executable program")
+        self.assert_refused(self.run_etcd("--binary", self.folder), 7, "is not an executable program")
         with open(self.path("text"), "w", encoding="ascii") as file:
             file.write("not a program\n")
         os.chmod(self.path("text"), 0o755)
@@ -130,7 +130,7 @@ class CannotStart(Case):
             self.assertEqual(len(file.readlines()), 3)
 
     def test_a_signal_ends_it(self):
-        self.assert_refused(self.run_etcd("--binary", self.program("kill -SEGV $$")), 3, "was ended by signal 11")
+        self.assert_refused(self.run_etcd("--binary", self.program("kill -SEGV $$")), 3, "was killed by signal 11")
 
     def test_it_never_answers(self):
         binary = self.program(f"echo still thinking; echo $$ > {self.path('pid')}; exec sleep 600")
@@ -157,7 +157,7 @@ class CannotStart(Case):
         with socket.create_server(("127.0.0.1", 0)) as other:
             port = other.getsockname()[1]
             finished = self.run_etcd("--port", str(port), "--timeout", "20")
-            self.assert_refused(finished, 7, f"port {port} of 127.0.0.1: Address already in use")
+            self.assert_refused(finished, 7, f"cannot bind 127.0.0.1:{port}: Address already in use")
 
     def test_the_port_is_that_of_another_etcd(self):
         """Which answers, but is not ours."""
@@ -174,12 +174,12 @@ class CannotStart(Case):
 
     def test_there_is_no_room_for_a_folder_of_its_own(self):
         finished = self.run_etcd(TMPDIR=self.path("none"))
-        self.assert_refused(finished, 7, f"cannot make a folder for etcd in '{self.path('none')}'")
+        self.assert_refused(finished, 7, f"cannot create a directory for etcd in '{self.path('none')}'")
 
     def test_the_name_of_the_temporary_folder_is_too_long(self):
         """It is said, and no other folder is taken instead."""
         finished = self.run_etcd(TMPDIR="/" + "x" * 300)
-        self.assert_refused(finished, 7, "cannot make a folder for etcd in '/xxx", "File name too long")
+        self.assert_refused(finished, 7, "cannot create a directory for etcd in '/xxx", "File name too long")
         self.assert_refused(self.run_etcd(TMPDIR="/tmp" + "/." * 4000), 7, "File name too long")
 
     def test_its_log_cannot_be_written(self):

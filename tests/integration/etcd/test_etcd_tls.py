@@ -102,14 +102,14 @@ class Tls(rdzvtest.Case):
 
     def test_no_certificate_of_ours(self):
         for operation in ("get", "k"), ("set", "k", "v"):
-            self.assert_refused(self.store(server(), *operation), f"{server().endpoint} wants a client certificate",
+            self.assert_refused(self.store(server(), *operation), f"{server().endpoint} requires a client certificate",
                                 "options cert and key")
 
     def test_a_certificate_of_ours_that_they_do_not_know(self):
         cert, key = issued("wrong", "stranger", "DNS:client")
         for operation in ("get", "k"), ("set", "k", "v"):
             self.assert_refused(self.store(server(), *operation, cert=cert, key=key),
-                                f"{server().endpoint} refuses our certificate '{cert}'")
+                                f"{server().endpoint} refuses the client certificate '{cert}'")
 
     def test_a_key_without_permission(self):
         cert, key = client()
@@ -125,9 +125,9 @@ class Tls(rdzvtest.Case):
     def test_files_that_are_not_there(self):
         cert, key = client()
         absent = self.path("absent")
-        self.assert_refused(self.store(server(), "get", "k", ca=absent), "authorities", absent)
-        self.assert_refused(self.store(server(), "get", "k", cert=absent, key=key), "our certificate", absent)
-        self.assert_refused(self.store(server(), "get", "k", cert=cert, key=absent), "our certificate", absent)
+        self.assert_refused(self.store(server(), "get", "k", ca=absent), "CA certificates", absent)
+        self.assert_refused(self.store(server(), "get", "k", cert=absent, key=key), "the client certificate", absent)
+        self.assert_refused(self.store(server(), "get", "k", cert=cert, key=absent), "the client certificate", absent)
 
     def test_files_that_are_something_else(self):
         cert, key = client()
@@ -135,21 +135,21 @@ class Tls(rdzvtest.Case):
         with open(other, "w", encoding="ascii") as file:
             file.write("hello\n")
         self.assert_refused(self.store(server(), "get", "k", ca=other), other)
-        self.assert_refused(self.store(server(), "get", "k", cert=cert, key=other), "our certificate", other)
-        self.assert_refused(self.store(server(), "get", "k", cert=cert, key=authority("wrong").key), "our certificate",
+        self.assert_refused(self.store(server(), "get", "k", cert=cert, key=other), "the client certificate", other)
+        self.assert_refused(self.store(server(), "get", "k", cert=cert, key=authority("wrong").key), "the client certificate",
                             authority("wrong").key)
-        self.assert_refused(self.store(server(), "get", "k", cert=other, key=key), "our certificate", other)
+        self.assert_refused(self.store(server(), "get", "k", cert=other, key=key), "the client certificate", other)
 
     def test_plain_words_to_a_server_with_tls(self):
         finished = self.rdzv("store", "--etcd", f"http://{server().endpoint}", "--prefix", "/p", "--timeout", "1",
                              "get", "k")
-        self.assert_refused(finished, f"{server().endpoint} wants TLS", "does it want protocol=https?")
+        self.assert_refused(finished, f"{server().endpoint} requires TLS", "set protocol=https")
 
     def test_tls_to_a_server_without(self):
         member = etcd.shared()
         finished = self.rdzv("store", "--etcd", f"https://{member.endpoint}", "--prefix", "/p", "--timeout", "1", "get",
                              "k")
-        self.assert_refused(finished, f"etcd at {member.endpoint} does not speak TLS", "does it want protocol=http?")
+        self.assert_refused(finished, f"etcd at {member.endpoint} does not speak TLS", "set protocol=http")
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ class MayGetBetter(Case):
 
     def test_a_server_that_accepts_and_never_answers(self):
         endpoint = f"127.0.0.1:{self.listener().getsockname()[1]}"
-        self.goes_on(endpoint, QUIET_S, "no answer in time", "is it etcd, and does it run?")
+        self.goes_on(endpoint, QUIET_S, "no answer in time", "is it etcd, and is it running?")
 
     def test_a_server_that_closes_every_connection(self):
         server = etcd_wire.Broken(lambda server, connection, path: False)
@@ -157,7 +157,7 @@ class CannotGetBetter(Case):
     def test_the_port_for_peers(self):
         member = etcd.shared()
         wait_until(lambda: member.get("/v2/members")["members"][0]["clientURLs"], "it has said where it serves clients")
-        self.ends(CONNECT, f"127.0.0.1:{member.peer_port}", "members of etcd talk to each other",
+        self.ends(CONNECT, f"127.0.0.1:{member.peer_port}", "port for peers",
                   f"clients are served at {member.url}")
 
     def test_the_v2_api_is_not_enabled(self):
@@ -165,19 +165,19 @@ class CannotGetBetter(Case):
         self.ends(REFUSED, member.endpoint, "has no v2 API", "start etcd with --enable-v2")
 
     def test_plain_words_to_a_server_with_tls(self):
-        self.ends(CONNECT, tls.server().endpoint, "wants TLS", "does it want protocol=https?")
+        self.ends(CONNECT, tls.server().endpoint, "requires TLS", "set protocol=https")
 
     def test_tls_to_a_server_without(self):
-        self.ends(CONNECT, etcd.shared().endpoint, "does not speak TLS", "does it want protocol=http?", secure=True)
+        self.ends(CONNECT, etcd.shared().endpoint, "does not speak TLS", "set protocol=http", secure=True)
 
     def test_tls_to_a_web_server_without(self):
-        self.ends(CONNECT, WebServer(self).endpoint, "does not speak TLS", "does it want protocol=http?", secure=True)
+        self.ends(CONNECT, WebServer(self).endpoint, "does not speak TLS", "set protocol=http", secure=True)
 
     def test_tls_to_our_own_server(self):
         self.ends(CONNECT, self.serve().endpoint, "a TCPStore answers", "not etcd", secure=True)
 
     def test_no_client_certificate(self):
-        self.ends(USAGE, tls.server().endpoint, "wants a client certificate", "cert and key", secure=True)
+        self.ends(USAGE, tls.server().endpoint, "requires a client certificate", "cert and key", secure=True)
 
     def test_an_illegal_name(self):
         self.ends(USAGE, "a..b:2379", "empty part")

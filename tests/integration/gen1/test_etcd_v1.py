@@ -182,11 +182,11 @@ class Wrong(Case):
         self.assert_exit(place.rdzv("join", timeout=1), 4, "the time to join is over: .*round '1' is final")
 
     def test_no_state_of_a_rendezvous(self):
-        texts = {"": "no JSON", "{": "no JSON", "[]": "no object", "7": "no JSON|no object",
+        texts = {"": "not JSON", "{": "not JSON", "[]": "not an object", "7": "not JSON|not an object",
                  '{"status": "odd"}': "status", '{"status": 1}': "status", '{"status": "joinable"}': "no version",
-                 '{"status": "final", "version": "x"}': "version is no number",
-                 '{"status": "joinable", "version": "1", "participants": 3}': "no list",
-                 '{"status": "final", "version": "1", "participants": [0], "keep_alives": [0]}': "does not belong",
+                 '{"status": "final", "version": "x"}': "version is not a number",
+                 '{"status": "joinable", "version": "1", "participants": 3}': "not a list",
+                 '{"status": "final", "version": "1", "participants": [0], "keep_alives": [0]}': "wrong type",
                  '{"status": "final", "version": "1", "participants": [0], "keep_alives": []}': "num_workers_waiting"}
         place = self.place((1, 1))
         for text, sentence in texts.items():
@@ -201,7 +201,7 @@ class Wrong(Case):
         node.joined()
         etcd.shared().put(place.key("active_version"), "{broken")
         self.assertEqual(node.await_exit(), 6)
-        self.assertIn("the state of the rendezvous in etcd is no JSON", node.said())
+        self.assertIn("the state of the rendezvous in etcd is not JSON", node.said())
 
     def test_a_folder_where_the_state_should_be(self):
         place = self.place((1, 1))

@@ -275,7 +275,8 @@ static void test_the_sidecar_cannot_start(void **state) {
   rdzv_etcd_process_options options = {.size = sizeof options, .binary = "/none"};
   rdzv_etcd_process *process;
   rdzv_error error;
-  assert_error(rdzv_etcd_process_start(&options, &process, &error), RDZV_E_IO, &error, "'/none' is no program");
+  assert_error(rdzv_etcd_process_start(&options, &process, &error), RDZV_E_IO, &error,
+               "'/none' is not an executable program");
   options.binary = "/bin/false";
   options.tries = 1;
   assert_error(rdzv_etcd_process_start(&options, &process, &error), RDZV_E_CONNECTION, &error, "ended with status 1");

@@ -82,18 +82,18 @@ static void test_a_long_action_is_cut(void **state) {
 
 static void test_refuses_what_is_no_answer(void **state) {
   (void)state;
-  must_refuse_bytes((rdzv_bytes){NULL, 0}, "no JSON");
-  must_refuse("<html>", "no JSON");
-  must_refuse("{\"action\":\"get\"", "no JSON");
-  must_refuse("{} x", "no JSON");
-  must_refuse("[]", "no object");
+  must_refuse_bytes((rdzv_bytes){NULL, 0}, "not JSON");
+  must_refuse("<html>", "not JSON");
+  must_refuse("{\"action\":\"get\"", "not JSON");
+  must_refuse("{} x", "not JSON");
+  must_refuse("[]", "not an object");
   must_refuse("{}", "no action");
   must_refuse("{\"action\":1,\"node\":{}}", "no action");
-  must_refuse("{\"action\":\"get\"}", "a node is no object");
-  must_refuse("{\"action\":\"get\",\"node\":[]}", "a node is no object");
-  must_refuse("{\"action\":\"get\",\"node\":null}", "a node is no object");
-  must_refuse_bytes(BYTES("{\"action\":\"get\",\"node\":{\"key\":\"\xff\"}}"), "no JSON");
-  must_refuse("{\"action\":\"get\",\"node\":{\"key\":\"a\\u0000b\"}}", "no JSON");
+  must_refuse("{\"action\":\"get\"}", "a node is not an object");
+  must_refuse("{\"action\":\"get\",\"node\":[]}", "a node is not an object");
+  must_refuse("{\"action\":\"get\",\"node\":null}", "a node is not an object");
+  must_refuse_bytes(BYTES("{\"action\":\"get\",\"node\":{\"key\":\"\xff\"}}"), "not JSON");
+  must_refuse("{\"action\":\"get\",\"node\":{\"key\":\"a\\u0000b\"}}", "not JSON");
 }
 
 static void test_refuses_wrong_types(void **state) {
@@ -126,7 +126,7 @@ static void test_refuses_directories_without_end(void **state) {
   for (int i = 0; i < DEPTH; i++) strcat(text, open);
   for (int i = 0; i < DEPTH; i++) strcat(text, "]}");
   strcat(text, "}");
-  must_refuse(text, "without end");
+  must_refuse(text, "nested too deeply");
 }
 
 static void test_reads_an_error(void **state) {
