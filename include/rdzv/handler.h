@@ -129,6 +129,16 @@ RDZV_API void rdzv_change_free(rdzv_change *change);
  * Owned by the handler; -1: this kind of rendezvous never changes. */
 RDZV_API int rdzv_handler_change_fd(const rdzv_handler *handler);
 
+/** Gives a descriptor that is readable while rdzv_handler_wait_change has more to tell than that nodes wait: the round
+ * is over. Owned by the handler; -1: this kind of rendezvous never changes. */
+RDZV_API int rdzv_handler_ended_fd(const rdzv_handler *handler);
+
+/** Asks where rank 0 of the round can be reached, waits until it has published that, and sets master_addr and
+ * master_port of the result. Does nothing where rdzv_handler_next has done so (params.find_master_later). master_port
+ * stays 0 where a PyTorch rank 0 has not published it, and where the round ends before. Errors as rdzv_handler_next.
+ * From one thread at a time. */
+RDZV_API int rdzv_handler_find_master(rdzv_handler *handler, rdzv_result *result, rdzv_error *error);
+
 RDZV_API int rdzv_handler_is_closed(rdzv_handler *handler, bool *closed, rdzv_error *error);
 
 /* How many wait for the next round. */
@@ -143,6 +153,15 @@ RDZV_API int rdzv_handler_leave(rdzv_handler *handler, rdzv_error *error);
 
 /* PyTorch's shutdown: no more heartbeats, and closes the rendezvous for all. */
 RDZV_API int rdzv_handler_shutdown(rdzv_handler *handler, rdzv_error *error);
+
+/** Limits how long each later call of rdzv_handler_leave, rdzv_handler_set_closed and rdzv_handler_shutdown takes,
+ * whatever close_timeout says and whether the store answers or not; 0: close_timeout again. For a program that has to
+ * end. */
+RDZV_API int rdzv_handler_set_close_timeout(rdzv_handler *handler, int64_t timeout_ms, rdzv_error *error);
+
+/** Makes rdzv_handler_free of a node that serves the store wait until the other nodes have disconnected, for that time
+ * at most; default 0, it does not wait. */
+RDZV_API int rdzv_handler_set_linger(rdzv_handler *handler, int64_t timeout_ms, rdzv_error *error);
 
 /* Makes rdzv_handler_next, rdzv_handler_wait_change and rdzv_handler_status return RDZV_E_CANCELED, now and later; the
  * others, which say farewell, work on. From any thread and from a signal handler. */

@@ -22,7 +22,7 @@ typedef struct rdzv_server rdzv_server;
 /* Zero means the default in every field; `size` is always sizeof the struct. */
 typedef struct rdzv_server_options {
   size_t size;
-  const char *bind; /* an address or a name; default "127.0.0.1" */
+  const char *bind; /* an address or a name; "*": every address, IPv6 and IPv4; default "127.0.0.1" */
   int port;         /* default RDZV_DEFAULT_PORT; RDZV_ANY_PORT picks a free one */
   int listen_fd;    /* a listening socket to take instead, owned by the server from then on, also on failure */
   const rdzv_log *log;

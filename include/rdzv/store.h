@@ -140,6 +140,11 @@ RDZV_API void rdzv_store_cancel(rdzv_store *store);
 RDZV_API int rdzv_store_set_timeout(rdzv_store *store, int64_t timeout_ms, rdzv_error *error);
 RDZV_API int64_t rdzv_store_get_timeout(const rdzv_store *store);
 
+/** Limits how long each later request takes that waits for no other process, and with it a lost connection; where the
+ * store was opened with a shorter timeout, that holds. 0: no limit of its own. On a prefix view it is set for the store
+ * below. */
+RDZV_API int rdzv_store_set_request_timeout(rdzv_store *store, int64_t timeout_ms, rdzv_error *error);
+
 /* What not every store can. A call of what it cannot returns RDZV_E_UNSUPPORTED. */
 enum {
   RDZV_FEATURE_APPEND = 1 << 0,    /* append */
@@ -206,6 +211,11 @@ RDZV_API int rdzv_store_multi_get(rdzv_store *store, const rdzv_bytes *keys, siz
 /* Sets count keys. In one step on our own server, a hash and a file store; key by key on PyTorch's servers. */
 RDZV_API int rdzv_store_multi_set(rdzv_store *store, const rdzv_bytes *keys, const rdzv_bytes *values, size_t count,
                                   rdzv_error *error);
+
+/** Sets count keys that no other process writes, as rdzv_store_multi_set does. To set such a key twice is as good as
+ * once, so it is repeated where the outcome is unknown, as it is when the connection to a PyTorch server is lost. */
+RDZV_API int rdzv_store_publish(rdzv_store *store, const rdzv_bytes *keys, const rdzv_bytes *values, size_t count,
+                                rdzv_error *error);
 
 /* Gives the keys in no order, those of a prefix view without their prefix; to be freed with
  * rdzv_values_free(*out, *count). */

@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text/options.h"
-#include "handler/handler.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -146,6 +145,7 @@ static int open_rendezvous(rdzv_agent *agent, const rdzv_agent_options *options,
   uint64_t random[2] = {0};
   int result = 0;
   params.cancel_fd = agent->stop.fd;
+  params.find_master_later = true; /* some agents of PyTorch publish it only when they have heard from all others */
   if (options->standalone) {
     if (getrandom(random, sizeof random, 0) < 0) random[0] = (uint64_t)clock_wall_us();
     snprintf(run_id, sizeof run_id, "%016" PRIx64 "%016" PRIx64, random[0], random[1]);
@@ -163,7 +163,6 @@ static int open_rendezvous(rdzv_agent *agent, const rdzv_agent_options *options,
   if (result == 0) result = rdzv_handler_open(&params, &agent->handler, error);
   free(conf);
   if (result < 0) return result;
-  handler_find_master_later(agent->handler);
   log_line(&agent->log, RDZV_LOG_INFO, "rendezvous '%s' at %s; this node is '%s'", agent->run_id,
            rdzv_handler_describe(agent->handler), rdzv_handler_node(agent->handler));
   if (options->rendezvous->cancel_fd > 0) flag_forget(&agent->stop, options->rendezvous->cancel_fd);

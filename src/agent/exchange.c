@@ -3,7 +3,6 @@
 
 #include "base/error.h"
 #include "base/wait/waiting.h"
-#include "handler/own_keys.h"
 
 #include <inttypes.h>
 #include <poll.h>
@@ -80,7 +79,7 @@ static int tell_role(const struct exchange *exchange, const struct role_info *ow
   if (!text) return error_no_memory(error);
   /* the older one last: who finds it alone takes us for an older one */
   const rdzv_bytes keys[] = {rdzv_str(new.text), rdzv_str(old.text)}, values[] = {rdzv_str(text), rdzv_str(text)};
-  const int result = own_keys_set(exchange->store, keys, values, 2, error);
+  const int result = rdzv_store_publish(exchange->store, keys, values, 2, error);
   free(text);
   return result;
 }
@@ -240,7 +239,7 @@ static int assign(const struct exchange *exchange, const struct roles *roles, co
     keys[i] = is_terms ? TERMS : rdzv_str(texts[i].text);
     if (done) values[i] = rdzv_str(owned[i]);
   }
-  const int result = done ? own_keys_set(exchange->store, keys, values, count, error) : error_no_memory(error);
+  const int result = done ? rdzv_store_publish(exchange->store, keys, values, count, error) : error_no_memory(error);
   for (size_t i = 0; owned && i < count; i++) free(owned[i]);
   free(owned);
   free(texts);
@@ -274,7 +273,7 @@ static int follow_old(const struct exchange *exchange, struct worker_ranks *rank
     const struct key fin = key_of(ROLE_OLD, exchange->rank, ".FIN");
     const rdzv_bytes key = rdzv_str(fin.text), value = rdzv_str("FIN");
     assign_ranks(roles.infos, roles.count, (size_t)exchange->rank, ranks);
-    result = own_keys_set(exchange->store, &key, &value, 1, error);
+    result = rdzv_store_publish(exchange->store, &key, &value, 1, error);
   }
   roles_close(&roles);
   return result;
@@ -401,9 +400,9 @@ int exchange_tell_exit(const struct exchange *exchange, rdzv_error *error) {
   int64_t count;
   snprintf(rank, sizeof rank, "%" PRId64, exchange->rank);
   const rdzv_bytes keys[] = {rdzv_str(done.text), rdzv_str(fin.text)}, values[] = {rdzv_str(rank), rdzv_str("FIN")};
-  int result = own_keys_set(exchange->store, keys, values, 2, error);
+  int result = rdzv_store_publish(exchange->store, keys, values, 2, error);
   if (result == 0) result = rdzv_store_add(exchange->store, DONE_COUNT, 1, &count, error);
-  if (result == 0 && count == exchange->world_size) result = own_keys_set(exchange->store, &all, &yes, 1, error);
+  if (result == 0 && count == exchange->world_size) result = rdzv_store_publish(exchange->store, &all, &yes, 1, error);
   return result < 0 ? error_prefix(error, result, "cannot tell the other agents that our workers are done") : 0;
 }
 

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "agent/agent.h"
-#include "backend/c10d/store.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/net/host.h"
-#include "handler/handler.h"
-#include "handler/result.h"
 
 #include <inttypes.h>
 #include <poll.h>
@@ -28,9 +25,12 @@ static int reserve_port(rdzv_agent *agent, rdzv_error *error) {
  * since the one that others reach us by need not be one of ours. In each round another server: what workers of before
  * wrote is not to be found. */
 static int serve_workers(rdzv_agent *agent, rdzv_error *error) {
-  struct endpoint endpoint = {.port = agent->attempt.master_port};
-  snprintf(endpoint.host, sizeof endpoint.host, "%s", agent->attempt.master_addr);
-  const int result = c10d_store_serve(&endpoint, NULL, &agent->server_log, &agent->workers_store, error);
+  const rdzv_server_options options = {.size = sizeof options,
+                                       .bind = host_bind_address(agent->attempt.master_addr),
+                                       .port = agent->attempt.master_port,
+                                       .log = &agent->server_log};
+  int result = rdzv_server_open(&options, &agent->workers_store, error);
+  if (result == 0) result = rdzv_server_start(agent->workers_store, error);
   return result < 0 ? error_prefix(error, result, "cannot serve the workers' store") : 0;
 }
 
@@ -41,13 +41,13 @@ static bool is_ours_to_serve(const rdzv_agent *agent) {
 /* ---- ranks ---------------------------------------------------------------------------------------------------- */
 
 static void describe_exchange(rdzv_agent *agent) {
-  result_limit_requests(agent->round, REQUEST_MS); /* a store that is lost must not hold us */
+  rdzv_store_set_request_timeout(agent->round->store, REQUEST_MS, NULL); /* a store that is lost must not hold us */
   agent->exchange = (struct exchange){.store = agent->round->store,
                                       .log = &agent->log,
                                       .rank = agent->round->rank,
                                       .world_size = agent->round->world_size,
                                       .backend = agent->round->backend,
-                                      .interrupt_fds = {agent->stop.fd, handler_ended_fd(agent->handler)},
+                                      .interrupt_fds = {agent->stop.fd, rdzv_handler_ended_fd(agent->handler)},
                                       .timeout_ms = EXCHANGE_MS};
 }
 
@@ -67,7 +67,7 @@ static int agree(rdzv_agent *agent, rdzv_error *error) {
                               .numa_binding = agent->numa_binding};
   int result = reserve_port(agent, error);
   if (result == 0) result = exchange_ranks(&agent->exchange, &own, &attempt->ranks, &attempt->terms, error);
-  if (result == 0) result = handler_find_master(agent->handler, agent->round, error);
+  if (result == 0) result = rdzv_handler_find_master(agent->handler, agent->round, error);
   if (result < 0) return result;
   if (attempt->terms.restart_count < own.restart_count) /* a static rendezvous has one round, and its terms are old */
     attempt->terms.restart_count = own.restart_count;
@@ -75,7 +75,7 @@ static int agree(rdzv_agent *agent, rdzv_error *error) {
   agent->exchange.attempt = attempt->terms.restart_count;
   attempt->master_addr = agent->round->master_addr;
   attempt->master_port = attempt->terms.master_port ? attempt->terms.master_port : agent->round->master_port;
-  struct pollfd ended = {.fd = handler_ended_fd(agent->handler), .events = POLLIN};
+  struct pollfd ended = {.fd = rdzv_handler_ended_fd(agent->handler), .events = POLLIN};
   if (agent->round->master_port == 0 && poll(&ended, 1, 0) > 0)
     return error_set(error, RDZV_E_CANCELED, "the round ended before the agent of group rank 0 has published");
   if (agent->round->master_port == 0)

@@ -5,7 +5,6 @@
 #include "base/log.h"
 #include "base/text/signal_name.h"
 #include "base/wait/waiting.h"
-#include "handler/handler.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -346,7 +345,7 @@ static void leave(rdzv_agent *agent) {
   rdzv_error error;
   if (agent->has_left) return;
   agent->has_left = true;
-  handler_set_farewell(agent->handler, LEAVE_MS);
+  rdzv_handler_set_close_timeout(agent->handler, LEAVE_MS, NULL);
   if (rdzv_handler_leave(agent->handler, &error) < 0) log_line(&agent->log, RDZV_LOG_WARNING, "%s", error.message);
 }
 
@@ -443,13 +442,13 @@ static void carry_leave(rdzv_agent *agent) {
 static void carry_close(rdzv_agent *agent) {
   rdzv_error error;
   const bool failed = agent->supervisor.outcome == SUPERVISOR_FAILED;
-  handler_set_farewell(agent->handler, CLOSE_MS);
+  rdzv_handler_set_close_timeout(agent->handler, CLOSE_MS, NULL);
   const bool closes = failed || agent->round->rank == 0;
   const int closed =
       closes ? rdzv_handler_set_closed(agent->handler, failed ? agent->reason : "the job is done", &error) : 0;
   if (closed < 0) log_line(&agent->log, RDZV_LOG_WARNING, "%s", error.message);
   round_end(agent);
-  handler_set_linger(agent->handler, LINGER_MS);
+  rdzv_handler_set_linger(agent->handler, LINGER_MS, NULL);
   if (closed == 0 && rdzv_handler_leave(agent->handler, &error) < 0)
     log_line(&agent->log, RDZV_LOG_DEBUG, "%s", error.message);
   done(agent, SUPERVISOR_DONE);

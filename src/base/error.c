@@ -89,3 +89,7 @@ int error_no_memory(rdzv_error *error) { return error_set(error, RDZV_E_NO_MEMOR
 int error_null(rdzv_error *error, const char *call, const char *name) {
   return error_set(error, RDZV_E_INVALID, "%s: '%s' is NULL", call, name);
 }
+
+int error_timeout(rdzv_error *error, int64_t timeout_ms) {
+  return error_set(error, RDZV_E_INVALID, "invalid timeout of %lld ms: it is negative", (long long)timeout_ms);
+}

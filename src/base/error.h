@@ -5,6 +5,7 @@
 #define RDZV_BASE_ERROR_H
 
 #include <rdzv/error.h>
+#include <stdint.h>
 
 int error_set(rdzv_error *error, int code, const char *format, ...) RDZV_PRINTF(3, 4);
 
@@ -22,5 +23,8 @@ int error_no_memory(rdzv_error *error);
 
 /* RDZV_E_INVALID: the argument `name` of `call` is NULL and must not be. */
 int error_null(rdzv_error *error, const char *call, const char *name);
+
+/* RDZV_E_INVALID: a timeout must not be negative. */
+int error_timeout(rdzv_error *error, int64_t timeout_ms);
 
 #endif

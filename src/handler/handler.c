@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/log.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +17,7 @@ int handler_init(rdzv_handler *handler, const struct handler_ops *ops, const rdz
   handler->ops = ops;
   handler->born = fork_mark_here();
   handler->cancel = FLAG_NONE;
+  handler->master_later = params->find_master_later;
   if (!copy(&handler->run_id, params->run_id) || !copy(&handler->endpoint, params->endpoint) ||
       !copy(&handler->local_addr, params->local_addr) || !copy(&handler->node, node))
     return error_no_memory(error);
@@ -46,8 +48,7 @@ int rdzv_handler_next(rdzv_handler *handler, rdzv_result **out, rdzv_error *erro
 
 int rdzv_handler_wait_change(rdzv_handler *handler, int64_t timeout_ms, rdzv_change **out, rdzv_error *error) {
   if (!out) return error_null(error, "rdzv_handler_wait_change", "out");
-  if (timeout_ms < 0)
-    return error_set(error, RDZV_E_INVALID, "invalid timeout of %lld ms: it is negative", (long long)timeout_ms);
+  if (timeout_ms < 0) return error_timeout(error, timeout_ms);
   NOT_FORKED(handler);
   return handler->ops->wait_change(handler, timeout_ms, out, error);
 }
@@ -95,6 +96,32 @@ int rdzv_handler_change_fd(const rdzv_handler *handler) {
   return handler->ops->change_fd && !fork_crossed(handler->born) ? handler->ops->change_fd(handler) : -1;
 }
 
+int rdzv_handler_ended_fd(const rdzv_handler *handler) {
+  return handler->ops->ended_fd && !fork_crossed(handler->born) ? handler->ops->ended_fd(handler) : -1;
+}
+
+int rdzv_handler_find_master(rdzv_handler *handler, rdzv_result *result, rdzv_error *error) {
+  if (!result) return error_null(error, "rdzv_handler_find_master", "result");
+  NOT_FORKED(handler);
+  return handler->ops->find_master && handler->master_later ? handler->ops->find_master(handler, result, error) : 0;
+}
+
+static int set_time(_Atomic int64_t *to, int64_t timeout_ms, rdzv_error *error) {
+  if (timeout_ms < 0) return error_timeout(error, timeout_ms);
+  atomic_store(to, timeout_ms);
+  return 0;
+}
+
+int rdzv_handler_set_linger(rdzv_handler *handler, int64_t timeout_ms, rdzv_error *error) {
+  NOT_FORKED(handler);
+  return set_time(&handler->linger_ms, timeout_ms, error);
+}
+
+int rdzv_handler_set_close_timeout(rdzv_handler *handler, int64_t timeout_ms, rdzv_error *error) {
+  NOT_FORKED(handler);
+  return set_time(&handler->farewell_ms, timeout_ms, error);
+}
+
 static int no_extra(rdzv_error *error) {
   return error_set(error, RDZV_E_UNSUPPORTED, "this kind of rendezvous has no extra data");
 }
@@ -119,18 +146,3 @@ const char *rdzv_handler_describe(rdzv_handler *handler) { return handler->ops->
 void rdzv_handler_free(rdzv_handler *handler) {
   if (handler) (fork_crossed(handler->born) ? handler->ops->abandon : handler->ops->close)(handler);
 }
-
-/* ---- for the agent -------------------------------------------------------------------------------------------- */
-
-void handler_find_master_later(rdzv_handler *handler) { handler->master_later = true; }
-
-int handler_find_master(rdzv_handler *handler, rdzv_result *result, rdzv_error *error) {
-  return handler->ops->find_master && handler->master_later ? handler->ops->find_master(handler, result, error) : 0;
-}
-
-int handler_ended_fd(const rdzv_handler *handler) {
-  return handler->ops->ended_fd ? handler->ops->ended_fd(handler) : -1;
-}
-
-void handler_set_linger(rdzv_handler *handler, int64_t linger_ms) { handler->linger_ms = linger_ms; }
-void handler_set_farewell(rdzv_handler *handler, int64_t farewell_ms) { handler->farewell_ms = farewell_ms; }

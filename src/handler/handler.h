@@ -22,7 +22,7 @@ struct handler_ops {
   const char *(*describe)(rdzv_handler *handler);
   int (*find_master)(rdzv_handler *handler, rdzv_result *result, rdzv_error *error); /* NULL: next has found it */
   int (*change_fd)(const rdzv_handler *handler);                                     /* NULL: nothing ever changes */
-  int (*ended_fd)(const rdzv_handler *handler); /* see handler_ended_fd; NULL: nothing ever changes */
+  int (*ended_fd)(const rdzv_handler *handler);                                      /* NULL: nothing ever changes */
   void (*close)(rdzv_handler *handler);
 
   /* In a child of the process that opened it: see base/wait/fork.h. */
@@ -37,29 +37,10 @@ struct rdzv_handler {
   rdzv_log log;
   char *run_id, *endpoint, *local_addr; /* local_addr may be NULL */
   char *node;
-  bool master_later;   /* see handler_find_master_later */
-  int64_t linger_ms;   /* see handler_set_linger */
-  int64_t farewell_ms; /* see handler_set_farewell */
+  bool master_later;           /* params->find_master_later */
+  _Atomic int64_t linger_ms;   /* of rdzv_handler_set_linger */
+  _Atomic int64_t farewell_ms; /* of rdzv_handler_set_close_timeout; 0: that of the conf */
 };
-
-/* ---- for the agent ---- */
-
-/* rdzv_handler_next does not wait for another node's MASTER_ADDR and MASTER_PORT: some agents of PyTorch's say them
- * only when they have heard from all others. */
-void handler_find_master_later(rdzv_handler *handler);
-
-/* Now it does. master_port is 0 where rank 0 has not said it. */
-int handler_find_master(rdzv_handler *handler, rdzv_result *result, rdzv_error *error);
-
-/* A descriptor that is readable while there is more to hear than that somebody waits: the round is over. -1: there is
- * none. */
-int handler_ended_fd(const rdzv_handler *handler);
-
-/* If this node serves the store, rdzv_handler_free waits so long for the others to go first. */
-void handler_set_linger(rdzv_handler *handler, int64_t linger_ms);
-
-/* From here on closing and leaving take no longer than that, whatever close_timeout says. */
-void handler_set_farewell(rdzv_handler *handler, int64_t farewell_ms);
 
 /* Fills the common part from params; `node` is this node's name, copied. */
 int handler_init(rdzv_handler *handler, const struct handler_ops *ops, const rdzv_params *params, const char *node,

@@ -4,7 +4,6 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/text/parse.h"
-#include "handler/own_keys.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +36,7 @@ int master_publish(struct round_result *result, const char *node, const char *ad
   if (node && asprintf(&named, "%s %s %s", node, addr, text) < 0) return error_no_memory(error);
   const rdzv_bytes keys[] = {MASTER_ADDR, MASTER_PORT, NAMED_MASTER};
   const rdzv_bytes values[] = {rdzv_str(addr), rdzv_str(text), rdzv_str(node ? named : "")};
-  const int outcome = own_keys_set(result->base.store, keys, values, node ? 3 : 2, error);
+  const int outcome = rdzv_store_publish(result->base.store, keys, values, node ? 3 : 2, error);
   free(named);
   if (outcome < 0) return error_prefix(error, outcome, "cannot publish the address of rank 0");
   return result_set_master(result, addr, port) ? 0 : error_no_memory(error);

@@ -96,8 +96,3 @@ const rdzv_participant *rdzv_result_participant(const rdzv_result *base, int64_t
   const struct round_result *result = (const struct round_result *)base;
   return rank >= 0 && (uint64_t)rank < result->participant_count ? &result->participants[rank] : NULL;
 }
-
-void result_limit_requests(rdzv_result *base, int64_t request_ms) {
-  const struct round_result *result = (const struct round_result *)base;
-  store_limit_requests(result->store ? result->store : base->store, request_ms);
-}

@@ -19,9 +19,6 @@ struct round_result {
   bool all_ours;       /* so are all */
 };
 
-/* The round's store takes no longer than that for what does not wait; see store_limit_requests. */
-void result_limit_requests(rdzv_result *result, int64_t request_ms);
-
 /* Without participants, store and master yet. NULL: no memory. */
 struct round_result *result_new(const char *run_id, const char *backend, const char *node);
 

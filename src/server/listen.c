@@ -45,12 +45,12 @@ static int bind_one(const struct addrinfo *address, int *out, rdzv_error *error)
 }
 
 /* The first of the name's addresses that can be had. */
-static int bind_own(const rdzv_server_options *options, int *fd, rdzv_error *error) {
+static int bind_name(const char *name, const rdzv_server_options *options, int *fd, rdzv_error *error) {
   struct endpoint endpoint;
-  if (endpoint_parse(options->bind, 0, &endpoint, error) < 0)
-    return error_prefix(error, RDZV_E_INVALID, "cannot listen on '%s'", options->bind);
+  if (endpoint_parse(name, 0, &endpoint, error) < 0)
+    return error_prefix(error, RDZV_E_INVALID, "cannot listen on '%s'", name);
   if (endpoint.port != 0)
-    return error_set(error, RDZV_E_INVALID, "cannot listen on '%s': the port is an option of its own", options->bind);
+    return error_set(error, RDZV_E_INVALID, "cannot listen on '%s': the port is an option of its own", name);
   endpoint.port = options->port == RDZV_ANY_PORT ? 0 : options->port;
   struct addrinfo *list;
   int result = resolve(&endpoint, deadline_after(RESOLVE_MS), NULL, &list, error);
@@ -59,6 +59,12 @@ static int bind_own(const rdzv_server_options *options, int *fd, rdzv_error *err
   for (const struct addrinfo *at = list; at && result < 0; at = at->ai_next) result = bind_one(at, fd, error);
   freeaddrinfo(list);
   return result;
+}
+
+static int bind_own(const rdzv_server_options *options, int *fd, rdzv_error *error) {
+  if (strcmp(options->bind, "*") != 0) return bind_name(options->bind, options, fd, error);
+  const int result = bind_name("::", options, fd, error);
+  return result < 0 && result != RDZV_E_IN_USE ? bind_name("0.0.0.0", options, fd, error) : result; /* without IPv6 */
 }
 
 static int check_inherited(int fd, rdzv_error *error) {

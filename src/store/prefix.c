@@ -194,6 +194,7 @@ static const struct store_ops prefix_ops = {
     .clone = prefix_clone,
     .features = prefix_features,
     .describe = prefix_describe,
+    .under = under,
     .set = prefix_set,
     .get = prefix_get,
     .add = prefix_add,

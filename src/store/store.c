@@ -10,17 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { AGAIN_MS = 50 };
+enum { AGAIN_MS = 50, MOST_REPEATS = 3 };
 
 /* ---- for the implementations ------------------------------------------------------------------------------- */
 
-static int fail_timeout(int64_t timeout_ms, rdzv_error *error) {
-  return error_set(error, RDZV_E_INVALID, "invalid timeout of %lld ms: it is negative", (long long)timeout_ms);
-}
-
 int store_init(rdzv_store *store, const struct store_ops *ops, int64_t timeout_ms, int cancel_fd, const rdzv_log *log,
                rdzv_error *error) {
-  if (timeout_ms < 0) return fail_timeout(timeout_ms, error);
+  if (timeout_ms < 0) return error_timeout(error, timeout_ms);
   store->ops = ops;
   store->born = fork_mark_here();
   store->cancel_fd = cancel_fd;
@@ -179,16 +175,22 @@ bool store_try_again(rdzv_store *store, int result, deadline until) {
   return next < until && flag_pause(&store->cancel, next) == 0;
 }
 
-void store_limit_requests(rdzv_store *store, int64_t request_ms) { atomic_store(&store->request_ms, request_ms); }
-
 int64_t store_request_time(rdzv_store *store, int64_t opened_with_ms) {
   const int64_t limit = atomic_load(&store->request_ms);
   return limit > 0 && limit < opened_with_ms ? limit : opened_with_ms;
 }
 
 int rdzv_store_set_timeout(rdzv_store *store, int64_t timeout_ms, rdzv_error *error) {
-  if (timeout_ms < 0) return fail_timeout(timeout_ms, error);
+  if (timeout_ms < 0) return error_timeout(error, timeout_ms);
   atomic_store(&store->timeout_ms, timeout_ms);
+  return 0;
+}
+
+int rdzv_store_set_request_timeout(rdzv_store *store, int64_t timeout_ms, rdzv_error *error) {
+  OF_THIS_PROCESS();
+  if (timeout_ms < 0) return error_timeout(error, timeout_ms);
+  while (store->ops->under) store = store->ops->under(store);
+  atomic_store(&store->request_ms, timeout_ms);
   return 0;
 }
 
@@ -227,7 +229,7 @@ int rdzv_store_check(rdzv_store *store, const rdzv_bytes *keys, size_t count, bo
 }
 
 static int check_timeout(int64_t timeout_ms, rdzv_error *error) {
-  return timeout_ms >= 0 || timeout_ms == RDZV_TIMEOUT_STORE ? 0 : fail_timeout(timeout_ms, error);
+  return timeout_ms >= 0 || timeout_ms == RDZV_TIMEOUT_STORE ? 0 : error_timeout(error, timeout_ms);
 }
 
 int rdzv_store_wait(rdzv_store *store, const rdzv_bytes *keys, size_t count, int64_t timeout_ms, rdzv_error *error) {
@@ -273,6 +275,14 @@ int rdzv_store_multi_set(rdzv_store *store, const rdzv_bytes *keys, const rdzv_b
   NOT_NULL_ARRAY(multi_set, keys, count);
   NOT_NULL_ARRAY(multi_set, values, count);
   CALL(RDZV_TIMEOUT_STORE, multi_set, keys, values, count);
+}
+
+int rdzv_store_publish(rdzv_store *store, const rdzv_bytes *keys, const rdzv_bytes *values, size_t count,
+                       rdzv_error *error) {
+  int result = RDZV_E_OUTCOME_UNKNOWN;
+  for (int i = 0; i <= MOST_REPEATS && result == RDZV_E_OUTCOME_UNKNOWN; i++)
+    result = rdzv_store_multi_set(store, keys, values, count, error);
+  return result;
 }
 
 int rdzv_store_list_keys(rdzv_store *store, rdzv_value **out, size_t *count, rdzv_error *error) {

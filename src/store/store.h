@@ -28,6 +28,7 @@ struct store_ops {
   int (*clone)(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_error *error);
   unsigned (*features)(rdzv_store *store);
   const char *(*describe)(rdzv_store *store);
+  rdzv_store *(*under)(rdzv_store *store); /* what a view is of; NULL: it is no view */
 
   int (*set)(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, struct store_call *call);
   int (*get)(rdzv_store *store, rdzv_bytes key, rdzv_value *out, struct store_call *call);
@@ -57,7 +58,7 @@ struct store_ops {
 struct rdzv_store {
   const struct store_ops *ops;
   _Atomic int64_t timeout_ms;
-  _Atomic int64_t request_ms; /* see store_limit_requests */
+  _Atomic int64_t request_ms; /* of rdzv_store_set_request_timeout; 0: none */
   struct flag cancel;
   int cancel_fd; /* the caller's, for clones */
   rdzv_log log;
@@ -72,9 +73,6 @@ const char *store_text(rdzv_store *store, const char *text);
 /* Should the caller repeat a call that may safely be done twice? Returns true, after a pause, if the outcome is unknown
  * or the server was restarted, and there is time left. Only for a handle that has not read anything yet. */
 bool store_try_again(rdzv_store *store, int result, deadline until);
-
-/* Limits the time of requests that do not wait for keys, where the store was opened with a longer timeout. */
-void store_limit_requests(rdzv_store *store, int64_t request_ms);
 
 /* The time for such a request; opened_with_ms is the timeout that the store was opened with. */
 int64_t store_request_time(rdzv_store *store, int64_t opened_with_ms);

@@ -19,11 +19,6 @@ struct c10d_host c10d_host_decide(const struct endpoint *endpoint, enum c10d_is_
   return host;
 }
 
-const char *c10d_host_bind(const struct endpoint *endpoint) {
-  if (!host_is_loopback(endpoint->host)) return "::";
-  return strcasecmp(endpoint->host, "localhost") == 0 ? "127.0.0.1" : endpoint->host;
-}
-
 void c10d_host_own_endpoint(rdzv_server *server, char out[ENDPOINT_TEXT_SIZE]) {
   struct endpoint bound;
   const bool known = endpoint_parse(rdzv_server_address(server), 0, &bound, NULL) == 0;

@@ -28,9 +28,6 @@ struct c10d_host {
 /* Is this process to serve the store at the endpoint? Looks the name up where the option does not say. */
 struct c10d_host c10d_host_decide(const struct endpoint *endpoint, enum c10d_is_host option, const struct flag *cancel);
 
-/* The address to listen on for clients that use this endpoint: loopback where it names that, else every address. */
-const char *c10d_host_bind(const struct endpoint *endpoint);
-
 /* Where the host reaches its own server: at the address it listens on, whatever the endpoint's name resolves to. */
 void c10d_host_own_endpoint(rdzv_server *server, char out[ENDPOINT_TEXT_SIZE]);
 

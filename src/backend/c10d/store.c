@@ -20,16 +20,12 @@ enum {
 
 int c10d_store_serve(const struct endpoint *endpoint, const char *run_id, const rdzv_log *log, rdzv_server **out,
                      rdzv_error *error) {
-  rdzv_server_options options = {.size = sizeof options,
-                                 .bind = c10d_host_bind(endpoint),
-                                 .port = endpoint->port ? endpoint->port : RDZV_ANY_PORT,
-                                 .log = log,
-                                 .run_id = run_id};
+  const rdzv_server_options options = {.size = sizeof options,
+                                       .bind = host_bind_address(endpoint->host),
+                                       .port = endpoint->port ? endpoint->port : RDZV_ANY_PORT,
+                                       .log = log,
+                                       .run_id = run_id};
   int result = rdzv_server_open(&options, out, error);
-  if (result < 0 && result != RDZV_E_IN_USE && strcmp(options.bind, "::") == 0) { /* a machine without IPv6 */
-    options.bind = "0.0.0.0";
-    result = rdzv_server_open(&options, out, error);
-  }
   if (result < 0) return result;
   result = rdzv_server_start(*out, error);
   if (result < 0) {

@@ -116,6 +116,11 @@ struct host_match host_match(const struct endpoint *endpoint, deadline until, co
   return match;
 }
 
+const char *host_bind_address(const char *host) {
+  if (!host_is_loopback(host)) return "*";
+  return strcasecmp(host, "localhost") == 0 ? "127.0.0.1" : host;
+}
+
 /* ---- our own address ------------------------------------------------------------------------------------------ */
 
 /* Where a datagram to that address would come from; nothing is sent. */

@@ -14,6 +14,9 @@ void host_name(char out[HOST_NAME_SIZE]);
 /* Is it "localhost" or a loopback address? Looks no name up. */
 bool host_is_loopback(const char *host);
 
+/* Where to listen for clients that know us by that host: on loopback where it is that, else "*", on every address. */
+const char *host_bind_address(const char *host);
+
 /* Does the endpoint name this machine? Compares the addresses of the name with those of our interfaces, so an alias is
  * recognised, too. `why` is a clause for the log: "'node0' is this machine's host name". A name that cannot be resolved
  * is not ours. */

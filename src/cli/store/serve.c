@@ -32,7 +32,7 @@ struct settings {
 
 static int parse(int argc, char **argv, struct settings *to) {
   const struct cli_flag flags[] = {
-      {"bind", FLAG_TEXT, &to->bind, "ADDR", "address or name to listen on (default 127.0.0.1; :: or 0.0.0.0: all)"},
+      {"bind", FLAG_TEXT, &to->bind, "ADDR", "address or name to listen on (default 127.0.0.1; *: all)"},
       {"port", FLAG_NUMBER, &to->port, "N", "port (default 29400); 0 picks a free port"},
       {"port-file", FLAG_TEXT, &to->port_file, "PATH", "write the port to PATH when ready; removed at the end"},
       {"max-connections", FLAG_NUMBER, &to->max_connections, "N", "most clients at the same time (default 65536)"},

@@ -490,7 +490,7 @@ static void leave_reason(struct dynamic *handler, const char *reason) {
 static int dynamic_set_closed(rdzv_handler *base, const char *reason, rdzv_error *error) {
   struct dynamic *handler = self(base);
   if (reason && *reason && handler->store) {
-    if (base->farewell_ms > 0) store_limit_requests(handler->store, base->farewell_ms / 2);
+    if (base->farewell_ms > 0) rdzv_store_set_request_timeout(handler->store, base->farewell_ms / 2, NULL);
     if (!has_reason(handler)) leave_reason(handler, reason);
   }
   return ask(self(base), DYNAMIC_CLOSE, "close the rendezvous", error);

@@ -55,6 +55,9 @@ static void use_and_close(void *argument) {
   CHILD_REFUSED(rdzv_handler_set_closed(node->handler, "no", &error));
   CHILD_REFUSED(rdzv_handler_leave(node->handler, &error));
   CHILD_REFUSED(rdzv_handler_shutdown(node->handler, &error));
+  CHILD_REFUSED(rdzv_handler_set_close_timeout(node->handler, 1, &error));
+  CHILD_REFUSED(rdzv_handler_set_linger(node->handler, 1, &error));
+  if (node->result) CHILD_REFUSED(rdzv_handler_find_master(node->handler, node->result, &error));
   if (node->result) CHILD_REFUSED(rdzv_store_set(node->result->store, rdzv_str("k"), rdzv_str("child"), &error));
   CHILD_CHECK(rdzv_handler_change_fd(node->handler) == -1);
   CHILD_CHECK(strlen(rdzv_handler_node(node->handler)) > 0);

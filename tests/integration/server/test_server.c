@@ -31,7 +31,7 @@ static void test_it_listens_on_loopback_and_says_where(void **state) {
 /* Names and IPv6 are fine to listen on. */
 static void test_it_listens_on_names_and_ipv6(void **state) {
   (void)state;
-  const char *const binds[] = {"localhost", "::1", "[::1]", "0.0.0.0", "::"};
+  const char *const binds[] = {"localhost", "::1", "[::1]", "0.0.0.0", "::", "*"};
   for (size_t i = 0; i < COUNT_OF(binds); i++) {
     rdzv_server *server = serve_with((rdzv_server_options){.bind = binds[i]}, RDZV_ANY_PORT);
     char endpoint[32];

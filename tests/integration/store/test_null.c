@@ -27,6 +27,10 @@ static void test_a_node(void **state) {
   assert_null_named("value", rdzv_handler_set_extra(node.handler, "k", NULL, &error));
   assert_null_named("key", rdzv_handler_get_extra(node.handler, NULL, 0, &(rdzv_value){0}, &error));
   assert_null_named("out", rdzv_handler_get_extra(node.handler, "k", 0, NULL, &error));
+  assert_null_named("result", rdzv_handler_find_master(node.handler, NULL, &error));
+  rdzv_error error;
+  assert_error(rdzv_handler_set_close_timeout(node.handler, -1, &error), RDZV_E_INVALID, &error, "-1 ms");
+  assert_error(rdzv_handler_set_linger(node.handler, -1, &error), RDZV_E_INVALID, &error, "-1 ms");
   assert_false(is_closed(&node)); /* and it goes on */
   node_close(&node);
   rdzv_server_free(server);

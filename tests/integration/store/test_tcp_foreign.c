@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Our client in PyTorch's dialects: writes whose answer is lost, and values that are deleted while they are read. */
-#include "handler/own_keys.h"
 #include "proxy.h"
 
 /* ---- writes are once-only -------------------------------------------------------------------------------------- */
@@ -68,7 +67,7 @@ static void test_a_write_is_once_only(void **state) {
 }
 
 /* Keys that only one node writes are set again by it, since that is harmless. */
-static void test_a_nodes_own_keys_are_set_again(void **state) {
+static void test_published_keys_are_set_again(void **state) {
   (void)state;
   for (int cut = CUT_REQUEST; cut <= CUT_ANSWER; cut++) {
     struct scene scene;
@@ -76,7 +75,7 @@ static void test_a_nodes_own_keys_are_set_again(void **state) {
     const rdzv_bytes keys[] = {BYTES("k"), BYTES("l")}, values[] = {BYTES("ours"), BYTES("too")};
     scene_begin(&scene, RDZV_DIALECT_V2);
     atomic_store(&scene.proxy.cut, cut);
-    if (own_keys_set(scene.store, keys, values, 2, &error) < 0) fail_msg("%s", error.message);
+    if (rdzv_store_publish(scene.store, keys, values, 2, &error) < 0) fail_msg("%s", error.message);
     assert_int_equal(atomic_load(&scene.proxy.cut), CUT_NOTHING);
     assert_get(scene.straight, "l", "too");
     scene_end(&scene);
@@ -351,7 +350,7 @@ static void test_a_key_that_is_set_and_deleted_all_the_time_is_read_as_it_was_se
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_a_write_is_once_only),
-      cmocka_unit_test(test_a_nodes_own_keys_are_set_again),
+      cmocka_unit_test(test_published_keys_are_set_again),
       cmocka_unit_test(test_a_push_whose_connection_is_lost_is_of_unknown_outcome),
       cmocka_unit_test(test_a_server_that_has_no_queues_is_told),
       cmocka_unit_test(test_lost_connections_do_not_take_queues_away),

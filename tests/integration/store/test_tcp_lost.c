@@ -295,6 +295,27 @@ static void test_a_silent_server_is_an_error_within_the_timeout(void **state) {
   assert_in_range((unsigned)lasted, SHORT_MS - 10, SHORT_MS + GRACE_MS);
 }
 
+static int call_queue_len_in_a_hurry(rdzv_store *store, rdzv_error *error) {
+  rdzv_store *view;
+  int64_t len;
+  assert_code(rdzv_store_open_prefix(store, BYTES("p"), &view, error), 0);
+  assert_error(rdzv_store_set_request_timeout(view, -1, error), RDZV_E_INVALID, error, "-1 ms");
+  assert_code(rdzv_store_set_request_timeout(view, SHORT_MS, error), 0);
+  const int result = rdzv_store_queue_len(view, BYTES("q"), &len, error);
+  rdzv_store_free(view);
+  return result;
+}
+
+/* A limit for requests holds for the store below a view, where that was opened with more patience. */
+static void test_a_request_timeout_is_shorter_than_the_timeout(void **state) {
+  (void)state;
+  int result;
+  rdzv_error error;
+  const int64_t lasted = time_silence(call_queue_len_in_a_hurry, 10 * SOON_MS, &result, &error);
+  assert_error(result, RDZV_E_CONNECTION, &error, "'p/q'");
+  assert_in_range((unsigned)lasted, SHORT_MS - 10, SHORT_MS + GRACE_MS);
+}
+
 /* A server of ours without sessions: where it must not be repeated, the outcome is unknown. */
 static void test_a_write_that_gets_no_answer_is_of_unknown_outcome(void **state) {
   (void)state;
@@ -458,6 +479,7 @@ int main(void) {
       cmocka_unit_test(test_a_connection_that_was_closed_in_peace_costs_nothing),
       cmocka_unit_test(test_a_server_that_always_closes_is_given_up),
       cmocka_unit_test(test_a_silent_server_is_an_error_within_the_timeout),
+      cmocka_unit_test(test_a_request_timeout_is_shorter_than_the_timeout),
       cmocka_unit_test(test_a_write_that_gets_no_answer_is_of_unknown_outcome),
       cmocka_unit_test(test_a_wait_at_a_silent_server_ends_within_the_timeout),
       cmocka_unit_test(test_opening_ends_within_the_timeout),
