@@ -198,7 +198,7 @@ class Changes(Case):
         nodes[0].begin(SOON)
         nodes.append(place.ours())
         self.assertEqual(self.agree(nodes)[0]["round"], 2)
-        nodes[1].await_event("somebody waits for the next round")
+        nodes[1].await_event("a node waits for the next round")
 
     def theirs_waits_for_a_round_of_ours(self):
         place = self.place((2, 3), last_call=3)  # the same
@@ -223,7 +223,7 @@ class Changes(Case):
         self.assertEqual(leaves.leave(), 0)
         self.assertFalse(place.has(f"v_1/rank_{ranks[id(leaves)]}"))
         self.assertEqual(self.agree([theirs.join(), stays])[0]["round"], 2)
-        stays.await_event(f"a member died: rank_{ranks[id(leaves)]}")
+        stays.await_event(f"a participant died: rank_{ranks[id(leaves)]}")
 
     def closed_by_theirs(self):
         place = self.place((2, 2))
@@ -258,8 +258,8 @@ class Changes(Case):
         ranks = {id(node): node.joined()["rank"] for node in first + second}
         first[1].kill()
         second[2].kill()
-        first[2].await_event(f"a member died: rank_{ranks[id(first[1])]}")
-        second[1].await_event(f"a member died: rank_{ranks[id(second[2])]}")
+        first[2].await_event(f"a participant died: rank_{ranks[id(first[1])]}")
+        second[1].await_event(f"a participant died: rank_{ranks[id(second[2])]}")
         self.assertEqual(self.agree([first[0].join(), first[2], one.ours()])[0]["round"], 2)
         self.assertEqual(self.agree([second[0].join(), second[1], self.theirs(two).join()])[0]["round"], 2)
 

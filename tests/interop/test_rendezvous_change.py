@@ -12,7 +12,7 @@ class Changes(Case):
             theirs.begin(SOON)
             self.assertEqual(leaves.leave(), 0)
             self.assertEqual(self.assert_agree([theirs, stays])["round"], 1)
-            self.assertIn(f"a member left the round: 127.0.0.3_{leaves.process.pid}_0", stays.events())
+            self.assertIn(f"a participant left the round: 127.0.0.3_{leaves.process.pid}_0", stays.events())
 
         self.tell(story, (2, 3))
 
@@ -23,7 +23,7 @@ class Changes(Case):
             stays.begin(SOON)
             leaves.leave()
             self.assertEqual(self.assert_agree([stays, ours])["round"], 1)
-            self.assertIn(f"a member left the round: {leaves.name()}", ours.events())
+            self.assertIn(f"a participant left the round: {leaves.name()}", ours.events())
 
         self.tell(story, (2, 3), NO_HOST)
 
@@ -35,7 +35,7 @@ class Changes(Case):
             late = place.ours("127.0.0.0")
             self.assertGreaterEqual(theirs.await_some_waiting(), 1)
             self.assertEqual(self.assert_agree([theirs.join(), ours, late])["round"], 1)
-            self.assertIn("somebody waits for the next round", ours.events())
+            self.assertIn("a node waits for the next round", ours.events())
 
         self.tell(story, (2, 3))
 
@@ -46,7 +46,7 @@ class Changes(Case):
             ours = [place.ours("127.0.0.1"), place.ours("127.0.0.3")]
             self.assert_agree(ours)
             self.assertEqual(self.assert_agree([theirs.join(), *ours])["round"], 1)
-            self.assertIn("somebody waits for the next round", ours[0].events() + ours[1].events())
+            self.assertIn("a node waits for the next round", ours[0].events() + ours[1].events())
 
         self.tell(story, (2, 3), ("torch", "serve"))
 
@@ -58,7 +58,7 @@ class Changes(Case):
             theirs.lose(place.run_id)
             self.assertEqual(self.assert_agree([theirs.join(), ours])["round"], 1)
             heard = ours.events()  # one that polls may see no more than the new state, which has no member but the other
-            self.assertTrue(any(text in heard for text in ("the round goes on without this node", "a member left the round")),
+            self.assertTrue(any(text in heard for text in ("the round goes on without this node", "a participant left the round")),
                             heard)
 
         self.tell(story, (2, 2), ("torch", "serve", "file"))

@@ -17,7 +17,7 @@ class Deaths(Case):
             self.assertEqual(second["round"], 1)
             self.assertNotIn(gone, [name for _, name in second["members"]])
             for node in ours:
-                self.assertIn(f"a member died: {gone}", node.events())
+                self.assertIn(f"a participant died: {gone}", node.events())
 
         self.tell(story, (4, 4), keep_alive=FAST)
 
@@ -30,7 +30,7 @@ class Deaths(Case):
             dies.kill()
             comes = place.ours("127.0.0.5")
             self.assertEqual(self.assert_agree([*theirs, stays, comes])["round"], 1)
-            self.assertIn(f"a member died: 127.0.0.4_{dies.process.pid}_0", stays.events())
+            self.assertIn(f"a participant died: 127.0.0.4_{dies.process.pid}_0", stays.events())
 
         self.tell(story, (4, 4), keep_alive=FAST)
 

@@ -33,7 +33,5 @@ int c10d_create(void *user, const rdzv_params *params, rdzv_handler **out, rdzv_
     rdzv_store_free(store);
     return result;
   }
-  result = dynamic_open(params, CONF_DYNAMIC | CONF_C10D, backend, store, out, error);
-  if (result == 0) ((struct dynamic *)*out)->server = server;
-  return result;
+  return dynamic_open(params, CONF_DYNAMIC | CONF_C10D, backend, store, server, out, error);
 }

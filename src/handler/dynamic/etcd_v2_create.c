@@ -50,5 +50,5 @@ int etcd_v2_create(void *user, const rdzv_params *params, rdzv_handler **out, rd
     if (backend) backend->ops->close(backend);
     return result;
   }
-  return dynamic_open(params, CONF_DYNAMIC | CONF_ETCD, backend, store, out, error);
+  return dynamic_open(params, CONF_DYNAMIC | CONF_ETCD, backend, store, NULL, out, error);
 }

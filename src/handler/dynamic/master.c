@@ -60,9 +60,7 @@ static bool is_remembered(const struct dynamic *handler, const struct round_resu
 static bool is_said_once(struct dynamic *handler, const struct round_result *result) {
   if (result->all_ours) return false;
   const char *private_stores = getenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
-  pthread_mutex_lock(&handler->lock);
-  const bool old = handler->layout < TORCH_2_3;
-  pthread_mutex_unlock(&handler->lock);
+  const bool old = driver_facts(&handler->driver).layout < TORCH_2_3;
   return !old && (!private_stores || strcmp(private_stores, "1") != 0);
 }
 
@@ -167,7 +165,7 @@ static int find_torch(struct dynamic *handler, struct round_result *result, stru
 
 /* A node of ours says so in each round before it goes on, or leaves the round, or dies, and is found dead. */
 static int find_ours(struct dynamic *handler, struct round_result *result, struct waiting *waiting, rdzv_error *error) {
-  const int64_t dead_time = rendezvous_dead_time(&handler->engine.config.settings);
+  const int64_t dead_time = rendezvous_dead_time(driver_settings(&handler->driver));
   const int64_t longest = rdzv_store_get_timeout(result->base.store) + dead_time;
   const int64_t timeout_ms = longest < INT32_MAX ? longest : INT32_MAX;
   const int outcome = await(handler, result, master_await_named, timeout_ms, waiting, error);

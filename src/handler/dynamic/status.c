@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "handler/status.h"
-#include "handler/dynamic/dynamic.h"
+#include "handler/dynamic/driver.h"
 #include "state/phase.h"
 
 #include <stdlib.h>
@@ -11,8 +11,8 @@ static rdzv_node_kind kind_of(const struct state_node *node) {
   return node->kinds & NODE_WAITING ? RDZV_NODE_KIND_WAITING : RDZV_NODE_KIND_SPARE;
 }
 
-static int64_t age_of(struct dynamic *handler, const struct state_node *node) {
-  const struct engine *engine = &handler->engine;
+static int64_t age_of(struct driver *driver, const struct state_node *node) {
+  const struct engine *engine = &driver->engine;
   if (node->last_heartbeat == DATETIME_NONE) return -1;
   const int64_t by_clock = (clock_wall_us() - node->last_heartbeat) / 1000;
   const int64_t seen = liveness_age(&engine->liveness, &engine->config.settings, &node->desc, clock_now_ms());
@@ -27,8 +27,8 @@ static int in_order(const void *a, const void *b) {
   return strcmp(one->node, other->node);
 }
 
-static bool add_nodes(struct dynamic *handler, struct status *status) {
-  const struct rendezvous_state *state = &handler->view;
+static bool add_nodes(struct driver *driver, struct status *status) {
+  const struct rendezvous_state *state = &driver->view.state;
   size_t count = 0;
   status->nodes = calloc(state->count + 1, sizeof *status->nodes);
   for (size_t i = 0; status->nodes && i < state->count; i++) {
@@ -40,7 +40,7 @@ static bool add_nodes(struct dynamic *handler, struct status *status) {
     count++;
     node->kind = kind_of(from);
     node->rank = state->complete && node->kind == RDZV_NODE_KIND_PARTICIPANT ? from->rank : -1;
-    node->heartbeat_age_ms = age_of(handler, from);
+    node->heartbeat_age_ms = age_of(driver, from);
     status->base.participants += node->kind == RDZV_NODE_KIND_PARTICIPANT;
     status->base.waiting += node->kind == RDZV_NODE_KIND_WAITING;
     status->base.spares += node->kind == RDZV_NODE_KIND_SPARE;
@@ -55,12 +55,12 @@ static int64_t deadline_left_ms(const struct rendezvous_state *state) {
   return left > 0 ? left : 0;
 }
 
-rdzv_status *dynamic_status(struct dynamic *handler) {
-  const struct rendezvous_state *state = &handler->view;
-  const struct rendezvous_settings *settings = &handler->engine.config.settings;
+rdzv_status *view_status(struct driver *driver) {
+  const struct rendezvous_state *state = &driver->view.state;
+  const struct rendezvous_settings *settings = driver_settings(driver);
   struct status *status = calloc(1, sizeof *status);
   if (!status) return NULL;
-  status->base = (rdzv_status){.exists = handler->view_exists,
+  status->base = (rdzv_status){.exists = driver->view.exists,
                                .round = state->round,
                                .phase = rendezvous_phase_name(rendezvous_phase(state)),
                                .complete = state->complete,
@@ -68,9 +68,9 @@ rdzv_status *dynamic_status(struct dynamic *handler) {
                                .deadline_left_ms = deadline_left_ms(state),
                                .min_nodes = settings->min_nodes,
                                .max_nodes = settings->max_nodes,
-                               .layout = torch_traits(handler->layout)->version,
+                               .layout = torch_traits(driver->layout)->version,
                                .reason = ""};
-  if (add_nodes(handler, status)) return &status->base;
+  if (add_nodes(driver, status)) return &status->base;
   rdzv_status_free(&status->base);
   return NULL;
 }

@@ -124,11 +124,10 @@ static void add(struct gen1 *handler, unsigned what, const char *text, const cha
 }
 
 static void add_changes(struct gen1 *handler, unsigned happened) {
-  if (happened & GEN1_HAPPENED_SOMEONE_WAITS)
-    add(handler, RDZV_CHANGE_WAITING, "somebody waits for the next round", "");
+  if (happened & GEN1_HAPPENED_SOMEONE_WAITS) add(handler, RDZV_CHANGE_WAITING, "a node waits for the next round", "");
   if (happened & GEN1_HAPPENED_PARTICIPANT_DIED) {
     const char *name = strrchr(handler->machine.who, '/');
-    add(handler, RDZV_CHANGE_DIED, "a member died: ", name ? name + 1 : "");
+    add(handler, RDZV_CHANGE_DIED, "a participant died: ", name ? name + 1 : "");
   }
   if (happened & GEN1_HAPPENED_IS_CLOSED) add(handler, RDZV_CHANGE_CLOSED, "the rendezvous is closed", "");
   if (happened & GEN1_HAPPENED_EVICTED) add(handler, RDZV_CHANGE_EVICTED, "this node's place in the round is lost", "");

@@ -89,7 +89,8 @@ struct engine_update {
   enum rendezvous_action action; /* SWAP: what it is for */
   bool urgent;                   /* SWAP: others want to hear of it soon */
   unsigned news;                 /* enum engine_news */
-  int64_t rank, world_size, round;
+  int64_t rank, world_size;      /* JOINED */
+  int64_t round;                 /* JOINED, and of what is told to a participant */
   enum engine_event_kind failed; /* ENGINE_EV_ASK_… */
   enum engine_why why;
   rdzv_error error;
@@ -108,7 +109,7 @@ struct engine_config {
 enum engine_wish { WISH_NOTHING, WISH_EXIT /* the first half of a join */, WISH_JOIN, WISH_LEAVE };
 
 /* A participant of our round, and in which step we saw that it is gone. */
-struct peer {
+struct engine_peer {
   struct node_desc desc; /* the address is our own copy */
   uint64_t gone;         /* 0: it is there */
 };
@@ -148,7 +149,7 @@ struct engine {
 
   bool in_round; /* we are a participant of a complete round */
   int64_t round;
-  struct peer *peers; /* in node order */
+  struct engine_peer *peers; /* in node order */
   size_t peer_count;
   size_t waiting; /* that we have told of */
   bool told_closed;
@@ -167,8 +168,8 @@ int engine_step(struct engine *engine, const struct engine_event *event, struct 
 
 /* The participants that `update`, of the last step, tells to have left or died, one after the other: the first is after
  * NULL. NULL: no more. */
-const struct peer *engine_gone(const struct engine *engine, const struct engine_update *update,
-                               const struct peer *after);
+const struct engine_peer *engine_gone(const struct engine *engine, const struct engine_update *update,
+                                      const struct engine_peer *after);
 
 /* ---- private: between engine.c, engine_decide.c and engine_watch.c ---- */
 

@@ -29,7 +29,7 @@ bool engine_watch_begin(struct engine *engine) {
       engine_watch_end(engine);
       return false;
     }
-    engine->peers[engine->peer_count++] = (struct peer){.desc = {addr, node->desc.pid, node->desc.local_id}};
+    engine->peers[engine->peer_count++] = (struct engine_peer){.desc = {addr, node->desc.pid, node->desc.local_id}};
   }
   engine->in_round = true;
   engine->round = state->round;
@@ -44,7 +44,7 @@ static bool is_participant(const struct rendezvous_state *state, const struct no
 }
 
 /* Nobody says whether a node left or was evicted: who had been silent for most of the dead time was. */
-static void miss(struct engine *engine, struct peer *peer, struct moment now, struct engine_update *update) {
+static void miss(struct engine *engine, struct engine_peer *peer, struct moment now, struct engine_update *update) {
   const struct rendezvous_settings *settings = &engine->config.settings;
   const int64_t age = liveness_age(&engine->liveness, settings, &peer->desc, now.mono_ms);
   const bool died = age > rendezvous_dead_time(settings) * 2 / 3;
@@ -60,7 +60,7 @@ static void watch_round(struct engine *engine, struct moment now, struct engine_
   const struct rendezvous_state *state = &engine->state;
   const size_t here = state->num_participants;
   for (size_t i = 0, gone = 0; i < engine->peer_count && gone + here < engine->peer_count; i++) {
-    struct peer *peer = &engine->peers[i];
+    struct engine_peer *peer = &engine->peers[i];
     if (!peer->gone && !is_participant(state, &peer->desc)) miss(engine, peer, now, update);
     gone += peer->gone > 0;
   }
@@ -72,10 +72,11 @@ static void watch_round(struct engine *engine, struct moment now, struct engine_
   engine->waiting = state->num_waiting;
 }
 
-const struct peer *engine_gone(const struct engine *engine, const struct engine_update *update,
-                               const struct peer *after) {
+const struct engine_peer *engine_gone(const struct engine *engine, const struct engine_update *update,
+                                      const struct engine_peer *after) {
   if (!(update->news & (ENGINE_NEWS_PARTICIPANT_LEFT | ENGINE_NEWS_PARTICIPANT_DIED))) return NULL;
-  for (const struct peer *peer = after ? after + 1 : engine->peers; peer < engine->peers + engine->peer_count; peer++)
+  for (const struct engine_peer *peer = after ? after + 1 : engine->peers; peer < engine->peers + engine->peer_count;
+       peer++)
     if (peer->gone == engine->steps) return peer;
   return NULL;
 }
@@ -83,6 +84,7 @@ const struct peer *engine_gone(const struct engine *engine, const struct engine_
 void engine_watch(struct engine *engine, struct moment now, struct engine_update *update) {
   const struct rendezvous_state *state = &engine->state;
   if (!engine->in_round) return;
+  update->round = engine->round;
   if (state->closed && !engine->told_closed) {
     engine->told_closed = true;
     update->news |= ENGINE_NEWS_IS_CLOSED;

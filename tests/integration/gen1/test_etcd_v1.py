@@ -97,7 +97,7 @@ class Rounds(Case):
         active["keep_alives"].append(place.key("v_1/rank_1"))
         place.swap(place.text(), active)
         self.assertEqual(ours.joined()["world_size"], 2)
-        ours.await_event("somebody waits for the next round")
+        ours.await_event("a node waits for the next round")
         place.await_active(status="joinable", version="2")
 
 
@@ -245,7 +245,7 @@ class Leases(Case):
         self.assertEqual(place.text(), text)
         self.assertTrue(all(place.has(f"v_1/rank_{rank}") for rank in ranks))
         nodes[0].kill()
-        nodes[1].await_event(f"a member died: rank_{ranks[0]}")
+        nodes[1].await_event(f"a participant died: rank_{ranks[0]}")
         nodes[0] = place.ours()
         self.assertEqual(self.agree(nodes)[0]["round"], 2)
 

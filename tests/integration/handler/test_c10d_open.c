@@ -3,7 +3,7 @@
  */
 #include "handler_scene.h"
 
-#include "handler/dynamic/program_name.h"
+#include "handler/dynamic/dynamic.h"
 #include "proxy.h"
 
 #define SENTINEL "Y2FuaW1hZGFt"
@@ -63,7 +63,7 @@ static void test_the_program_of_an_unnamed_run_is_told_to_the_new_server(void **
   rdzv_store *store = connect_to(scene->endpoint);
   rdzv_error error;
   restart(scene);
-  if (program_name_check(store, &params, &error) < 0) fail_msg("%s", error.message);
+  if (dynamic_check_program(store, &params, &error) < 0) fail_msg("%s", error.message);
   assert_get(store, "torch.rendezvous." UNNAMED_RUN ".program", "train");
   rdzv_store_free(store);
 }

@@ -224,7 +224,7 @@ static void test_events_tell_the_story_of_a_node(void **state) {
   static const char *const first[] = {
       "INIT -1 -1 opened rendezvous 'job' at c10d tcp ", "INIT -1 -1 attempts to join the next round\n",
       "RUNNING 0 -1 is a participant of the round\n",    "SUCCEEDED 0 0 joined round 0 as rank 0 in a world of 2\n",
-      "RUNNING 0 -1 a member left the round: b_",        "SUCCEEDED -1 -1 closed the rendezvous\n",
+      "RUNNING 0 -1 a participant left the round: b_",   "SUCCEEDED -1 -1 closed the rendezvous\n",
       "INIT -1 -1 attempts to join the next round\n",    "FAILED -1 -1 the rendezvous is closed\n"};
   static const char *const second[] = {
       "INIT -1 -1 opened rendezvous 'job'",           "INIT -1 -1 attempts to join the next round\n",

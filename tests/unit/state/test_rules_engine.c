@@ -315,7 +315,7 @@ static void test_a_member_hears_of_all_that_are_gone(void **unused) {
   assert_string_equal(engine_gone(&world->engine, &world->update, NULL)->desc.addr, "z");
   gone(world, "a");
   answer(world, ENGINE_EV_STATE_READ);
-  const struct peer *only = engine_gone(&world->engine, &world->update, NULL);
+  const struct engine_peer *only = engine_gone(&world->engine, &world->update, NULL);
   assert_string_equal(only->desc.addr, "a");
   assert_null(engine_gone(&world->engine, &world->update, only));
   end(world);
@@ -323,8 +323,8 @@ static void test_a_member_hears_of_all_that_are_gone(void **unused) {
   gone(world, "a");
   gone(world, "z");
   answer(world, ENGINE_EV_STATE_READ);
-  const struct peer *first = engine_gone(&world->engine, &world->update, NULL);
-  const struct peer *second = engine_gone(&world->engine, &world->update, first);
+  const struct engine_peer *first = engine_gone(&world->engine, &world->update, NULL);
+  const struct engine_peer *second = engine_gone(&world->engine, &world->update, first);
   assert_string_equal(first->desc.addr, "a");
   assert_string_equal(second->desc.addr, "z");
   assert_null(engine_gone(&world->engine, &world->update, second));
