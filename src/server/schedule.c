@@ -16,20 +16,10 @@ static void on_idle(uv_idle_t *handle);
 enum {
   SLICE_NS = 200 * 1000,      /* for one client */
   ITERATION_NS = 1000 * 1000, /* for all that is left, between two looks at the sockets */
-  UNITS_BEFORE_CLOCK = 64,    /* small requests between two looks at the clock */
-  BYTES_OF_A_UNIT = 1024,
   WAKES_AT_ONCE = 64,
 };
 
-void slice_begin(struct rdzv_server *server) {
-  server->slice_units = 0;
-  server->slice_end = 0;
-}
-
-/* The clock is looked at only where there is much to do. */
-bool slice_is_over(struct rdzv_server *server, size_t bytes) {
-  server->slice_units += 1 + bytes / BYTES_OF_A_UNIT;
-  if (server->slice_units < UNITS_BEFORE_CLOCK) return false;
+bool slice_is_over_by_clock(struct rdzv_server *server) {
   const uint64_t now = uv_hrtime();
   if (server->slice_end == 0) server->slice_end = now + SLICE_NS;
   server->slice_units = 0;

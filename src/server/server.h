@@ -146,32 +146,11 @@ struct rdzv_server {
 
 struct conn {
   uv_poll_t poll; /* first, so that the handle is the connection */
-  int polled;     /* for these events; 0: not at all */
-  int fd;
+
+  /* What a request needs, close together. */
   struct rdzv_server *server;
-  struct conn *prev, *next; /* of server->conns, then of server->leaving */
-  struct conn *ready_prev, *ready_next;
-  struct conn *unfinished_prev, *unfinished_next;
-  struct conn *idle_prev, *idle_next;
-  struct conn *doomed_next;
-  struct pending *pending; /* oldest first */
-  struct pending *watches;
-  size_t waits; /* keys of all of them */
-  struct wire_decoder decoder;
-  struct session *session; /* NULL: a client that has none, or PyTorch's */
-  uint64_t writes;         /* the number of the last write of the session that came here */
-  uint64_t write;          /* that of the write under way */
-  struct buf in;           /* the part of the stream that is not executed yet */
-  struct outbox *out;      /* what is to be sent; NULL: nothing */
-  struct walk *walk;       /* the request in front of `in`, which is under way */
-  struct asking *asking;   /* LIST_KEYS is under way */
-  struct pending *holder;  /* a large wait is being looked at for the first time */
-  size_t charged;          /* what `in` has of the budget */
-  int64_t since;           /* when it became unfinished */
-  int64_t last_request;
-  uint64_t requests_seen; /* decoder.requests when `since` was set */
-  const char *doom_why;   /* valid until it is reaped; NULL: it left by itself */
-  int doom_code;
+  int fd;
+  int polled;    /* for these events; 0: not at all */
   bool has_more; /* `in` may have whole requests */
   bool reading;
   bool is_ready;
@@ -179,6 +158,30 @@ struct conn {
   bool is_doomed;
   bool is_leaving;
   bool is_closed;
+  struct outbox *out;     /* what is to be sent; NULL: nothing */
+  struct walk *walk;      /* the request in front of `in`, which is under way */
+  struct asking *asking;  /* LIST_KEYS is under way */
+  struct pending *holder; /* a large wait is being looked at for the first time */
+  struct wire_decoder decoder;
+  struct session *session; /* NULL: a client that has none, or PyTorch's */
+  struct buf in;           /* the part of the stream that is not executed yet */
+  size_t charged;          /* what `in` has of the budget */
+
+  uint64_t writes;          /* the number of the last write of the session that came here */
+  uint64_t write;           /* that of the write under way */
+  struct conn *prev, *next; /* of server->conns, then of server->leaving */
+  struct conn *ready_prev, *ready_next;
+  struct conn *unfinished_prev, *unfinished_next;
+  struct conn *idle_prev, *idle_next;
+  struct conn *doomed_next;
+  struct pending *pending; /* oldest first */
+  struct pending *watches;
+  size_t waits;  /* keys of all of them */
+  int64_t since; /* when it became unfinished */
+  int64_t last_request;
+  uint64_t requests_seen; /* decoder.requests when `since` was set */
+  const char *doom_why;   /* valid until it is reaped; NULL: it left by itself */
+  int doom_code;
 };
 
 /* ---- server.c ---- */
@@ -230,9 +233,20 @@ void schedule_forget(struct conn *conn);
 /* Wakes, tells and executes again what is due, for a slice. */
 void schedule_wake(struct rdzv_server *server);
 
-/* The time that one client may have: slice_is_over counts a request and the bytes that it was about. */
-void slice_begin(struct rdzv_server *server);
-bool slice_is_over(struct rdzv_server *server, size_t bytes);
+/* The time that one client may have: slice_is_over counts a request and the bytes that it was about. The clock is
+ * looked at only where there is much to do. */
+bool slice_is_over_by_clock(struct rdzv_server *server);
+
+static inline void slice_begin(struct rdzv_server *server) {
+  server->slice_units = 0;
+  server->slice_end = 0;
+}
+
+static inline bool slice_is_over(struct rdzv_server *server, size_t bytes) {
+  enum { UNITS_BEFORE_CLOCK = 64, BYTES_OF_A_UNIT = 1024 };
+  server->slice_units += 1 + bytes / BYTES_OF_A_UNIT;
+  return server->slice_units >= UNITS_BEFORE_CLOCK && slice_is_over_by_clock(server);
+}
 
 /* ---- outbox.c ---- */
 

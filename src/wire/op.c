@@ -7,19 +7,13 @@ const struct wire_op_row wire_ops[WIRE_OP_COUNT] = {
 #undef ROW
 };
 
-/* No operation is listed before its number, so most are found where they are looked for first, or right behind. */
+/* See wire_op_of. */
 #define IN_ORDER(name, v1, v2, rdzv, fields, writes)                                                             \
   _Static_assert(                                                                                                \
       WIRE_OP_##name >= (v1) && WIRE_OP_##name >= (v2) && (WIRE_OP_##name >= (rdzv) || (rdzv) >= WIRE_OP_COUNT), \
       "the operations are listed in the order of their numbers");
 WIRE_OP_LIST(IN_ORDER)
 #undef IN_ORDER
-
-int wire_op_of(enum wire_dialect dialect, uint8_t number) {
-  for (int op = number < WIRE_OP_COUNT ? number : 0; op < WIRE_OP_COUNT; op++)
-    if (wire_ops[op].number[dialect] == number) return op;
-  return -1;
-}
 
 /* FNV-1a; it is part of the protocol. */
 uint32_t wire_run_nonce(const char *run_id) {

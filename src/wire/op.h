@@ -63,7 +63,12 @@ struct wire_op_row {
 extern const struct wire_op_row wire_ops[WIRE_OP_COUNT];
 
 /* The operation of a number, or -1. */
-int wire_op_of(enum wire_dialect dialect, uint8_t number);
+static inline int wire_op_of(enum wire_dialect dialect, uint8_t number) {
+  /* No operation is listed before its number: most are where they are looked for first, or right behind. */
+  for (int op = number < WIRE_OP_COUNT ? number : 0; op < WIRE_OP_COUNT; op++)
+    if (wire_ops[op].number[dialect] == number) return op;
+  return -1;
+}
 
 enum { WIRE_MAGIC = 0x3C85F7CE }; /* what VALIDATE carries */
 

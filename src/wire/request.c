@@ -35,13 +35,16 @@ static enum wire_result begin(struct wire_decoder *decoder, const uint8_t *data,
   return WIRE_RESULT_DONE;
 }
 
-static void fill(const struct wire_decoder *decoder, const uint8_t *data, struct wire_request *out) {
-  const struct wire_scan *scan = &decoder->scan;
-  out->op = (enum wire_op)decoder->op;
-  out->size = scan->pos;
+static void clear(struct wire_request *out) {
   out->key = out->value = out->desired = out->list = (rdzv_bytes){0};
   out->number = out->epoch = 0;
   out->count = 0;
+}
+
+static void fill(const struct wire_decoder *decoder, const uint8_t *data, struct wire_request *out) {
+  const struct wire_scan *scan = &decoder->scan;
+  clear(out);
+  out->size = scan->pos;
   const char *fields = wire_ops[decoder->op].fields;
   bool value_seen = false, number_seen = false;
   for (int i = 0; i < scan->count; i++) {
@@ -61,6 +64,47 @@ static void fill(const struct wire_decoder *decoder, const uint8_t *data, struct
   }
 }
 
+/* Takes a length and its bytes, if all of them have come and they are not over `most`. */
+static inline bool take(const uint8_t *data, size_t len, size_t *pos, size_t most, rdzv_bytes *out) {
+  if (len - *pos < 8) return false;
+  const uint64_t size = wire_load64(data + *pos);
+  if (size > most || size > len - *pos - 8) return false;
+  *out = (rdzv_bytes){data + *pos + 8, (size_t)size};
+  *pos += 8 + (size_t)size;
+  return true;
+}
+
+/* Decodes a request of few fields that has come whole, as most have, without noting how far it went. False: it is
+ * another one, and wire_scan walks it. */
+static bool decode_whole(const char *fields, const struct wire_limits *limits, const uint8_t *data, size_t len,
+                         struct wire_request *out) {
+  size_t pos = 1;
+  rdzv_bytes *value = &out->value;
+  uint64_t *number = &out->number;
+  clear(out);
+  for (; *fields; fields++) {
+    if (*fields == 'k') {
+      if (!take(data, len, &pos, limits->max_key, &out->key)) return false;
+    } else if (*fields == 'v') {
+      if (!take(data, len, &pos, limits->max_value, value)) return false;
+      value = &out->desired;
+    } else if (*fields == 'n' && len - pos >= 8) {
+      *number = wire_load64(data + pos);
+      number = &out->epoch;
+      pos += 8;
+    } else if (*fields == 'K' && len - pos >= 8 && wire_load64(data + pos) == 1 && limits->max_count > 0) {
+      out->count = 1;
+      pos += 8;
+      if (!take(data, len, &pos, limits->max_key, &out->list)) return false;
+      out->list = (rdzv_bytes){data + 9, pos - 9};
+    } else {
+      return false;
+    }
+  }
+  out->size = pos;
+  return pos <= limits->max_message;
+}
+
 enum wire_result wire_decode(struct wire_decoder *decoder, const struct wire_limits *limits, const uint8_t *data,
                              size_t len, struct wire_request *out) {
   if (len == 0) return WIRE_RESULT_MORE;
@@ -68,9 +112,12 @@ enum wire_result wire_decode(struct wire_decoder *decoder, const struct wire_lim
     const enum wire_result result = begin(decoder, data, len);
     if (result != WIRE_RESULT_DONE) return result;
   }
-  const enum wire_result result = wire_scan(&decoder->scan, limits, data, len);
-  if (result != WIRE_RESULT_DONE) return result;
-  fill(decoder, data, out);
+  if (decoder->scan.pos > 1 || !decode_whole(decoder->scan.fields, limits, data, len, out)) {
+    const enum wire_result result = wire_scan(&decoder->scan, limits, data, len);
+    if (result != WIRE_RESULT_DONE) return result;
+    fill(decoder, data, out);
+  }
+  out->op = (enum wire_op)decoder->op;
   decoder->started = false;
   decoder->requests++;
   return WIRE_RESULT_DONE;
