@@ -239,7 +239,10 @@ rdzv_handler *rdzv_agent_handler(rdzv_agent *agent) { return agent->handler; }
 void rdzv_agent_free(rdzv_agent *agent) {
   if (!agent) return;
   const bool ours = !fork_crossed(agent->born); /* else workers, guard and output are the parent's */
-  if (ours) guard_quit(&agent->guard);          /* no worker is left; it ends meanwhile */
+  if (ours) {                                   /* no worker is left: both end meanwhile */
+    guard_quit(&agent->guard);
+    pump_quit(agent->streams.pump);
+  }
   rdzv_handler_free(agent->handler);
   rdzv_server_free(agent->standalone);
   if (ours) {

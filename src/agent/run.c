@@ -429,6 +429,8 @@ static void carry_barrier(rdzv_agent *agent) {
   const char *others = agent->round->world_size > 1 ? ", waiting for those of the others" : "";
   agent_note(agent, RDZV_AGENT_BARRIER, "the workers of this node are done%s", others);
   because(agent, "all workers are done");
+  if (agent->round->world_size == 1 && agent->workers_store)
+    rdzv_server_stop(agent->workers_store); /* ends meanwhile */
   if (agent->round->world_size > 1 && await_others(agent) != 0) return;
   done(agent, SUPERVISOR_DONE);
 }
@@ -438,12 +440,11 @@ static void carry_leave(rdzv_agent *agent) {
   done(agent, SUPERVISOR_DONE);
 }
 
-/* After success one closes for all; after a failure, whoever has it. */
-static void carry_close(rdzv_agent *agent) {
+/* After success one agent closes for all; after a failure, the agent that has it. */
+static void close_for_all(rdzv_agent *agent) {
   rdzv_error error;
-  const bool failed = agent->supervisor.outcome == SUPERVISOR_FAILED;
+  const bool failed = agent->supervisor.outcome == SUPERVISOR_FAILED, closes = failed || agent->round->rank == 0;
   rdzv_handler_set_close_timeout(agent->handler, CLOSE_MS, NULL);
-  const bool closes = failed || agent->round->rank == 0;
   const int closed =
       closes ? rdzv_handler_set_closed(agent->handler, failed ? agent->reason : "the job is done", &error) : 0;
   if (closed < 0) log_line(&agent->log, RDZV_LOG_WARNING, "%s", error.message);
@@ -451,6 +452,14 @@ static void carry_close(rdzv_agent *agent) {
   rdzv_handler_set_linger(agent->handler, LINGER_MS, NULL);
   if (closed == 0 && rdzv_handler_leave(agent->handler, &error) < 0)
     log_line(&agent->log, RDZV_LOG_DEBUG, "%s", error.message);
+}
+
+/* A standalone rendezvous has no other node to tell, and ends with us. */
+static void carry_close(rdzv_agent *agent) {
+  if (agent->standalone)
+    round_end(agent);
+  else
+    close_for_all(agent);
   done(agent, SUPERVISOR_DONE);
 }
 

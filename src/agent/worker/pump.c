@@ -352,11 +352,18 @@ int pump_open(struct pump **out, const rdzv_log *log, rdzv_error *error) {
   return result;
 }
 
-void pump_close(struct pump *pump) {
+void pump_quit(struct pump *pump) {
   if (!pump) return;
   pthread_mutex_lock(&pump->lock);
   pump->over = true;
+  pthread_mutex_unlock(&pump->lock);
   wake(pump);
+}
+
+void pump_close(struct pump *pump) {
+  if (!pump) return;
+  pump_quit(pump);
+  pthread_mutex_lock(&pump->lock);
   const deadline until = deadline_after(CLOSE_MS);
   while (!pump->done && thread_cond_wait(&pump->ended, &pump->lock, until)) {
   }

@@ -20,7 +20,8 @@ struct pump_stream;
  * was in the end. */
 int pump_open(struct pump **out, const rdzv_log *log, rdzv_error *error);
 
-/* Ends all that is left; NULL is fine. A disk that does not answer is not waited for. */
+/* Ends all that is left; NULL is fine. pump_close waits for that, but not for a disk that does not answer. */
+void pump_quit(struct pump *pump);
 void pump_close(struct pump *pump);
 
 struct pump_to {
