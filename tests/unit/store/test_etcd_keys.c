@@ -11,7 +11,7 @@ enum { FEW = 1000, MANY = 4000 };
 struct scene {
   struct etcd_node dir;
   rdzv_bytes *keys;
-  char (*texts)[24];
+  char (*texts)[32];
   bool all;
 };
 
