@@ -25,7 +25,7 @@
  *   - a node can leave without closing (decide_leave);
  *   - rounds never go back for a node, also where the state is lost and begins again (state/engine/rounds.h);
  *   - ranks can be given in another order (state/ranks.c), and a round that somebody has already left is not entered
- * any more (state/world.c);
+ * any more;
  *   - a join that fails can say who is there (state/summary.h).
  */
 #ifndef RDZV_STATE_RENDEZVOUS_H
@@ -51,7 +51,7 @@ struct rendezvous_settings {
   int64_t keep_alive_max_attempt;
   enum rank_order rank_order;
   bool has_redundancy_list; /* layouts before 2.3 have none: who finds the round full then waits outside of any list */
-  bool marks; /* what nodes of ours tell each other by marks in the state: state/world.c, `ours` of a node */
+  bool marks;               /* what nodes of ours tell each other by marks in the state: WORLD_LEFT, `ours` of a node */
 };
 
 /* PyTorch's defaults. */
@@ -153,18 +153,30 @@ int rendezvous_assign_ranks(struct rendezvous_state *state, enum rank_order orde
 /* Below, at or above 0; runs of digits compare as numbers: node2 before node10. */
 int natural_compare(const char *a, const char *b);
 
-/* ---- state/world.c ---- */
+/* ---- questions about a state ---- */
+
+/* How far a round has come. */
+enum rendezvous_phase {
+  PHASE_GATHERING, /* fewer than min_nodes */
+  PHASE_LAST_CALL, /* enough, and more may come until the deadline */
+  PHASE_COMPLETE,
+  PHASE_CLOSED,
+};
+
+enum rendezvous_phase rendezvous_phase(const struct rendezvous_state *state);
+const char *rendezvous_phase_name(enum rendezvous_phase phase);
 
 /*
- * A complete round that somebody left stays complete (PyTorch's rule), so that one who reads it late would take it for
- * a smaller world than the others have. A gap in the ranks tells, unless those with the highest ranks are gone. So
- * whoever takes somebody out puts a time of long ago where a complete round has no deadline. PyTorch does not look at
- * it there, carries it along, and sets another when the next round has enough nodes.
+ * A complete round that a participant left stays complete (PyTorch's rule), so a node that reads it late could take the
+ * survivors for the full world. A gap in the ranks tells, unless those with the highest ranks are gone. So a node that
+ * removes a participant from a complete round marks the round: it puts a time of long ago where a complete round has no
+ * deadline. PyTorch ignores the deadline there, carries it along, and sets another one when the next round has enough
+ * nodes.
  */
 #define WORLD_LEFT INT64_C(0) /* 1970 */
 
-/* Are all still there who were in the complete round at first? Where PyTorch nodes took out those with the highest
- * ranks, and nobody else is gone, there is no telling. */
+/* Are all participants of the complete round still there? Where PyTorch nodes removed those with the highest ranks, and
+ * no other is gone, it cannot tell. */
 bool world_is_whole(const struct rendezvous_state *state);
 
 #endif

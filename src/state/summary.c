@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "state/summary.h"
 
-#include "state/phase.h"
+#include "state/rendezvous.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

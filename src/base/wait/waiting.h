@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Log lines of a long wait. Code that waits reports here what it waits for and why its tries fail; waiting_pace.h
+ * Log lines of a long wait. Code that waits reports here what it waits for and why its tries fail; struct waiting_pace
  * decides when a line goes to the log. A line is "<about>: <cause or phase>; <time left>".
  *
  *   struct waiting waiting;
@@ -17,10 +17,47 @@
 #define RDZV_BASE_WAIT_WAITING_H
 
 #include "base/wait/clock.h"
-#include "base/wait/waiting_pace.h"
 
 #include <rdzv/error.h>
 #include <rdzv/log.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* ---- when a line goes to the log ---- */
+
+/*
+ * When a wait writes a line. Pure: times are arguments, in milliseconds of one clock.
+ * - The first line comes half a second after the first failed try, or after 3 s without a failure.
+ * - A changed text comes 3 s after the last line, and each time after twice as long, so that a text that alternates
+ * does not flood the log. The same text is repeated after 30 s, and halves that time again.
+ */
+enum {
+  WAITING_FAILED_MS = 500,
+  WAITING_QUIET_MS = 3000,
+  WAITING_CHANGE_MS = 3000,
+  WAITING_REPEAT_MS = 30000,
+};
+
+struct waiting_pace {
+  int64_t first; /* when the first line is due */
+  bool has_failed;
+  bool has_said;
+  int64_t said; /* the time of the last line */
+  int64_t gap;  /* before a changed text is said */
+};
+
+void waiting_pace_begin(struct waiting_pace *pace, int64_t now);
+
+/* A try has failed. */
+void waiting_pace_fail(struct waiting_pace *pace, int64_t now);
+
+/* When the next line is due. `changed`: the text differs from the last line's. */
+int64_t waiting_pace_due(const struct waiting_pace *pace, bool changed);
+
+/* A line is said. */
+void waiting_pace_say(struct waiting_pace *pace, int64_t now, bool changed);
+
+/* ---- the wait ---- */
 
 enum { WAITING_ABOUT_SIZE = 512, WAITING_PHASE_SIZE = 512, WAITING_CAUSE_SIZE = 2 * RDZV_MESSAGE_SIZE };
 

@@ -22,7 +22,6 @@
 
 #include "handler/events.h"
 #include "state/engine/engine.h"
-#include "state/engine/silence.h"
 #include "state/pickle/layout.h"
 
 #include <rdzv/backend.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "handler/status.h"
 #include "handler/dynamic/driver.h"
-#include "state/phase.h"
+#include "state/rendezvous.h"
 
 #include <stdlib.h>
 #include <string.h>

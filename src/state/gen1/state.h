@@ -18,7 +18,7 @@
 #define RDZV_STATE_GEN1_STATE_H
 
 #include "base/buf.h"
-#include "state/phase.h"
+#include "state/rendezvous.h"
 
 #include <rdzv/error.h>
 #include <stdbool.h>

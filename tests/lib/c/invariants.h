@@ -6,7 +6,6 @@
 #ifndef RDZV_TESTS_INVARIANTS_H
 #define RDZV_TESTS_INVARIANTS_H
 
-#include "state/phase.h"
 #include "state/rendezvous.h"
 
 /* What must hold of every state; NULL, or the sentence that does not. */

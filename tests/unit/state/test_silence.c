@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "state/engine/silence.h"
+#include "state/engine/liveness.h"
 
 #include "unit.h"
 
