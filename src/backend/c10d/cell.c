@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "backend/c10d/cell.h"
 
+#include "backend/c10d/permit.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/net/endpoint.h"
@@ -19,8 +20,7 @@ enum {
   LOOK_BYTES_PER_MS = 40,
   FIRST_POLL_MS = 1,
   LAST_POLL_MS = 1000,
-  PERMIT_MS = 500, /* a permit that is held longer is lost */
-  POLL_SHARE = 4,  /* a look that took long is followed by a pause of so many times that */
+  POLL_SHARE = 4, /* a look that took long is followed by a pause of so many times that */
 };
 
 struct c10d {
@@ -31,17 +31,15 @@ struct c10d {
   rdzv_server *server;
   rdzv_log log;
   struct flag wake;
-  char *key, *bell, *permit, *move;
+  char *key, *bell;
+  struct permit permit;
   char text[3 * ENDPOINT_TEXT_SIZE + 64]; /* of describe */
   bool versions;
   size_t len; /* of what is in the cell, as far as we know */
 
   /* With versions, tokens are versions. */
-  uint64_t blank;          /* that of the sentinel */
-  uint64_t rung;           /* that of the bell */
-  uint64_t moved;          /* that of <key>.move, when we took the permit */
-  uint64_t waits_for;      /* that of <key>.move, when we began to wait for the permit */
-  deadline permit_is_lost; /* if it is still that then; 0: we do not wait */
+  uint64_t blank; /* that of the sentinel */
+  uint64_t rung;  /* that of the bell */
 
   /* Without: a number for the text that was seen last. */
   uint64_t token;
@@ -262,98 +260,20 @@ static int await_by_text(struct c10d *cell, int64_t timeout_ms, uint64_t *token,
   return error_set(error, RDZV_E_TIMEOUT, "nothing changed in %lld ms", (long long)timeout_ms);
 }
 
-/* ---- permits ---------------------------------------------------------------------------------------------------- */
-
-/* Takes the permit that is in the queue, or is put there in time. */
-static int pop_permit(struct c10d *cell, int64_t timeout_ms, rdzv_error *error) {
-  struct store_call call = {timeout_ms, deadline_after(timeout_ms), &cell->wake, error};
-  rdzv_value value;
-  const int result = cell->store->ops->queue_pop(cell->store, rdzv_str(cell->permit), true, &value, &call);
-  if (result < 0) return result;
-  cell->moved = strtoull(value.data, NULL, 10);
-  rdzv_value_free(&value);
-  return 0;
-}
-
-/* When the permit was given back last. */
-static int last_move(struct c10d *cell, uint64_t *version, rdzv_error *error) {
-  rdzv_value value;
-  const int result = rdzv_store_get_version(cell->store, rdzv_str(cell->move), &value, version, error);
-  if (result == 0) rdzv_value_free(&value);
-  return result;
-}
-
-/* Notes that the permit goes on, unless another node has since that version. *ours tells; *version is what then holds.
- */
-static int move_on(struct c10d *cell, uint64_t *version, bool *ours, rdzv_error *error) {
-  rdzv_value value;
-  const int result = rdzv_store_compare_set_version(cell->store, rdzv_str(cell->move), *version, rdzv_str("1"), ours,
-                                                    &value, version, error);
-  if (result == 0) rdzv_value_free(&value);
-  return result;
-}
-
-static deadline next_loss(void) { return deadline_after(PERMIT_MS + jitter(PERMIT_MS)); }
-
-/* Replaces a permit that got lost, unless another node does. RDZV_E_TIMEOUT: it was not lost. */
-static int replace_permit(struct c10d *cell, rdzv_error *error) {
-  bool ours = false;
-  const int result = move_on(cell, &cell->waits_for, &ours, error);
-  if (result < 0) return result;
-  cell->permit_is_lost = next_loss();
-  if (!ours) return RDZV_E_TIMEOUT;
-  cell->moved = cell->waits_for;
-  log_line(&cell->log, RDZV_LOG_DEBUG, "the permit to write got lost and is replaced");
-  return 0;
-}
+/* ---- the cell ------------------------------------------------------------------------------------------------- */
 
 /* The store's own flag is up for good. */
 static bool is_canceled(const struct c10d *cell) { return flag_raised(&cell->store->cancel); }
 
-/* A wait goes on over several calls: the sum of their times tells whether the permit got lost. */
-static int begin_waiting(struct c10d *cell, rdzv_error *error) {
-  if (cell->permit_is_lost != 0) return 0;
-  const int result = last_move(cell, &cell->waits_for, error);
-  if (result == 0) cell->permit_is_lost = next_loss();
-  return result;
-}
-
-static int await_permit(struct c10d *cell, deadline until, rdzv_error *error) {
-  int result = pop_permit(cell, 0, error); /* it may lie there */
-  if (result == RDZV_E_TIMEOUT) {
-    const int begun = begin_waiting(cell, error);
-    if (begun < 0) return begun;
-  }
-  while (result == RDZV_E_TIMEOUT && deadline_left(until) > 0) {
-    const int64_t lost = deadline_left(cell->permit_is_lost), left = deadline_left(until);
-    result = pop_permit(cell, lost < left ? lost : left, error);
-    if (result == RDZV_E_TIMEOUT && deadline_left(cell->permit_is_lost) == 0) result = replace_permit(cell, error);
-  }
-  return result;
-}
-
 static int c10d_take_permit(rdzv_backend *backend, int64_t timeout_ms, rdzv_error *error) {
   struct c10d *cell = self(backend);
   if (is_canceled(cell)) return error_set(error, RDZV_E_CANCELED, "waiting for the permit to write: canceled");
-  const int result = await_permit(cell, deadline_after(timeout_ms), error);
-  if (result != RDZV_E_TIMEOUT) cell->permit_is_lost = 0;
+  const int result = permit_take(&cell->permit, timeout_ms, error);
   if (result == RDZV_E_CANCELED) flag_lower(&cell->wake);
   return result;
 }
 
-/* A node whose permit was replaced has none to give back. */
-static void c10d_give_permit(rdzv_backend *backend) {
-  struct c10d *cell = self(backend);
-  rdzv_error error;
-  bool ours = false;
-  char text[24];
-  int result = move_on(cell, &cell->moved, &ours, &error);
-  snprintf(text, sizeof text, "%" PRIu64, cell->moved);
-  if (result == 0 && ours) result = rdzv_store_queue_push(cell->store, rdzv_str(cell->permit), rdzv_str(text), &error);
-  if (result < 0) log_line(&cell->log, RDZV_LOG_INFO, "the permit to write is lost: %s", error.message);
-}
-
-/* ---- the cell ------------------------------------------------------------------------------------------------- */
+static void c10d_give_permit(rdzv_backend *backend) { permit_give(&self(backend)->permit); }
 
 static int c10d_get(rdzv_backend *backend, rdzv_value *out, uint64_t *token, rdzv_error *error) {
   struct c10d *cell = self(backend);
@@ -393,8 +313,7 @@ static void c10d_close(rdzv_backend *backend) {
   if (!fork_crossed(cell->born)) rdzv_value_free(&cell->seen); /* a thread may be changing it */
   free(cell->key);
   free(cell->bell);
-  free(cell->permit);
-  free(cell->move);
+  permit_free(&cell->permit);
   free(cell);
 }
 
@@ -455,15 +374,16 @@ int c10d_open(rdzv_store *store, rdzv_server *server, const char *run_id, const 
   cell->store = store;
   cell->server = server;
   cell->log = *log;
+  cell->permit = (struct permit){.store = store, .wake = &cell->wake, .log = &cell->log};
   cell->wake = FLAG_NONE;
   cell->poll_ms = FIRST_POLL_MS;
   snprintf(cell->text, sizeof cell->text, "c10d %s%s", rdzv_store_describe(store),
            server ? ", served by this process" : "");
   int result = *run_id ? 0 : error_set(error, RDZV_E_INVALID, "the run id is empty");
   if (result == 0 &&
-      (asprintf(&cell->key, "torch.rendezvous.%s", run_id) < 0 || asprintf(&cell->bell, "%s.bell", cell->key) < 0 ||
-       asprintf(&cell->permit, "%s.permit", cell->key) < 0 || asprintf(&cell->move, "%s.move", cell->key) < 0))
+      (asprintf(&cell->key, "torch.rendezvous.%s", run_id) < 0 || asprintf(&cell->bell, "%s.bell", cell->key) < 0))
     result = error_no_memory(error);
+  if (result == 0) result = permit_init(&cell->permit, cell->key, error);
   if (result == 0) result = flag_open(&cell->wake, error);
   if (result == 0) result = put_sentinel(cell, error);
   if (result < 0)

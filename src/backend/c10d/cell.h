@@ -9,10 +9,7 @@
  *   <key>.bell  counts changes that others want to hear of soon. A state that is large is not pushed to everybody with
  *               each heartbeat of each node: everybody waits for the bell instead, and looks now and then all the same,
  *               for PyTorch nodes do not ring.
- *   <key>.permit  a queue with one value in it, the permit to write. A node takes it, writes, and puts it back.
- *   <key>.move  is set whenever the permit is given back. If that has not happened for a while, the permit got lost
- * with the node that had it, and the first of the waiting nodes to set this key replaces it. The value in the queue is
- * the version of this key, so that a slow node that was replaced does not put back a second one.
+ *   <key>.permit, <key>.move  let one node write at a time: backend/c10d/permit.h.
  */
 #ifndef RDZV_BACKEND_C10D_CELL_H
 #define RDZV_BACKEND_C10D_CELL_H
