@@ -3,6 +3,7 @@
 #define RDZV_ERROR_H
 
 #include <rdzv/api.h>
+#include <stdint.h>
 
 /*
  * Every function of this library that can fail returns 0 or one of these negative codes, and fills an optional
@@ -51,12 +52,21 @@ typedef enum rdzv_error_class {
   RDZV_ERROR_CLASS_UNCERTAIN,
 } rdzv_error_class;
 
-#define RDZV_MESSAGE_SIZE 512
+/** The size of a message in bytes, with the zero byte at its end. */
+#define RDZV_MESSAGE_SIZE 988
 
-/* A plain value in the caller's memory: nothing to free. A function that succeeds leaves it untouched. */
+/**
+ * Why a call failed. A plain value in the caller's memory: there is nothing to initialise and nothing to free. A call
+ * that fails writes all of it; a call that succeeds leaves it untouched.
+ *
+ * It has 1024 bytes in every version of this library. A later version may give a meaning to the reserved part, which is
+ * zero until then.
+ */
 typedef struct rdzv_error {
-  int code;
-  char message[RDZV_MESSAGE_SIZE];
+  int code;                        /**< RDZV_E_…; what the call has returned */
+  char message[RDZV_MESSAGE_SIZE]; /**< A sentence, printable, on one line. One that is too long lacks its middle
+                                      ("..."); the innermost cause is its end. */
+  uint32_t reserved[8];            /**< Zero. */
 } rdzv_error;
 
 RDZV_BEGIN

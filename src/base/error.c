@@ -3,9 +3,11 @@
 
 #include "base/text/printable.h"
 
+#include <rdzv/bytes.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct row {
@@ -41,14 +43,56 @@ const char *rdzv_error_text(int code) { return row_of(code)->text; }
 const char *rdzv_error_name(int code) { return row_of(code)->name; }
 rdzv_error_class rdzv_error_class_of(int code) { return row_of(code)->class_; }
 
+_Static_assert(sizeof(rdzv_error) == 1024, "a program that was compiled before has room for so much");
+
+/* ---- filling -------------------------------------------------------------------------------------------------- */
+
+static bool is_inside_character(char c) { return ((unsigned char)c & 0xc0) == 0x80; }
+
+/* Copies a text; of one that is too long begin and end, for the innermost cause is last. Never half a character. */
+static void copy_ends(char out[RDZV_MESSAGE_SIZE], const char *text) {
+  static const char gap[] = " ... ";
+  const size_t len = strlen(text);
+  if (len < RDZV_MESSAGE_SIZE) {
+    memcpy(out, text, len + 1);
+    return;
+  }
+  size_t head = RDZV_MESSAGE_SIZE / 4;
+  while (is_inside_character(text[head])) head--;
+  const char *tail = text + len - (RDZV_MESSAGE_SIZE - head - sizeof gap);
+  while (is_inside_character(*tail)) tail++;
+  snprintf(out, RDZV_MESSAGE_SIZE, "%.*s%s%s", (int)head, text, gap, tail);
+}
+
+/* For a text that is long, or is not plain. False: no memory. */
+static bool put_long(char out[RDZV_MESSAGE_SIZE], const char *format, va_list args) {
+  enum { MOST_WIDE = 4 }; /* "\\x1b" for one byte */
+  char *text;
+  const int len = vasprintf(&text, format, args);
+  if (len < 0) return false;
+  const size_t size = MOST_WIDE * (size_t)len + 1;
+  char *shown = malloc(size);
+  if (shown) {
+    rdzv_printable((rdzv_bytes){text, (size_t)len}, shown, size);
+    copy_ends(out, shown);
+  }
+  free(shown);
+  free(text);
+  return shown != NULL;
+}
+
 int error_set(rdzv_error *error, int code, const char *format, ...) {
   if (!error) return code;
   error->code = code;
-  va_list args;
+  memset(error->reserved, 0, sizeof error->reserved);
+  va_list args, again;
   va_start(args, format);
-  vsnprintf(error->message, sizeof error->message, format, args);
+  va_copy(again, args);
+  const int len = vsnprintf(error->message, sizeof error->message, format, args);
+  const bool fits = (size_t)len < sizeof error->message && is_plain(error->message);
+  if (!fits && !put_long(error->message, format, again)) printable_in_place(error->message, sizeof error->message);
+  va_end(again);
   va_end(args);
-  printable_in_place(error->message, sizeof error->message);
   return code;
 }
 

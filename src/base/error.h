@@ -7,6 +7,7 @@
 #include <rdzv/error.h>
 #include <stdint.h>
 
+/* A text that is too long lacks its middle: what was tried is its begin, the innermost cause its end. */
 int error_set(rdzv_error *error, int code, const char *format, ...) RDZV_PRINTF(3, 4);
 
 /* Like error_set, and appends ": " and the text of errnum. */

@@ -94,7 +94,7 @@ void ours_ask(struct sim *sim, size_t at, enum engine_event_kind what) {
 void ours_timer(struct sim *sim, size_t at) { step(sim, at, &(struct engine_event){.kind = ENGINE_EV_TIMER}); }
 
 void ours_answer(struct sim *sim, size_t at, struct sim_message *message) {
-  const rdzv_error error = {RDZV_E_OUTCOME_UNKNOWN, "no answer"};
+  const rdzv_error error = {.code = RDZV_E_OUTCOME_UNKNOWN, .message = "no answer"};
   struct sim_node *node = &sim->nodes[at];
   if (message->has_state && message->state.complete && message->state.round > node->seen)
     node->seen = message->state.round;

@@ -220,7 +220,7 @@ static void arrive(struct sim *sim, struct node *node) {
 }
 
 static void get_answer(struct sim *sim, struct node *node) {
-  const rdzv_error error = {RDZV_E_OUTCOME_UNKNOWN, "lost"};
+  const rdzv_error error = {.code = RDZV_E_OUTCOME_UNKNOWN, .message = "lost"};
   struct gen1_event event = node->answer.event;
   if (node->lost) event = (struct gen1_event){.kind = GEN1_EV_ERROR, .error = &error};
   if (!node->lost && node->update.request == GEN1_DO_WATCH) event = (struct gen1_event){.kind = GEN1_EV_TIMER};

@@ -39,7 +39,7 @@ size_t rdzv_printable(rdzv_bytes text, char *out, size_t size) {
   return used;
 }
 
-static bool is_plain(const char *text) {
+bool is_plain(const char *text) {
   for (; *text; text++)
     if ((unsigned char)*text < 0x20 || (unsigned char)*text > 0x7e) return false;
   return true;

@@ -11,7 +11,7 @@ static int tell_params(void *user, const rdzv_params *params, rdzv_handler **out
   char *text = user;
   snprintf(text, 512, "%s|%s|%s|%d:%d|%s|%s", params->backend, params->endpoint, params->run_id, (int)params->min_nodes,
            (int)params->max_nodes, params->conf, params->local_addr ? params->local_addr : "");
-  if (error) *error = (rdzv_error){RDZV_E_UNSUPPORTED, "told"};
+  if (error) *error = (rdzv_error){.code = RDZV_E_UNSUPPORTED, .message = "told"};
   return RDZV_E_UNSUPPORTED;
 }
 

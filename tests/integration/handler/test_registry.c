@@ -102,7 +102,7 @@ static int memory_await(rdzv_backend *backend, int64_t timeout_ms, uint64_t *tok
     *token = memory->version;
   }
   pthread_mutex_unlock(&memory->lock);
-  if (result < 0) *error = (rdzv_error){result, "no change"};
+  if (result < 0) *error = (rdzv_error){.code = result, .message = "no change"};
   return result;
 }
 
@@ -323,7 +323,7 @@ struct broken_creator {
 static int broken_create(void *user, const rdzv_params *params, rdzv_handler **out, rdzv_error *error) {
   const struct broken_creator *broken = user;
   (void)params, (void)out;
-  if (broken->fills) *error = (rdzv_error){broken->fills, "its own words"};
+  if (broken->fills) *error = (rdzv_error){.code = broken->fills, .message = "its own words"};
   return broken->returns;
 }
 
@@ -340,7 +340,7 @@ static void test_a_creator_that_fails_is_an_error(void **state) {
                {{7, 0}, RDZV_E_INVALID, "backend 'broken' returned 7, which is not an error code"}};
   for (size_t i = 0; i < COUNT_OF(cases); i++) {
     rdzv_registry *registry;
-    rdzv_error error = {RDZV_E_CORRUPT, "of a call before"};
+    rdzv_error error = {.code = RDZV_E_CORRUPT, .message = "of a call before"};
     assert_code(rdzv_registry_open(&registry, &error), 0);
     assert_code(rdzv_registry_add(registry, "broken", broken_create, (void *)&cases[i].creator, &error), 0);
     struct node_options options = scene->options;

@@ -8,7 +8,7 @@ struct worker {
   rdzv_store *store;
   int number;
   pthread_t thread;
-  char failed[600]; /* empty: all went well */
+  char failed[RDZV_MESSAGE_SIZE + 200]; /* empty: all went well */
 };
 
 #define TRY(call)                                                                      \

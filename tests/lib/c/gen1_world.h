@@ -217,7 +217,8 @@ static inline bool is_due(const struct world *world, const struct node *node) {
 }
 
 static inline struct gen1_event with_fault(struct world *world, int at, const char **keys, char round[24]) {
-  static const rdzv_error lost = {RDZV_E_CONNECTION, "lost"}, unheard = {RDZV_E_OUTCOME_UNKNOWN, "unheard"};
+  static const rdzv_error lost = {.code = RDZV_E_CONNECTION, .message = "lost"},
+                          unheard = {.code = RDZV_E_OUTCOME_UNKNOWN, .message = "unheard"};
   struct node *node = &world->nodes[at];
   const enum fault fault = node->fault;
   if (fault == NO_FAULT || node->update.request != node->fault_at) return carry_out(world, at, keys, round);

@@ -101,20 +101,66 @@ static void test_classes_are_what_they_are_described_as(void **state) {
   assert_int_equal(rdzv_error_class_of(RDZV_E_DATA_LOST), RDZV_ERROR_CLASS_UNCERTAIN);
 }
 
-/* A message that is too long is cut, ends with a zero byte, and leaves the code alone. */
-static void test_a_message_that_is_too_long_is_cut(void **state) {
+static bool ends_with(const char *text, const char *end) {
+  return strlen(text) >= strlen(end) && strcmp(text + strlen(text) - strlen(end), end) == 0;
+}
+
+/* A message that is too long loses its middle: the innermost cause and what was tried stay, whoever filled it. */
+static void test_a_message_that_is_too_long_keeps_its_begin_and_its_cause(void **state) {
   (void)state;
-  char text[2 * RDZV_MESSAGE_SIZE];
+  char text[3 * RDZV_MESSAGE_SIZE];
   memset(text, 'x', sizeof text - 1);
   text[sizeof text - 1] = '\0';
   rdzv_error error;
-  error_set(&error, RDZV_E_LIMIT, "%s", text);
+  error_set(&error, RDZV_E_LIMIT, "cannot set '%s': the disk is full", text);
   assert_int_equal(strlen(error.message), RDZV_MESSAGE_SIZE - 1);
-  error_prefix(&error, RDZV_E_LIMIT, "%s", text);
-  assert_int_equal(strlen(error.message), RDZV_MESSAGE_SIZE - 1);
-  error_errno(&error, RDZV_E_LIMIT, ENOENT, "%s", text);
-  assert_int_equal(strlen(error.message), RDZV_MESSAGE_SIZE - 1);
+  assert_memory_equal(error.message, "cannot set 'xxx", 15);
+  assert_non_null(strstr(error.message, "x ... x"));
+  assert_true(ends_with(error.message, "xxx': the disk is full"));
+  error_prefix(&error, RDZV_E_LIMIT, "cannot open '%s'", text);
+  assert_memory_equal(error.message, "cannot open 'xxx", 16);
+  assert_true(ends_with(error.message, "xxx': the disk is full"));
+  error_errno(&error, RDZV_E_LIMIT, ENOENT, "cannot read '%s'", text);
+  assert_memory_equal(error.message, "cannot read 'xxx", 16);
+  assert_true(ends_with(error.message, "x: No such file or directory"));
   assert_code(error.code, RDZV_E_LIMIT);
+}
+
+/* So does one that gets too long because it is made printable, and no character is cut in two. */
+static void test_a_message_that_gets_too_long_when_it_is_shown_keeps_its_cause(void **state) {
+  (void)state;
+  rdzv_error error;
+  char text[RDZV_MESSAGE_SIZE];
+  memset(text, '\033', sizeof text - 1);
+  text[sizeof text - 1] = '\0';
+  error_set(&error, RDZV_E_LIMIT, "%s: cause", text);
+  assert_memory_equal(error.message, "\\x1b\\x1b", 8);
+  assert_true(ends_with(error.message, "\\x1b: cause"));
+  for (int shift = 0; shift < 3; shift++) {
+    char wide[2 * RDZV_MESSAGE_SIZE] = "";
+    for (size_t i = 0; i + 4 < sizeof wide; i += 3) memcpy(wide + i, "\xe2\x82\xac", 4); /* the euro sign */
+    error_set(&error, RDZV_E_LIMIT, "%.*s%s: cause", shift, "ab", wide);
+    assert_null(strstr(error.message, "\\x"));
+    assert_true(strlen(error.message) >= RDZV_MESSAGE_SIZE - 4);
+    for (const unsigned char *at = (const unsigned char *)error.message; *at; at++)
+      if (*at == 0xe2) assert_true(at[1] == 0x82 && at[2] == 0xac);
+    assert_true(ends_with(error.message, "\xe2\x82\xac: cause"));
+  }
+}
+
+/* A later version may read them. */
+static void test_the_reserved_part_is_zero(void **state) {
+  (void)state;
+  rdzv_error error;
+  static const uint32_t zero[8] = {0};
+  assert_int_equal(sizeof error, 1024);
+  for (int i = 0; i < 3; i++) {
+    memset(&error, 0xff, sizeof error);
+    if (i == 0) error_set(&error, RDZV_E_LIMIT, "x");
+    if (i == 1) error_errno(&error, RDZV_E_LIMIT, ENOENT, "x");
+    if (i == 2) error_prefix(&error, RDZV_E_LIMIT, "x");
+    assert_memory_equal(error.reserved, zero, sizeof zero);
+  }
 }
 
 int main(void) {
@@ -128,7 +174,9 @@ int main(void) {
       cmocka_unit_test(test_a_prefix_fills_an_error_that_nobody_did),
       cmocka_unit_test(test_a_text_is_appended_as_far_as_there_is_room),
       cmocka_unit_test(test_classes_are_what_they_are_described_as),
-      cmocka_unit_test(test_a_message_that_is_too_long_is_cut),
+      cmocka_unit_test(test_a_message_that_is_too_long_keeps_its_begin_and_its_cause),
+      cmocka_unit_test(test_a_message_that_gets_too_long_when_it_is_shown_keeps_its_cause),
+      cmocka_unit_test(test_the_reserved_part_is_zero),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -131,7 +131,7 @@ static void test_who_has_the_permit_does_not_back_off(void **state) {
 static void test_a_store_that_fails_is_not_waited_for_by_permits(void **state) {
   (void)state;
   struct world world;
-  const rdzv_error error = {RDZV_E_CONNECTION, "no route"};
+  const rdzv_error error = {.code = RDZV_E_CONNECTION, .message = "no route"};
   begin_to_join(&world, 2, 3, "p:a");
   step(&world, (struct engine_event){.kind = ENGINE_EV_STORE_ERROR, .error = &error});
   assert_int_equal(world.update.request, ENGINE_DO_BACK_OFF);
@@ -144,7 +144,7 @@ static void test_a_store_that_fails_is_not_waited_for_by_permits(void **state) {
 static void test_an_error_of_before_does_not_fail_what_comes_after(void **state) {
   (void)state;
   static const enum engine_event_kind asks[] = {ENGINE_EV_ASK_JOIN, ENGINE_EV_ASK_LEAVE, ENGINE_EV_ASK_CLOSE};
-  const rdzv_error error = {RDZV_E_CORRUPT, "no state"};
+  const rdzv_error error = {.code = RDZV_E_CORRUPT, .message = "no state"};
   for (size_t i = 0; i < COUNT_OF(asks); i++) {
     struct world world;
     begin(&world, 1, 1);
@@ -164,7 +164,7 @@ static void test_an_error_of_before_does_not_fail_what_comes_after(void **state)
 static void test_two_failures_at_once_are_both_told(void **state) {
   (void)state;
   struct world world;
-  const rdzv_error error = {RDZV_E_CORRUPT, "no state"};
+  const rdzv_error error = {.code = RDZV_E_CORRUPT, .message = "no state"};
   begin(&world, 1, 1);
   ask(&world, ENGINE_EV_ASK_LEAVE);
   ask(&world, ENGINE_EV_ASK_CLOSE);

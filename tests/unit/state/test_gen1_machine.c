@@ -390,7 +390,7 @@ static void test_no_confirmation_without_a_lease(void **state) {
 static void test_errors_that_do_not_pass_end_the_call(void **state) {
   (void)state;
   struct world world = world_of(1, 1);
-  const rdzv_error refused = {RDZV_E_INVALID, "user or password are wrong"};
+  const rdzv_error refused = {.code = RDZV_E_INVALID, .message = "user or password are wrong"};
   join(&world, 0);
   step(&world, 0, (struct gen1_event){.kind = GEN1_EV_ERROR, .error = &refused});
   assert_error(world.nodes[0].error.code, RDZV_E_INVALID, &world.nodes[0].error, "password");
@@ -405,7 +405,7 @@ static void test_errors_that_do_not_pass_end_the_call(void **state) {
 static void test_errors_without_an_end_time_out(void **state) {
   (void)state;
   struct world world = world_of(1, 1);
-  const rdzv_error lost = {RDZV_E_CONNECTION, "no answer"};
+  const rdzv_error lost = {.code = RDZV_E_CONNECTION, .message = "no answer"};
   join(&world, 0);
   int events = 0;
   while (!world.nodes[0].failed && events < 2000) {

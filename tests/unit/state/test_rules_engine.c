@@ -202,7 +202,7 @@ static void test_an_overdue_heartbeat_does_not_back_off(void **unused) {
 static void test_a_lost_answer_is_found_out(void **unused) {
   (void)unused;
   struct world *world = begin("p:az", false);
-  const rdzv_error error = {RDZV_E_OUTCOME_UNKNOWN, "the wire broke"};
+  const rdzv_error error = {.code = RDZV_E_OUTCOME_UNKNOWN, .message = "the wire broke"};
   ask(world, ENGINE_EV_ASK_JOIN);
   answer(world, ENGINE_EV_STATE_READ);
   assert_int_equal(world->update.request, ENGINE_DO_SWAP);
@@ -225,7 +225,7 @@ static void test_a_join_fails_with_the_stores_sentence(void **unused) {
   static const int codes[] = {RDZV_E_CONNECTION, RDZV_E_CORRUPT};
   for (size_t i = 0; i < COUNT_OF(codes); i++) {
     struct world *world = begin("", false);
-    rdzv_error error = {codes[i], "the cause"};
+    rdzv_error error = {.code = codes[i], .message = "the cause"};
     ask(world, ENGINE_EV_ASK_JOIN);
     while (!(world->update.news & ENGINE_NEWS_FAILED)) {
       assert_true(world->now.mono_ms <= NOW_MS + 70000);
