@@ -20,7 +20,6 @@
 #include "base/log.h"
 #include "base/net/net.h"
 #include "base/wait/waiting.h"
-#include "store/tcp/foreign.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -133,6 +132,20 @@ static int dial(struct tcp_conn *conn, const struct conn_try *try) {
   getpeername(conn->fd, (struct sockaddr *)&address, &len);
   net_format((struct sockaddr *)&address, conn->peer);
   return 0;
+}
+
+const char *tcp_foreign_text(enum foreign foreign) {
+  switch (foreign) {
+    case FOREIGN_ETCD:
+      return "etcd answers there, not a store (did you mean --rdzv-backend etcd-v2, or rdzv store --etcd?)";
+    case FOREIGN_HTTP: return "a web server answers there, not a store (is the port right?)";
+    case FOREIGN_TLS:
+      return "a server that wants TLS answers there, not a store (is the port right? for etcd with TLS: "
+             "--rdzv-backend etcd-v2 --rdzv-conf protocol=https)";
+    case FOREIGN_SSH: return "an SSH server answers there, not a store (is the port right?)";
+    case FOREIGN_UNKNOWN: break;
+  }
+  return NULL;
 }
 
 /* Fails if the server is known to speak another protocol. */

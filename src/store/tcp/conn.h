@@ -4,7 +4,7 @@
 #ifndef RDZV_STORE_TCP_CONN_H
 #define RDZV_STORE_TCP_CONN_H
 
-#include "base/net/endpoint.h"
+#include "base/net/foreign.h"
 #include "base/wait/flag.h"
 #include "store/tcp/session.h"
 #include "wire/op.h"
@@ -63,5 +63,9 @@ int tcp_conn_send(struct tcp_conn *conn, deadline until, const struct flag *canc
 int tcp_conn_receive(struct tcp_conn *conn, const char *fields, uint64_t items, deadline until,
                      const struct flag *cancel, rdzv_error *error);
 void tcp_conn_consume(struct tcp_conn *conn);
+
+/* The text of an error for a server that is not a store: "etcd answers there, not a store (did you mean …)". NULL for
+ * FOREIGN_UNKNOWN. */
+const char *tcp_foreign_text(enum foreign foreign);
 
 #endif

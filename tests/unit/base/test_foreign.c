@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Servers of other protocols, by what they answer. */
 #include "base/net/foreign.h"
-#include "store/tcp/foreign.h"
+#include "store/tcp/conn.h"
 #include "unit.h"
 #include "wire/probe.h"
 
