@@ -54,6 +54,18 @@ struct store_ops {
                       struct store_call *call);
 };
 
+/* For the table of a store, whose operations are NAME_set, NAME_get …: those that every store has, and optional ones.
+ */
+#define STORE_OPS(name)                                                                                              \
+  .set = name##_set, .get = name##_get, .add = name##_add, .compare_set = name##_compare_set, .check = name##_check, \
+  .wait = name##_wait, .delete_key = name##_delete_key, .num_keys = name##_num_keys, .append = name##_append,        \
+  .multi_get = name##_multi_get, .multi_set = name##_multi_set, .list_keys = name##_list_keys
+#define STORE_QUEUE_OPS(name) \
+  .queue_push = name##_queue_push, .queue_pop = name##_queue_pop, .queue_len = name##_queue_len
+#define STORE_VERSION_OPS(name)                                                         \
+  .get_version = name##_get_version, .compare_set_version = name##_compare_set_version, \
+  .wait_changed = name##_wait_changed
+
 /* The first member of the struct of each implementation. */
 struct rdzv_store {
   const struct store_ops *ops;

@@ -290,18 +290,7 @@ static const struct store_ops file_ops = {
     .clone = file_clone,
     .features = file_features,
     .describe = file_describe,
-    .set = file_set,
-    .get = file_get,
-    .add = file_add,
-    .compare_set = file_compare_set,
-    .check = file_check,
-    .wait = file_wait,
-    .delete_key = file_delete_key,
-    .num_keys = file_num_keys,
-    .append = file_append,
-    .multi_get = file_multi_get,
-    .multi_set = file_multi_set,
-    .list_keys = file_list_keys,
+    STORE_OPS(file),
 };
 
 static int check_options(const char *path, const rdzv_file_options *options, rdzv_error *error) {
