@@ -11,6 +11,7 @@
  *
  * The grammar is at the top of cases.txt. The file is played as it is read, a line at a time.
  */
+#include "asleep.h"
 #include "perform.h"
 
 #include <getopt.h>
@@ -110,17 +111,6 @@ struct second {
   bool blocked;      /* it had blocked when the first of `later` was performed */
   struct outcome outcomes[MAX_LATER];
 };
-
-static bool is_asleep(pid_t thread) {
-  char path[64], stat[256] = "";
-  snprintf(path, sizeof path, "/proc/self/task/%ld/stat", (long)thread);
-  FILE *file = fopen(path, "re");
-  if (!file) return false;
-  const char *line = fgets(stat, sizeof stat, file);
-  fclose(file);
-  const char *name_end = line ? strrchr(line, ')') : NULL;
-  return name_end && name_end[1] && name_end[2] == 'S';
-}
 
 static bool has_blocked(struct second *second) {
   while (!atomic_load(&second->ended) && !is_asleep(second->watched)) poll(NULL, 0, 1);

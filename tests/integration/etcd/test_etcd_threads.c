@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The etcd store in one process: threads, calls that wait and are woken or canceled, and a client that many share. */
+#include "asleep.h"
 #include "etcd/v2/v2.h"
 #include "live.h"
 
@@ -9,7 +10,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
-enum { THREADS = 6, TIMES = 15, PROMPT_MS = 1500 };
+enum { THREADS = 6, TIMES = 15, PROMPT_MS = 10000 };
 
 /* ---- an etcd that ends with the test -------------------------------------------------------------------------- */
 
@@ -126,6 +127,7 @@ struct waiter {
   pthread_t thread;
   rdzv_store *store;
   const char *key;
+  atomic_int id; /* of the thread */
   int code;
   int64_t ended_at;
   rdzv_value value;
@@ -134,6 +136,7 @@ struct waiter {
 
 static void *get_it(void *arg) {
   struct waiter *waiter = arg;
+  atomic_store(&waiter->id, gettid());
   waiter->code = rdzv_store_get(waiter->store, rdzv_str(waiter->key), &waiter->value, &waiter->error);
   waiter->ended_at = live_now_ms();
   return NULL;
@@ -142,6 +145,31 @@ static void *get_it(void *arg) {
 static void begin_get(struct waiter *waiter, rdzv_store *store, const char *key) {
   *waiter = (struct waiter){.store = store, .key = key};
   assert_int_equal(pthread_create(&waiter->thread, NULL, get_it, waiter), 0);
+}
+
+/* How many watches etcd has, of anybody. */
+static int count_watchers(void) {
+  struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  static const char request[] = "GET /v2/stats/store HTTP/1.0\r\n\r\n";
+  char answer[4096];
+  size_t len = 0;
+  address.sin_port = htons((uint16_t)atoi(strchr(member.endpoint, ':') + 1));
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  assert_int_equal(connect(fd, (const struct sockaddr *)&address, sizeof address), 0);
+  peer_write(fd, request, sizeof request - 1);
+  for (ssize_t n = 1; n > 0 && len < sizeof answer - 1; len += (size_t)n)
+    n = recv(fd, answer + len, sizeof answer - 1 - len, 0);
+  close(fd);
+  answer[len] = '\0';
+  const char *count = strstr(answer, "\"watchers\":");
+  assert_non_null(count);
+  return atoi(count + strlen("\"watchers\":"));
+}
+
+static void await_watchers(int count) {
+  const struct timespec moment = {0, 1000000};
+  for (const int64_t until = live_now_ms() + SOON_MS; count_watchers() != count; nanosleep(&moment, NULL))
+    assert_true(live_now_ms() < until);
 }
 
 static void end_get(struct waiter *waiter, int code, int64_t since) {
@@ -158,7 +186,7 @@ static void test_blocked_gets_are_woken(void **state) {
   rdzv_store *store = open_store("/woken", 30000, 0);
   struct waiter waiters[COUNT_OF(keys)];
   for (size_t i = 0; i < COUNT_OF(keys); i++) begin_get(&waiters[i], store, keys[i]);
-  poll(NULL, 0, 300); /* not needed, but then they most likely watch */
+  await_watchers(COUNT_OF(keys));
   for (size_t i = COUNT_OF(keys); i-- > 0;) {
     const int64_t began = live_now_ms();
     must_set(store, keys[i], "v");
@@ -172,7 +200,7 @@ static void test_cancel_of_a_blocked_get(void **state) {
   rdzv_store *store = open_store("/cancel", 60000, 0);
   struct waiter waiter;
   begin_get(&waiter, store, "never");
-  poll(NULL, 0, 200);
+  await_watchers(1);
   const int64_t began = live_now_ms();
   rdzv_store_cancel(store);
   end_get(&waiter, RDZV_E_CANCELED, began);
@@ -188,7 +216,7 @@ static void test_cancel_by_a_descriptor(void **state) {
   rdzv_store *store = open_store("/cancel-fd", 60000, pipes[0]);
   struct waiter waiter;
   begin_get(&waiter, store, "never");
-  poll(NULL, 0, 200);
+  await_watchers(1);
   const int64_t began = live_now_ms();
   assert_int_equal(write(pipes[1], "x", 1), 1);
   end_get(&waiter, RDZV_E_CANCELED, began);
@@ -205,7 +233,7 @@ static void test_cancel_while_etcd_is_silent(void **state) {
   stop_etcd();
   struct waiter waiter;
   begin_get(&waiter, store, "k");
-  poll(NULL, 0, 200);
+  assert_true(await_asleep(&waiter.id));
   const int64_t began = live_now_ms();
   rdzv_store_cancel(store);
   end_get(&waiter, RDZV_E_CANCELED, began);

@@ -154,15 +154,18 @@ class Commands(Case):
             self.assertLess(time.monotonic() - start, 3)
 
     def test_sigterm_while_rank_0_does_not_say_where_it_is(self):
-        place = self.place((2, 2))
-        etcd.shared().put(place.key("active_version"),
-                          json.dumps({"status": "joinable", "version": "1", "participants": [0]}))
+        member = etcd.start(self.addCleanup)
+        place = self.place((2, 2), member)
+        member.put(place.key("active_version"),
+                   json.dumps({"status": "joinable", "version": "1", "participants": [0]}))
         node = place.ours()
         active = place.await_active(keep_alives=[place.key("v_1/rank_1")])
-        etcd.shared().put(place.key("v_1/rank_0"), "")
+        member.put(place.key("v_1/rank_0"), "")
         active["keep_alives"].append(place.key("v_1/rank_0"))
+        missed = member.counts()["getsFail"]
         place.swap(place.text(), {**active, "status": "final", "num_workers_waiting": 0})
-        time.sleep(0.5)  # it is there, and waits for 5 s
+        rdzvtest.wait_until(lambda: member.counts()["getsFail"] > missed and member.counts()["watchers"],
+                            "it does not find the address, and waits for it")
         start = time.monotonic()
         self.assertEqual(node.leave(), 0)
         self.assertLess(time.monotonic() - start, 3)

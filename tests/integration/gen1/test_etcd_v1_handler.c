@@ -55,7 +55,7 @@ static void test_extra_data_that_is_waited_for(void **state) {
     calls[i].key = keys[i];
     begin(&calls[i], do_extra_get, node);
   }
-  pause_ms(200);
+  for (size_t i = 0; i < COUNT_OF(keys); i++) await_blocked(&calls[i]);
   for (size_t i = 0; i < COUNT_OF(keys); i++) assert_code(rdzv_handler_set_extra(node, keys[i], keys[i], NULL), 0);
   for (size_t i = 0; i < COUNT_OF(keys); i++) {
     assert_code(finish(&calls[i]), 0);
@@ -64,7 +64,7 @@ static void test_extra_data_that_is_waited_for(void **state) {
   }
   struct call canceled = {.key = "never"};
   begin(&canceled, do_extra_get, node);
-  pause_ms(100);
+  await_blocked(&canceled);
   rdzv_handler_cancel(node);
   assert_code(finish(&canceled), RDZV_E_CANCELED);
   rdzv_result_free(result);
@@ -120,7 +120,7 @@ static void test_calls_while_one_waits(void **state) {
   rdzv_error error;
   bool closed;
   begin(&waits, do_wait_event, node);
-  pause_ms(200);
+  await_blocked(&waits);
   const int64_t start = live_now_ms();
   assert_code(rdzv_handler_set_extra(node, "k", "v", &error), 0);
   assert_code(rdzv_handler_get_extra(node, "k", 0, &value, &error), 0);
@@ -145,7 +145,7 @@ static void test_leaving_while_one_waits(void **state) {
   struct call waits = {0};
   rdzv_error error;
   begin(&waits, do_wait_event, node);
-  pause_ms(200);
+  await_blocked(&waits);
   assert_code(rdzv_handler_leave(node, &error), 0);
   assert_error(finish(&waits), RDZV_E_INVALID, &waits.error, "in no round");
   rdzv_result_free(result);
@@ -162,7 +162,8 @@ static void test_canceling(void **state) {
   struct call next = {0}, waits = {0};
   begin(&next, do_next, joins);
   begin(&waits, do_wait_event, member);
-  pause_ms(300);
+  await_blocked(&next);
+  await_blocked(&waits);
   rdzv_handler_cancel(joins);
   rdzv_handler_cancel(member);
   assert_error(finish(&next), RDZV_E_CANCELED, &next.error, "cannot join the rendezvous: canceled");

@@ -60,12 +60,22 @@ static void delete_dir(struct scene *scene, const char *key) {
   etcd_result_free(&result);
 }
 
-static bool is_there(struct scene *scene, const char *key) {
+/* etcd's count of changes when the key was last put or renewed; 0: it is not there. */
+static uint64_t modified(struct scene *scene, const char *key) {
   const struct etcd_call call = {deadline_after(SOON_MS), NULL, NULL};
   struct etcd_result result;
-  const int code = etcd_v2_get(scene->client, key, ETCD_GET_QUORUM, &call, &result);
-  if (code == 0) etcd_result_free(&result);
-  return code == 0;
+  if (etcd_v2_get(scene->client, key, ETCD_GET_QUORUM, &call, &result) != 0) return 0;
+  const uint64_t index = result.node.modified;
+  etcd_result_free(&result);
+  return index;
+}
+
+static bool is_there(struct scene *scene, const char *key) { return modified(scene, key) > 0; }
+
+static void await_renewal(struct scene *scene, const char *key) {
+  const uint64_t before = modified(scene, key);
+  for (const int64_t until = live_now_ms() + SOON_MS; modified(scene, key) == before; pause_ms(20))
+    assert_true(live_now_ms() < until);
 }
 
 static void await_state(struct scene *scene, int slot, enum etcd_lease_state expected) {
@@ -92,8 +102,9 @@ static void test_a_key_is_kept(void **state) {
   struct etcd_lease lease = lease_of("/kept", "ours");
   lease.ttl_s = 3; /* so that a busy machine has time to renew it */
   put(&scene, "/kept", "ours", lease.ttl_s);
+  const int64_t began = live_now_ms();
   assert_true(etcd_leases_set(scene.leases, RANK, &lease));
-  pause_ms(5000);
+  while (live_now_ms() - began < lease.ttl_s * 1000) await_renewal(&scene, "/kept");
   assert_true(is_there(&scene, "/kept"));
   assert_true(etcd_leases_set(scene.leases, RANK, NULL));
   await_there(&scene, "/kept", false);

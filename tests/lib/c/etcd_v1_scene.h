@@ -3,6 +3,7 @@
 #ifndef RDZV_TESTS_ETCD_V1_SCENE_H
 #define RDZV_TESTS_ETCD_V1_SCENE_H
 
+#include "asleep.h"
 #include "live.h"
 
 #include <rdzv/etcd.h>
@@ -64,6 +65,7 @@ struct call {
   pthread_t thread;
   rdzv_handler *handler;
   const char *key;
+  atomic_int id; /* of the thread */
   int code;
   rdzv_result *result;
   struct heard change;
@@ -73,18 +75,21 @@ struct call {
 
 static inline void *do_next(void *argument) {
   struct call *call = argument;
+  atomic_store(&call->id, gettid());
   call->code = rdzv_handler_next(call->handler, &call->result, &call->error);
   return NULL;
 }
 
 static inline void *do_wait_event(void *argument) {
   struct call *call = argument;
+  atomic_store(&call->id, gettid());
   call->code = hear(call->handler, INT64_MAX, &call->change, &call->error);
   return NULL;
 }
 
 static inline void *do_extra_get(void *argument) {
   struct call *call = argument;
+  atomic_store(&call->id, gettid());
   call->code = rdzv_handler_get_extra(call->handler, call->key, SOON_MS, &call->value, &call->error);
   return NULL;
 }
@@ -102,6 +107,9 @@ static inline int finish(struct call *call) {
   if (pthread_timedjoin_np(call->thread, NULL, &until) != 0) fail_msg("a call does not end");
   return call->code;
 }
+
+/* Until the call waits for something. */
+static inline void await_blocked(const struct call *call) { assert_true(await_asleep(&call->id)); }
 
 static inline void pause_ms(int ms) { poll(NULL, 0, ms); }
 

@@ -32,6 +32,8 @@ struct proxy {
   atomic_int relayed;      /* pieces from clients that have reached the server */
   atomic_int swallow_from; /* of every connection but the first, that piece and later ones never do; 0: all do */
   atomic_int swallowed;
+  const char *text;     /* NULL: none */
+  atomic_int with_text; /* pieces from clients that have it in them, and have reached the server */
   atomic_bool end;
   pthread_t thread;
   struct {
@@ -123,6 +125,8 @@ static inline void proxy_relay(struct proxy *proxy, int i, bool from_client) {
     }
     sent += n;
   }
+  if (from_client && proxy->text && memmem(data, (size_t)got, proxy->text, strlen(proxy->text)))
+    atomic_fetch_add(&proxy->with_text, 1);
   if (from_client) atomic_fetch_add(&proxy->relayed, 1);
 }
 
@@ -146,8 +150,9 @@ static inline void *proxy_run(void *arg) {
   return NULL;
 }
 
-static inline void proxy_start(struct proxy *proxy, int server_port) {
+static inline void proxy_start_with(struct proxy *proxy, int server_port, const char *text) {
   memset(proxy, 0, sizeof *proxy);
+  proxy->text = text;
   for (int i = 0; i < PROXY_PAIRS; i++) proxy->pairs[i].client = proxy->pairs[i].server = -1;
   proxy->listener = peer_listen(16, &proxy->port);
   snprintf(proxy->endpoint, sizeof proxy->endpoint, "127.0.0.1:%d", proxy->port);
@@ -155,12 +160,16 @@ static inline void proxy_start(struct proxy *proxy, int server_port) {
   assert_int_equal(pthread_create(&proxy->thread, NULL, proxy_run, proxy), 0);
 }
 
-/* Waits until that many pieces from clients have reached the server. */
-static inline void proxy_await(struct proxy *proxy, int relayed) {
+static inline void proxy_start(struct proxy *proxy, int server_port) { proxy_start_with(proxy, server_port, NULL); }
+
+static inline void proxy_await_count(const atomic_int *counter, int count) {
   const struct timespec moment = {0, 1000000};
-  for (const int64_t until = live_now_ms() + SOON_MS; atomic_load(&proxy->relayed) < relayed; nanosleep(&moment, NULL))
+  for (const int64_t until = live_now_ms() + SOON_MS; atomic_load(counter) < count; nanosleep(&moment, NULL))
     assert_true(live_now_ms() < until);
 }
+
+/* Waits until that many pieces from clients have reached the server. */
+static inline void proxy_await(struct proxy *proxy, int relayed) { proxy_await_count(&proxy->relayed, relayed); }
 
 /* Delivers what was held, and waits until the server answers or closes; call it when nothing is held any more. */
 static inline void proxy_deliver(struct proxy *proxy) {

@@ -129,6 +129,10 @@ class Member:
             while wire.recv(1 << 20):
                 pass
 
+    def counts(self):
+        """What it has done: gets that failed, watches that are open, and more."""
+        return self.get("/v2/stats/store")
+
     def is_leader(self):
         return self.get("/v2/stats/self")["state"] == "StateLeader"
 
