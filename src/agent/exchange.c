@@ -88,6 +88,7 @@ static int tell_role(const struct exchange *exchange, const struct role_info *ow
 
 struct roles {
   struct role_info *infos;
+  struct worker_ranks *ranks; /* once all are known */
   bool *known;
   size_t count, missing;
   bool old_ones; /* agents of PyTorch before 2.4 are among them */
@@ -95,13 +96,17 @@ struct roles {
 
 static int roles_open(struct roles *roles, const struct exchange *exchange, rdzv_error *error) {
   const size_t count = (size_t)exchange->world_size;
-  *roles =
-      (struct roles){calloc(count, sizeof *roles->infos), calloc(count, sizeof *roles->known), count, count, false};
-  return roles->infos && roles->known ? 0 : error_no_memory(error);
+  *roles = (struct roles){.infos = calloc(count, sizeof *roles->infos),
+                          .ranks = calloc(count, sizeof *roles->ranks),
+                          .known = calloc(count, sizeof *roles->known),
+                          .count = count,
+                          .missing = count};
+  return roles->infos && roles->ranks && roles->known ? 0 : error_no_memory(error);
 }
 
 static void roles_close(struct roles *roles) {
   free(roles->infos);
+  free(roles->ranks);
   free(roles->known);
 }
 
@@ -194,7 +199,8 @@ static int gather(const struct exchange *exchange, struct roles *roles, rdzv_err
   free(texts);
   free(keys);
   if (result == RDZV_E_TIMEOUT && roles->missing > 0) return error_set(error, result, "%s", name_missing(roles).text);
-  return result > 0 ? 0 : result;
+  if (result < 0) return result;
+  return assign_ranks(roles->infos, roles->count, roles->ranks) ? 0 : error_no_memory(error);
 }
 
 /* Who serves the workers' store must be the same for all: with USE_AGENT_STORE their keys have another prefix. */
@@ -230,11 +236,9 @@ static int assign(const struct exchange *exchange, const struct roles *roles, co
   char **owned = calloc(count, sizeof *owned);
   bool done = texts && keys && values && owned;
   for (size_t i = 0; done && i < count; i++) {
-    struct worker_ranks ranks;
     const bool is_terms = i == 0; /* first: who has ranks can have them, too */
-    if (!is_terms) assign_ranks(roles->infos, roles->count, i - 1, &ranks);
     if (!is_terms) texts[i] = key_of(ASSIGNED, (int64_t)i - 1, "");
-    owned[i] = is_terms ? round_terms_write(terms) : worker_ranks_write(&ranks);
+    owned[i] = is_terms ? round_terms_write(terms) : worker_ranks_write(&roles->ranks[i - 1]);
     done = owned[i] != NULL;
     keys[i] = is_terms ? TERMS : rdzv_str(texts[i].text);
     if (done) values[i] = rdzv_str(owned[i]);
@@ -254,7 +258,7 @@ static int lead(const struct exchange *exchange, struct worker_ranks *ranks, str
   int result = roles_open(&roles, exchange, error);
   if (result == 0) result = gather(exchange, &roles, error);
   if (result == 0) {
-    assign_ranks(roles.infos, roles.count, 0, ranks);
+    *ranks = roles.ranks[0];
     *terms = terms_of(exchange, &roles);
     result = assign(exchange, &roles, terms, error);
   }
@@ -272,7 +276,7 @@ static int follow_old(const struct exchange *exchange, struct worker_ranks *rank
   if (result == 0) {
     const struct key fin = key_of(ROLE_OLD, exchange->rank, ".FIN");
     const rdzv_bytes key = rdzv_str(fin.text), value = rdzv_str("FIN");
-    assign_ranks(roles.infos, roles.count, (size_t)exchange->rank, ranks);
+    *ranks = roles.ranks[exchange->rank];
     result = rdzv_store_publish(exchange->store, &key, &value, 1, error);
   }
   roles_close(&roles);

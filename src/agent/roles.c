@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { MOST_WORKERS = 1 << 20 };
@@ -42,16 +43,41 @@ int role_info_read(rdzv_bytes text, struct role_info *out, rdzv_error *error) {
   return result;
 }
 
-void assign_ranks(const struct role_info *infos, size_t count, size_t which, struct worker_ranks *out) {
-  *out = (struct worker_ranks){0};
-  for (size_t i = 0; i < count; i++) {
-    const bool same_role = strcmp(infos[i].role, infos[which].role) == 0;
-    const int64_t workers = infos[i].local_world_size;
-    out->world_size += workers;
-    if (i < which) out->base += workers;
-    if (same_role) out->role_world_size += workers;
-    if (same_role && i < which) out->role_base += workers;
+/* Those of one role together, each in the order of the agents, which stand behind each other in one array. */
+static int by_role(const void *a, const void *b) {
+  const struct role_info *one = *(const struct role_info *const *)a, *other = *(const struct role_info *const *)b;
+  const int roles = strcmp(one->role, other->role);
+  return roles ? roles : (one > other) - (one < other);
+}
+
+/* Of the agents of one role: from `first` to before `end`. */
+static void assign_role(const struct role_info *infos, const struct role_info *const *first,
+                        const struct role_info *const *end, struct worker_ranks *out) {
+  int64_t workers = 0;
+  for (const struct role_info *const *at = first; at < end; at++) {
+    out[*at - infos].role_base = workers;
+    workers += (*at)->local_world_size;
   }
+  for (const struct role_info *const *at = first; at < end; at++) out[*at - infos].role_world_size = workers;
+}
+
+bool assign_ranks(const struct role_info *infos, size_t count, struct worker_ranks *out) {
+  const struct role_info **sorted = calloc(count + 1, sizeof *sorted);
+  int64_t workers = 0;
+  if (!sorted) return false;
+  for (size_t i = 0; i < count; i++) {
+    sorted[i] = &infos[i];
+    out[i].base = workers;
+    workers += infos[i].local_world_size;
+  }
+  for (size_t i = 0; i < count; i++) out[i].world_size = workers;
+  qsort(sorted, count, sizeof *sorted, by_role);
+  for (size_t first = 0, end; first < count; first = end) {
+    for (end = first + 1; end < count && strcmp(sorted[end]->role, sorted[first]->role) == 0;) end++;
+    assign_role(infos, sorted + first, sorted + end, out);
+  }
+  free(sorted);
+  return true;
 }
 
 char *worker_ranks_write(const struct worker_ranks *ranks) {

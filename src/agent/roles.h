@@ -30,8 +30,8 @@ struct worker_ranks {
   int64_t role_base, role_world_size;
 };
 
-/* Of the agent of group rank `which`. */
-void assign_ranks(const struct role_info *infos, size_t count, size_t which, struct worker_ranks *out);
+/* Of all agents, in the order of their group ranks. Takes O(count log count). False: no memory. */
+bool assign_ranks(const struct role_info *infos, size_t count, struct worker_ranks *out);
 
 /* PyTorch's list of four numbers. To be freed; NULL: no memory. */
 char *worker_ranks_write(const struct worker_ranks *ranks);

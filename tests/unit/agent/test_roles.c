@@ -3,6 +3,8 @@
 
 #include "unit.h"
 
+#include <time.h>
+
 static rdzv_bytes text_of(const char *text) { return (rdzv_bytes){text, strlen(text)}; }
 
 /* ---- what an agent says of itself ----------------------------------------------------------------------------- */
@@ -114,11 +116,9 @@ static void test_ranks_go_from_agent_to_agent(void **unused) {
       {"x", 0, 1, 0, true}, {"y", 1, 2, 0, true}, {"x", 2, 3, 0, true}, {"z", 3, 0, 0, true}, {"y", 4, 4, 0, true}};
   static const struct worker_ranks wanted[] = {
       {0, 10, 0, 4}, {1, 10, 0, 6}, {3, 10, 1, 4}, {6, 10, 0, 0}, {6, 10, 2, 6}};
-  for (size_t i = 0; i < COUNT_OF(infos); i++) {
-    struct worker_ranks ranks;
-    assign_ranks(infos, COUNT_OF(infos), i, &ranks);
-    assert_memory_equal(&ranks, &wanted[i], sizeof ranks);
-  }
+  struct worker_ranks ranks[COUNT_OF(infos)];
+  assert_true(assign_ranks(infos, COUNT_OF(infos), ranks));
+  assert_memory_equal(ranks, wanted, sizeof wanted);
 }
 
 /* Of all agents together each rank is given once, and of each role too. */
@@ -134,9 +134,10 @@ static void test_no_rank_is_given_twice(void **unused) {
     total += infos[i].local_world_size;
     snprintf(infos[i].role, sizeof infos[i].role, "%s", roles[i * 5 % 3]);
   }
+  struct worker_ranks of_all[AGENTS];
+  assert_true(assign_ranks(infos, AGENTS, of_all));
   for (size_t i = 0; i < AGENTS; i++) {
-    struct worker_ranks ranks;
-    assign_ranks(infos, AGENTS, i, &ranks);
+    const struct worker_ranks ranks = of_all[i];
     assert_int_equal(ranks.world_size, total);
     for (int64_t worker = 0; worker < infos[i].local_world_size; worker++) {
       bool *by_role = of_role[i * 5 % 3];
@@ -152,11 +153,39 @@ static void test_sums_of_many_large_agents_do_not_overflow(void **unused) {
   enum { AGENTS = 5000 };
   struct role_info *infos = calloc(AGENTS, sizeof *infos);
   for (int i = 0; i < AGENTS; i++) infos[i].local_world_size = 1 << 20;
-  struct worker_ranks ranks;
-  assign_ranks(infos, AGENTS, AGENTS - 1, &ranks);
-  assert_int_equal(ranks.world_size, (int64_t)AGENTS << 20);
-  assert_int_equal(ranks.base, (int64_t)(AGENTS - 1) << 20);
+  struct worker_ranks *ranks = calloc(AGENTS, sizeof *ranks);
+  assert_true(assign_ranks(infos, AGENTS, ranks));
+  assert_int_equal(ranks[AGENTS - 1].world_size, (int64_t)AGENTS << 20);
+  assert_int_equal(ranks[AGENTS - 1].base, (int64_t)(AGENTS - 1) << 20);
+  free(ranks);
   free(infos);
+}
+
+/* Processor time for so many agents, half of them of a role of their own: the least of some. */
+static double seconds_for(size_t agents) {
+  struct role_info *infos = calloc(agents, sizeof *infos);
+  struct worker_ranks *ranks = calloc(agents, sizeof *ranks);
+  double least = 1e9;
+  for (size_t i = 0; i < agents; i++) {
+    infos[i].local_world_size = 8;
+    snprintf(infos[i].role, sizeof infos[i].role, "a role with a name that is long %zu", i % 2 ? i : 0);
+  }
+  for (int i = 0; i < 7; i++) {
+    const clock_t before = clock();
+    for (int times = 0; times < 10; times++) assert_true(assign_ranks(infos, agents, ranks));
+    const double seconds = (double)(clock() - before) / CLOCKS_PER_SEC;
+    if (seconds < least) least = seconds;
+  }
+  free(ranks);
+  free(infos);
+  return least;
+}
+
+/* Four times as many take about five times as long, not sixteen. */
+static void test_many_agents_take_little_longer_than_few(void **unused) {
+  (void)unused;
+  const double few = seconds_for(1000), many = seconds_for(4000);
+  if (many > 10 * few + 0.001) fail_msg("1000 agents take %.1f ms, 4000 take %.1f ms", few * 100, many * 100);
 }
 
 static void test_ranks_as_text_are_torchs_list_of_four(void **unused) {
@@ -244,6 +273,7 @@ int main(void) {
       cmocka_unit_test(test_ranks_go_from_agent_to_agent),
       cmocka_unit_test(test_no_rank_is_given_twice),
       cmocka_unit_test(test_sums_of_many_large_agents_do_not_overflow),
+      cmocka_unit_test(test_many_agents_take_little_longer_than_few),
       cmocka_unit_test(test_ranks_as_text_are_torchs_list_of_four),
       cmocka_unit_test(test_what_are_no_ranks_is_refused),
       cmocka_unit_test(test_terms_come_back_as_they_were),
