@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "agent/guard/cgroup.h"
 
-#include "agent/guard/folder.h"
+#include "base/os/folder.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { DEEPEST = 8, LOOK_NS = 1000000 };
+enum { LOOK_NS = 1000000 };
 
 /* ---- finding our own ------------------------------------------------------------------------------------------ */
 
@@ -130,30 +130,6 @@ void cgroup_kill(const struct cgroup *cgroup, deadline until) {
   }
 }
 
-/* ---- removing ------------------------------------------------------------------------------------------------- */
-
-struct level {
-  int depth;
-};
-
-static void remove_tree(int folder, const char *name, int depth);
-
-static bool remove_below(void *user, int folder, const char *name) {
-  const struct level *level = user;
-  remove_tree(folder, name, level->depth + 1);
-  return true;
-}
-
-static void remove_tree(int folder, const char *name, int depth) {
-  const struct level level = {depth};
-  if (unlinkat(folder, name, AT_REMOVEDIR) == 0 || depth >= DEEPEST) return;
-  const int fd = openat(folder, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return; /* a file */
-  folder_each(fd, remove_below, (void *)&level);
-  close(fd);
-  unlinkat(folder, name, AT_REMOVEDIR);
-}
-
 void cgroup_remove(const struct cgroup *cgroup) {
-  if (cgroup->fd >= 0) remove_tree(cgroup->parent_fd, cgroup->name, 0);
+  if (cgroup->fd >= 0) folder_remove_empty(cgroup->parent_fd, cgroup->name);
 }

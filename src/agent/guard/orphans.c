@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "agent/guard/orphans.h"
 
-#include "agent/guard/folder.h"
+#include "base/os/folder.h"
 
 #include <ctype.h>
 #include <fcntl.h>

@@ -2,9 +2,10 @@
 #include "agent/worker/log_dir.h"
 
 #include "base/error.h"
+#include "base/os/folder.h"
 
 #include <errno.h>
-#include <ftw.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,23 +102,12 @@ int log_dir_worker(struct log_dir *dir, const char *run_id, int64_t attempt, int
   return result < 0 ? result : make_worker(path, error);
 }
 
-static int remove_one(const char *path, const struct stat *status, int type, struct FTW *where) {
-  (void)status, (void)type, (void)where;
-  remove(path);
-  return 0;
-}
-
-/* Folders only, and those only that are empty. */
-static int remove_empty(const char *path, const struct stat *status, int type, struct FTW *where) {
-  (void)status, (void)where;
-  if (type == FTW_DP) rmdir(path);
-  return 0;
-}
-
 void log_dir_end(struct log_dir *dir, bool keep) {
   if (!dir->base[0]) return;
-  const bool removes_all = dir->own_base && !keep;
   const char *top = dir->own_base ? dir->base : dir->run; /* the folder that the user named stays */
-  if (*top) nftw(top, removes_all ? remove_one : remove_empty, 16, FTW_DEPTH | FTW_PHYS);
+  if (dir->own_base && !keep)
+    folder_remove(AT_FDCWD, top);
+  else if (*top)
+    folder_remove_empty(AT_FDCWD, top);
   if (access(dir->run, F_OK) < 0) dir->run[0] = '\0';
 }

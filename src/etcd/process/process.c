@@ -11,12 +11,13 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/net/host.h"
+#include "base/os/folder.h"
 #include "base/text/options.h"
 #include "etcd/process/guard.h"
 #include "etcd/v2/v2.h"
 
 #include <errno.h>
-#include <ftw.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,18 +102,12 @@ static int make_own_dir(rdzv_etcd_process *process, rdzv_error *error) {
   return process->own_dir ? 0 : error_no_memory(error);
 }
 
-static int remove_one(const char *path, const struct stat *status, int type, struct FTW *where) {
-  (void)status, (void)type, (void)where;
-  remove(path);
-  return 0;
-}
-
 /* The guard has done so, unless it was killed. Once more where it is not gone: etcd is killed then, but not in the
  * same moment. */
 static void remove_own_dir(const char *path) {
   for (int tries = 0; path && tries < REMOVE_TRIES && access(path, F_OK) == 0; tries++) {
     if (tries > 0) poll(NULL, 0, LOOK_MS);
-    nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    folder_remove(AT_FDCWD, path);
   }
 }
 
