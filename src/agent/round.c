@@ -69,10 +69,10 @@ static int agree(rdzv_agent *agent, rdzv_error *error) {
   if (result == 0) result = exchange_ranks(&agent->exchange, &own, &attempt->ranks, &attempt->terms, error);
   if (result == 0) result = rdzv_handler_find_master(agent->handler, agent->round, error);
   if (result < 0) return result;
-  if (attempt->terms.restart_count < own.restart_count) /* a static rendezvous has one round, and its terms are old */
-    attempt->terms.restart_count = own.restart_count;
-  agent->supervisor.restarts = attempt->terms.restart_count; /* a restart is everybody's */
-  agent->exchange.attempt = attempt->terms.restart_count;
+  supervisor_step(&agent->supervisor,
+                  &(struct supervisor_event){.kind = SUPERVISOR_AGREED, .restarts = attempt->terms.restart_count});
+  /* A static rendezvous has one round, and its terms may be older than our own count. */
+  attempt->terms.restart_count = agent->exchange.attempt = agent->supervisor.restarts;
   attempt->master_addr = agent->round->master_addr;
   attempt->master_port = attempt->terms.master_port ? attempt->terms.master_port : agent->round->master_port;
   struct pollfd ended = {.fd = rdzv_handler_ended_fd(agent->handler), .events = POLLIN};

@@ -22,6 +22,9 @@ static bool stop(struct supervisor *supervisor, enum supervisor_request then) {
 
 static bool in_join(struct supervisor *supervisor, const struct supervisor_event *event) {
   switch (event->kind) {
+    case SUPERVISOR_AGREED:
+      if (supervisor->restarts < event->restarts) supervisor->restarts = event->restarts;
+      return false;
     case SUPERVISOR_STARTED: return ask(supervisor, SUPERVISOR_WATCH);
     case SUPERVISOR_ROUND_OVER: return ask(supervisor, SUPERVISOR_JOIN);
     case SUPERVISOR_JOIN_FAILED: return end(supervisor, SUPERVISOR_NOT_JOINED);

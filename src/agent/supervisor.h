@@ -28,11 +28,13 @@ enum supervisor_event_kind {
   SUPERVISOR_SIGNAL,       /* told to stop, by `signal` */
   SUPERVISOR_STOPPED,      /* STOP: no worker is left */
   SUPERVISOR_DONE,         /* BARRIER, LEAVE, CLOSE: over, whatever came of it */
+  SUPERVISOR_AGREED,       /* JOIN: with the other agents; a restart of one node is a restart of all */
 };
 
 struct supervisor_event {
   enum supervisor_event_kind kind;
   int signal;
+  int64_t restarts; /* AGREED: the most that any agent has used up */
   bool others_done; /* MEMBERS: the workers of another agent are done already, so nobody can begin anew */
 };
 
@@ -55,6 +57,7 @@ enum supervisor_outcome {
   SUPERVISOR_NOT_JOINED, /* or out again, for the store was lost */
 };
 
+/* Changed by supervisor_step alone. */
 struct supervisor {
   enum supervisor_request request; /* what to do now */
   enum supervisor_outcome outcome; /* with END */

@@ -3,7 +3,7 @@
 #include "agent/supervisor.h"
 #include "unit.h"
 
-enum { REQUESTS = SUPERVISOR_END + 1, KINDS = SUPERVISOR_DONE + 1 };
+enum { REQUESTS = SUPERVISOR_END + 1, KINDS = SUPERVISOR_AGREED + 1 };
 
 static const char *const request_names[] = {"JOIN", "WATCH", "STOP", "KILL", "BARRIER", "LEAVE", "CLOSE", "END"};
 
@@ -39,7 +39,8 @@ static const int next[REQUESTS][KINDS] = {
                          [SUPERVISOR_STORE_LOST] = SAME,
                          [SUPERVISOR_SIGNAL] = SUPERVISOR_LEAVE,
                          [SUPERVISOR_STOPPED] = SAME,
-                         [SUPERVISOR_DONE] = SAME},
+                         [SUPERVISOR_DONE] = SAME,
+                         [SUPERVISOR_AGREED] = SAME},
     [SUPERVISOR_WATCH] = {[SUPERVISOR_STARTED] = SAME,
                           [SUPERVISOR_JOIN_FAILED] = SAME,
                           [SUPERVISOR_ROUND_OVER] = SAME,
@@ -51,22 +52,23 @@ static const int next[REQUESTS][KINDS] = {
                           [SUPERVISOR_STORE_LOST] = SUPERVISOR_STOP,
                           [SUPERVISOR_SIGNAL] = SUPERVISOR_LEAVE,
                           [SUPERVISOR_STOPPED] = SAME,
-                          [SUPERVISOR_DONE] = SAME},
+                          [SUPERVISOR_DONE] = SAME,
+                          [SUPERVISOR_AGREED] = SAME},
     [SUPERVISOR_STOP] = {SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME,
                          SAME, [SUPERVISOR_SIGNAL] = SUPERVISOR_LEAVE, /* for it was to JOIN */
-                         [SUPERVISOR_STOPPED] = SUPERVISOR_JOIN, [SUPERVISOR_DONE] = SAME},
-    [SUPERVISOR_KILL] = {SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME,
-                         SAME, [SUPERVISOR_STOPPED] = SUPERVISOR_END, [SUPERVISOR_DONE] = SAME},
+                         [SUPERVISOR_STOPPED] = SUPERVISOR_JOIN, [SUPERVISOR_DONE] = SAME, [SUPERVISOR_AGREED] = SAME},
+    [SUPERVISOR_KILL] =
+        {SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME,
+         SAME, [SUPERVISOR_STOPPED] = SUPERVISOR_END, [SUPERVISOR_DONE] = SAME, [SUPERVISOR_AGREED] = SAME},
     [SUPERVISOR_BARRIER] =
-        {SAME, SAME, SAME, SAME, SAME,
-         SAME, [SUPERVISOR_CLOSED] = SUPERVISOR_END, [SUPERVISOR_EVICTED] = SAME, [SUPERVISOR_STORE_LOST] = SAME,
-         [SUPERVISOR_SIGNAL] = SUPERVISOR_LEAVE, [SUPERVISOR_STOPPED] = SAME, [SUPERVISOR_DONE] = SUPERVISOR_CLOSE},
-    [SUPERVISOR_LEAVE] =
-        {SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME,
-         SAME, [SUPERVISOR_SIGNAL] = SUPERVISOR_KILL, [SUPERVISOR_STOPPED] = SAME, [SUPERVISOR_DONE] = SUPERVISOR_STOP},
+        {SAME, SAME, SAME, SAME, SAME, SAME, [SUPERVISOR_CLOSED] = SUPERVISOR_END, [SUPERVISOR_EVICTED] = SAME,
+         [SUPERVISOR_STORE_LOST] = SAME, [SUPERVISOR_SIGNAL] = SUPERVISOR_LEAVE, [SUPERVISOR_STOPPED] = SAME,
+         [SUPERVISOR_DONE] = SUPERVISOR_CLOSE, [SUPERVISOR_AGREED] = SAME},
+    [SUPERVISOR_LEAVE] = {SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, [SUPERVISOR_SIGNAL] = SUPERVISOR_KILL,
+                          [SUPERVISOR_STOPPED] = SAME, [SUPERVISOR_DONE] = SUPERVISOR_STOP, [SUPERVISOR_AGREED] = SAME},
     [SUPERVISOR_CLOSE] = {SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME,
-                          SAME, [SUPERVISOR_DONE] = SUPERVISOR_END},
-    [SUPERVISOR_END] = {SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME},
+                          SAME, [SUPERVISOR_DONE] = SUPERVISOR_END, [SUPERVISOR_AGREED] = SAME},
+    [SUPERVISOR_END] = {SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME},
 };
 
 static struct supervisor standing_in(enum supervisor_request request) {
@@ -129,6 +131,26 @@ static void test_members_that_change_while_others_are_done_are_no_reason_to_stop
   struct supervisor supervisor = AFTER(1, SUPERVISOR_STARTED);
   assert_false(supervisor_step(&supervisor, &(struct supervisor_event){SUPERVISOR_MEMBERS, .others_done = true}));
   assert_int_equal(supervisor.request, SUPERVISOR_WATCH);
+}
+
+/* Restarts of other nodes count, and the count never goes back. */
+static void test_the_most_restarts_of_all_agents_count(void **unused) {
+  (void)unused;
+  static const int64_t told[] = {2, 1, 3}, wanted[] = {2, 2, 3};
+  struct supervisor supervisor;
+  supervisor_init(&supervisor, 3);
+  for (size_t i = 0; i < COUNT_OF(told); i++) {
+    const struct supervisor_event event = {.kind = SUPERVISOR_AGREED, .restarts = told[i]};
+    assert_false(supervisor_step(&supervisor, &event));
+    assert_int_equal(supervisor.request, SUPERVISOR_JOIN);
+    assert_int_equal(supervisor.restarts, wanted[i]);
+  }
+  step(&supervisor, SUPERVISOR_STARTED);
+  assert_false(supervisor_step(&supervisor, &(struct supervisor_event){.kind = SUPERVISOR_AGREED, .restarts = 9}));
+  assert_int_equal(supervisor.restarts, 3); /* too late */
+  step(&supervisor, SUPERVISOR_WORKER_FAILED);
+  step(&supervisor, SUPERVISOR_STOPPED);
+  assert_int_equal(supervisor.request, SUPERVISOR_CLOSE); /* the others have used them up */
 }
 
 static void test_each_failure_uses_up_one_restart_and_the_last_one_closes(void **unused) {
@@ -296,6 +318,7 @@ int main(void) {
       cmocka_unit_test(test_each_request_with_each_event),
       cmocka_unit_test(test_what_follows_a_stop),
       cmocka_unit_test(test_members_that_change_while_others_are_done_are_no_reason_to_stop),
+      cmocka_unit_test(test_the_most_restarts_of_all_agents_count),
       cmocka_unit_test(test_each_failure_uses_up_one_restart_and_the_last_one_closes),
       cmocka_unit_test(test_the_last_signal_is_the_one_that_counts),
       cmocka_unit_test(test_a_signal_while_a_failed_job_is_stopped_changes_nothing_but_the_second_kills),
