@@ -70,7 +70,7 @@ static int agree(rdzv_agent *agent, rdzv_error *error) {
   if (result == 0) result = rdzv_handler_find_master(agent->handler, agent->round, error);
   if (result < 0) return result;
   supervisor_step(&agent->supervisor,
-                  &(struct supervisor_event){.kind = SUPERVISOR_AGREED, .restarts = attempt->terms.restart_count});
+                  &(struct supervisor_event){.kind = SUPERVISOR_EV_AGREED, .restarts = attempt->terms.restart_count});
   /* A static rendezvous has one round, and its terms may be older than our own count. */
   attempt->terms.restart_count = agent->exchange.attempt = agent->supervisor.restarts;
   attempt->master_addr = agent->round->master_addr;

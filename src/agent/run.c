@@ -60,8 +60,8 @@ static void on_told(uv_poll_t *handle, int status, int events) {
   if (read(watch->agent->told_fd, &times, sizeof times) < 0) return;
   const int number = atomic_load(&watch->agent->signal);
   for (uint64_t i = 0; i < times && i < 2; i++)
-    step(watch, (struct supervisor_event){.kind = SUPERVISOR_SIGNAL, .signal = number});
-  if (watch->agent->supervisor.outcome == SUPERVISOR_LEFT)
+    step(watch, (struct supervisor_event){.kind = SUPERVISOR_EV_SIGNAL, .signal = number});
+  if (watch->agent->supervisor.outcome == SUPERVISOR_OUTCOME_LEFT)
     because(watch->agent, "told to stop by %s", signal_name(number).text);
 }
 
@@ -84,7 +84,7 @@ static void on_closed_by_others(struct watch *watch) {
   failures_add_told(&agent->failures, failure);
   free(failure);
   because(agent, "another node has closed the rendezvous");
-  step(watch, (struct supervisor_event){.kind = SUPERVISOR_CLOSED});
+  step(watch, (struct supervisor_event){.kind = SUPERVISOR_EV_CLOSED});
 }
 
 static void on_members(struct watch *watch, const rdzv_change *change) {
@@ -92,7 +92,7 @@ static void on_members(struct watch *watch, const rdzv_change *change) {
   const char *what = rdzv_change_what(change) & RDZV_CHANGE_DIED ? "died" : "left";
   const bool waiting = rdzv_change_what(change) & RDZV_CHANGE_WAITING;
   const size_t gone = rdzv_change_node_count(change);
-  const struct supervisor_event event = {.kind = SUPERVISOR_MEMBERS,
+  const struct supervisor_event event = {.kind = SUPERVISOR_EV_NODES,
                                          .others_done = exchange_any_done(&agent->exchange)};
   if (gone > 1)
     because(agent, "%s and %zu more %s", rdzv_change_node(change, 0), gone - 1, what);
@@ -119,12 +119,12 @@ static void look(struct watch *watch) {
   if (result < 0) {
     agent->error = error;
     because(agent, "%s", error.message);
-    step(watch, (struct supervisor_event){.kind = SUPERVISOR_STORE_LOST});
+    step(watch, (struct supervisor_event){.kind = SUPERVISOR_EV_STORE_LOST});
   } else if (rdzv_change_what(change) & RDZV_CHANGE_CLOSED) {
     on_closed_by_others(watch);
   } else if (rdzv_change_what(change) & RDZV_CHANGE_EVICTED) {
     because(agent, "this node's place in the round is lost");
-    step(watch, (struct supervisor_event){.kind = SUPERVISOR_EVICTED});
+    step(watch, (struct supervisor_event){.kind = SUPERVISOR_EV_EVICTED});
   } else {
     on_members(watch, change);
   }
@@ -199,17 +199,17 @@ static void on_worker_end(void *user, struct worker *worker) {
                                       [WORKER_STOPPED] = RDZV_WORKER_STOPPED};
   agent_note_worker(agent, states[worker->end], worker, text);
   if (worker->end == WORKER_FAILED) {
-    if (agent->supervisor.request == SUPERVISOR_WATCH) { /* the first one */
+    if (agent->supervisor.request == SUPERVISOR_DO_MONITOR) { /* the first one */
       tell_failure(agent, worker);
       because(agent, "rank %" PRId64 " (pid %ld) failed: %s", worker->rank, (long)worker->pid, text);
     }
-    step(watch, (struct supervisor_event){.kind = SUPERVISOR_WORKER_FAILED});
+    step(watch, (struct supervisor_event){.kind = SUPERVISOR_EV_WORKER_FAILED});
   }
   if (agent->group.running > 0) return;
   if (agent->group.stopping)
     uv_stop(&agent->loop);
   else
-    step(watch, (struct supervisor_event){.kind = SUPERVISOR_WORKERS_DONE});
+    step(watch, (struct supervisor_event){.kind = SUPERVISOR_EV_WORKERS_DONE});
 }
 
 /* ---- running the loop ----------------------------------------------------------------------------------------- */
@@ -276,7 +276,7 @@ static void await_end(rdzv_agent *agent, int64_t timeout_ms, bool killed) {
   watch.waiting.refresh = tell_of_workers;
   watch.waiting.user = &agent->group;
   on_time(&watch.timer);
-  while (agent->group.running > 0 && !watch.late && (killed || agent->supervisor.request != SUPERVISOR_KILL))
+  while (agent->group.running > 0 && !watch.late && (killed || agent->supervisor.request != SUPERVISOR_DO_KILL))
     uv_run(&agent->loop, UV_RUN_DEFAULT);
   watch_close(&watch);
 }
@@ -298,14 +298,14 @@ static void end_group(rdzv_agent *agent, size_t *left) {
 static void stop_workers(rdzv_agent *agent, int number) {
   size_t left;
   if (agent->group.running > 0) {
-    const bool told = agent->supervisor.outcome == SUPERVISOR_LEFT && number != SIGKILL;
+    const bool told = agent->supervisor.outcome == SUPERVISOR_OUTCOME_LEFT && number != SIGKILL;
     agent_note(agent, RDZV_AGENT_STOPPING, "%s: %zu worker%s stopped%s", agent->reason, agent->group.running,
                agent->group.running == 1 ? " is" : "s are", told ? "; a second signal kills at once" : "");
     group_signal(&agent->group, number);
     if (number != SIGKILL) await_end(agent, agent->shutdown_timeout, false);
   }
   if (agent->group.running > 0) {
-    if (number != SIGKILL && agent->supervisor.request != SUPERVISOR_KILL)
+    if (number != SIGKILL && agent->supervisor.request != SUPERVISOR_DO_KILL)
       log_line(&agent->log, RDZV_LOG_WARNING, "%zu workers have not ended: they are killed", agent->group.running);
     group_signal(&agent->group, SIGKILL);
     await_end(agent, KILL_MS, true);
@@ -331,13 +331,13 @@ static void collect(rdzv_agent *agent) {
 }
 
 static void carry_stop(rdzv_agent *agent) {
-  const bool kill = agent->supervisor.request == SUPERVISOR_KILL;
+  const bool kill = agent->supervisor.request == SUPERVISOR_DO_KILL;
   const int number = kill ? SIGKILL : agent->supervisor.signal ? agent->supervisor.signal : SIGTERM;
   stop_workers(agent, number);
   collect(agent);
   group_free(&agent->group);
-  done(agent, SUPERVISOR_STOPPED);
-  if (agent->supervisor.request == SUPERVISOR_JOIN) round_end(agent);
+  done(agent, SUPERVISOR_EV_STOPPED);
+  if (agent->supervisor.request == SUPERVISOR_DO_JOIN) round_end(agent);
 }
 
 /* Out of a round that we cannot be in. */
@@ -361,7 +361,7 @@ static void carry_join(rdzv_agent *agent) {
   rdzv_error error = {0};
   const int result = round_begin(agent, &error);
   if (result == 0) {
-    done(agent, SUPERVISOR_STARTED);
+    done(agent, SUPERVISOR_EV_STARTED);
     return;
   }
   if (agent->group.count > 0) { /* some could not be started */
@@ -379,7 +379,7 @@ static void carry_join(rdzv_agent *agent) {
     agent->error = error;
     because(agent, "%s", error.message);
   }
-  done(agent, result < 0 ? SUPERVISOR_JOIN_FAILED : SUPERVISOR_ROUND_OVER);
+  done(agent, result < 0 ? SUPERVISOR_EV_JOIN_FAILED : SUPERVISOR_EV_ROUND_OVER);
 }
 
 /* While others' workers run: has one of them failed, so that the job is over? `until` is when the others are not waited
@@ -397,7 +397,7 @@ static bool hears_of_failure(rdzv_agent *agent, deadline *until) {
   failures_add_told(&agent->failures, failure);
   free(failure);
   because(agent, "the workers of this node were done, but another node has closed the rendezvous");
-  done(agent, SUPERVISOR_CLOSED);
+  done(agent, SUPERVISOR_EV_CLOSED);
   return true;
 }
 
@@ -432,18 +432,19 @@ static void carry_barrier(rdzv_agent *agent) {
   if (agent->round->world_size == 1 && agent->workers_store)
     rdzv_server_stop(agent->workers_store); /* ends meanwhile */
   if (agent->round->world_size > 1 && await_others(agent) != 0) return;
-  done(agent, SUPERVISOR_DONE);
+  done(agent, SUPERVISOR_EV_DONE);
 }
 
 static void carry_leave(rdzv_agent *agent) {
   leave(agent);
-  done(agent, SUPERVISOR_DONE);
+  done(agent, SUPERVISOR_EV_DONE);
 }
 
 /* After success one agent closes for all; after a failure, the agent that has it. */
 static void close_for_all(rdzv_agent *agent) {
   rdzv_error error;
-  const bool failed = agent->supervisor.outcome == SUPERVISOR_FAILED, closes = failed || agent->round->rank == 0;
+  const bool failed = agent->supervisor.outcome == SUPERVISOR_OUTCOME_FAILED,
+             closes = failed || agent->round->rank == 0;
   rdzv_handler_set_close_timeout(agent->handler, CLOSE_MS, NULL);
   const int closed =
       closes ? rdzv_handler_set_closed(agent->handler, failed ? agent->reason : "the job is done", &error) : 0;
@@ -460,19 +461,19 @@ static void carry_close(rdzv_agent *agent) {
     round_end(agent);
   else
     close_for_all(agent);
-  done(agent, SUPERVISOR_DONE);
+  done(agent, SUPERVISOR_EV_DONE);
 }
 
 static void carry_out(rdzv_agent *agent) {
   switch (agent->supervisor.request) {
-    case SUPERVISOR_JOIN: carry_join(agent); break;
-    case SUPERVISOR_WATCH: watch_workers(agent); break;
-    case SUPERVISOR_STOP:
-    case SUPERVISOR_KILL: carry_stop(agent); break;
-    case SUPERVISOR_BARRIER: carry_barrier(agent); break;
-    case SUPERVISOR_LEAVE: carry_leave(agent); break;
-    case SUPERVISOR_CLOSE: carry_close(agent); break;
-    case SUPERVISOR_END: break;
+    case SUPERVISOR_DO_JOIN: carry_join(agent); break;
+    case SUPERVISOR_DO_MONITOR: watch_workers(agent); break;
+    case SUPERVISOR_DO_STOP:
+    case SUPERVISOR_DO_KILL: carry_stop(agent); break;
+    case SUPERVISOR_DO_EXIT_BARRIER: carry_barrier(agent); break;
+    case SUPERVISOR_DO_LEAVE: carry_leave(agent); break;
+    case SUPERVISOR_DO_CLOSE: carry_close(agent); break;
+    case SUPERVISOR_DO_END: break;
   }
 }
 
@@ -486,15 +487,15 @@ struct agent_outcome {
 
 static rdzv_agent_state state_of(const rdzv_agent *agent) {
   switch (agent->supervisor.outcome) {
-    case SUPERVISOR_SUCCEEDED: return RDZV_AGENT_SUCCEEDED;
-    case SUPERVISOR_LEFT: return RDZV_AGENT_LEFT;
+    case SUPERVISOR_OUTCOME_SUCCEEDED: return RDZV_AGENT_SUCCEEDED;
+    case SUPERVISOR_OUTCOME_LEFT: return RDZV_AGENT_LEFT;
     default: return RDZV_AGENT_FAILED;
   }
 }
 
 static int exit_code_of(const rdzv_agent *agent) {
-  if (agent->supervisor.outcome == SUPERVISOR_SUCCEEDED) return 0;
-  if (agent->supervisor.outcome == SUPERVISOR_LEFT) return 128 + agent->supervisor.signal;
+  if (agent->supervisor.outcome == SUPERVISOR_OUTCOME_SUCCEEDED) return 0;
+  if (agent->supervisor.outcome == SUPERVISOR_OUTCOME_LEFT) return 128 + agent->supervisor.signal;
   const int code = agent->failures.count > 0 ? agent->failures.list[0].exit_code & 255 : 0;
   return code ? code : 1;
 }
@@ -502,7 +503,7 @@ static int exit_code_of(const rdzv_agent *agent) {
 static int make_result(rdzv_agent *agent, rdzv_agent_result **out, rdzv_error *error) {
   struct agent_outcome *result = calloc(1, sizeof *result);
   if (!result) return error_no_memory(error);
-  const bool succeeded = agent->supervisor.outcome == SUPERVISOR_SUCCEEDED;
+  const bool succeeded = agent->supervisor.outcome == SUPERVISOR_OUTCOME_SUCCEEDED;
   result->reason = strdup(agent->reason);
   result->log_dir = strdup(agent->log_dir.run);
   result->base.exit_code = exit_code_of(agent);
@@ -551,12 +552,12 @@ int rdzv_agent_run(rdzv_agent *agent, rdzv_agent_result **out, rdzv_error *error
   if (!out) return error_null(error, "rdzv_agent_run", "out");
   if (fork_crossed(agent->born)) return fork_fail("the agent", error);
   agent->group.on_end = on_worker_end;
-  while (agent->supervisor.request != SUPERVISOR_END) carry_out(agent);
-  if (agent->supervisor.outcome == SUPERVISOR_LEFT) leave(agent); /* where there was no time for it before */
+  while (agent->supervisor.request != SUPERVISOR_DO_END) carry_out(agent);
+  if (agent->supervisor.outcome == SUPERVISOR_OUTCOME_LEFT) leave(agent); /* where there was no time for it before */
   round_end(agent);
   agent_note(agent, state_of(agent), "%s", agent->reason);
   end_files(agent);
-  if (agent->supervisor.outcome == SUPERVISOR_NOT_JOINED) {
+  if (agent->supervisor.outcome == SUPERVISOR_OUTCOME_NOT_JOINED) {
     if (agent->failures.count > 0)
       log_line(&agent->log, RDZV_LOG_ERROR, "what went before: rank %" PRId64 " on %s failed: %s%s%s",
                agent->failures.list[0].rank, agent->failures.list[0].host, agent->failures.list[0].message,

@@ -3,12 +3,12 @@
 #include "agent/supervisor.h"
 #include "unit.h"
 
-enum { REQUESTS = SUPERVISOR_END + 1, KINDS = SUPERVISOR_AGREED + 1 };
+enum { REQUESTS = SUPERVISOR_DO_END + 1, KINDS = SUPERVISOR_EV_AGREED + 1 };
 
-static const char *const request_names[] = {"JOIN", "WATCH", "STOP", "KILL", "BARRIER", "LEAVE", "CLOSE", "END"};
+static const char *const request_names[] = {"JOIN", "MONITOR", "STOP", "KILL", "EXIT_BARRIER", "LEAVE", "CLOSE", "END"};
 
 static bool step(struct supervisor *supervisor, enum supervisor_event_kind kind) {
-  const struct supervisor_event event = {.kind = kind, .signal = kind == SUPERVISOR_SIGNAL ? 15 : 0};
+  const struct supervisor_event event = {.kind = kind, .signal = kind == SUPERVISOR_EV_SIGNAL ? 15 : 0};
   return supervisor_step(supervisor, &event);
 }
 
@@ -28,61 +28,63 @@ static struct supervisor after(int64_t max_restarts, const enum supervisor_event
 /* What follows; SAME: the event changes nothing. */
 enum { SAME = -1 };
 static const int next[REQUESTS][KINDS] = {
-    [SUPERVISOR_JOIN] = {[SUPERVISOR_STARTED] = SUPERVISOR_WATCH,
-                         [SUPERVISOR_JOIN_FAILED] = SUPERVISOR_END,
-                         [SUPERVISOR_ROUND_OVER] = SUPERVISOR_JOIN,
-                         [SUPERVISOR_WORKER_FAILED] = SAME,
-                         [SUPERVISOR_WORKERS_DONE] = SAME,
-                         [SUPERVISOR_MEMBERS] = SAME,
-                         [SUPERVISOR_CLOSED] = SAME,
-                         [SUPERVISOR_EVICTED] = SAME,
-                         [SUPERVISOR_STORE_LOST] = SAME,
-                         [SUPERVISOR_SIGNAL] = SUPERVISOR_LEAVE,
-                         [SUPERVISOR_STOPPED] = SAME,
-                         [SUPERVISOR_DONE] = SAME,
-                         [SUPERVISOR_AGREED] = SAME},
-    [SUPERVISOR_WATCH] = {[SUPERVISOR_STARTED] = SAME,
-                          [SUPERVISOR_JOIN_FAILED] = SAME,
-                          [SUPERVISOR_ROUND_OVER] = SAME,
-                          [SUPERVISOR_WORKER_FAILED] = SUPERVISOR_STOP,
-                          [SUPERVISOR_WORKERS_DONE] = SUPERVISOR_BARRIER,
-                          [SUPERVISOR_MEMBERS] = SUPERVISOR_STOP,
-                          [SUPERVISOR_CLOSED] = SUPERVISOR_STOP,
-                          [SUPERVISOR_EVICTED] = SUPERVISOR_STOP,
-                          [SUPERVISOR_STORE_LOST] = SUPERVISOR_STOP,
-                          [SUPERVISOR_SIGNAL] = SUPERVISOR_LEAVE,
-                          [SUPERVISOR_STOPPED] = SAME,
-                          [SUPERVISOR_DONE] = SAME,
-                          [SUPERVISOR_AGREED] = SAME},
-    [SUPERVISOR_STOP] = {SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME,
-                         SAME, [SUPERVISOR_SIGNAL] = SUPERVISOR_LEAVE, /* for it was to JOIN */
-                         [SUPERVISOR_STOPPED] = SUPERVISOR_JOIN, [SUPERVISOR_DONE] = SAME, [SUPERVISOR_AGREED] = SAME},
-    [SUPERVISOR_KILL] =
+    [SUPERVISOR_DO_JOIN] = {[SUPERVISOR_EV_STARTED] = SUPERVISOR_DO_MONITOR,
+                            [SUPERVISOR_EV_JOIN_FAILED] = SUPERVISOR_DO_END,
+                            [SUPERVISOR_EV_ROUND_OVER] = SUPERVISOR_DO_JOIN,
+                            [SUPERVISOR_EV_WORKER_FAILED] = SAME,
+                            [SUPERVISOR_EV_WORKERS_DONE] = SAME,
+                            [SUPERVISOR_EV_NODES] = SAME,
+                            [SUPERVISOR_EV_CLOSED] = SAME,
+                            [SUPERVISOR_EV_EVICTED] = SAME,
+                            [SUPERVISOR_EV_STORE_LOST] = SAME,
+                            [SUPERVISOR_EV_SIGNAL] = SUPERVISOR_DO_LEAVE,
+                            [SUPERVISOR_EV_STOPPED] = SAME,
+                            [SUPERVISOR_EV_DONE] = SAME,
+                            [SUPERVISOR_EV_AGREED] = SAME},
+    [SUPERVISOR_DO_MONITOR] = {[SUPERVISOR_EV_STARTED] = SAME,
+                               [SUPERVISOR_EV_JOIN_FAILED] = SAME,
+                               [SUPERVISOR_EV_ROUND_OVER] = SAME,
+                               [SUPERVISOR_EV_WORKER_FAILED] = SUPERVISOR_DO_STOP,
+                               [SUPERVISOR_EV_WORKERS_DONE] = SUPERVISOR_DO_EXIT_BARRIER,
+                               [SUPERVISOR_EV_NODES] = SUPERVISOR_DO_STOP,
+                               [SUPERVISOR_EV_CLOSED] = SUPERVISOR_DO_STOP,
+                               [SUPERVISOR_EV_EVICTED] = SUPERVISOR_DO_STOP,
+                               [SUPERVISOR_EV_STORE_LOST] = SUPERVISOR_DO_STOP,
+                               [SUPERVISOR_EV_SIGNAL] = SUPERVISOR_DO_LEAVE,
+                               [SUPERVISOR_EV_STOPPED] = SAME,
+                               [SUPERVISOR_EV_DONE] = SAME,
+                               [SUPERVISOR_EV_AGREED] = SAME},
+    [SUPERVISOR_DO_STOP] =
+        {SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME,
+         SAME, [SUPERVISOR_EV_SIGNAL] = SUPERVISOR_DO_LEAVE, /* for it was to JOIN */
+         [SUPERVISOR_EV_STOPPED] = SUPERVISOR_DO_JOIN, [SUPERVISOR_EV_DONE] = SAME, [SUPERVISOR_EV_AGREED] = SAME},
+    [SUPERVISOR_DO_KILL] =
         {SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME,
-         SAME, [SUPERVISOR_STOPPED] = SUPERVISOR_END, [SUPERVISOR_DONE] = SAME, [SUPERVISOR_AGREED] = SAME},
-    [SUPERVISOR_BARRIER] =
-        {SAME, SAME, SAME, SAME, SAME, SAME, [SUPERVISOR_CLOSED] = SUPERVISOR_END, [SUPERVISOR_EVICTED] = SAME,
-         [SUPERVISOR_STORE_LOST] = SAME, [SUPERVISOR_SIGNAL] = SUPERVISOR_LEAVE, [SUPERVISOR_STOPPED] = SAME,
-         [SUPERVISOR_DONE] = SUPERVISOR_CLOSE, [SUPERVISOR_AGREED] = SAME},
-    [SUPERVISOR_LEAVE] = {SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, [SUPERVISOR_SIGNAL] = SUPERVISOR_KILL,
-                          [SUPERVISOR_STOPPED] = SAME, [SUPERVISOR_DONE] = SUPERVISOR_STOP, [SUPERVISOR_AGREED] = SAME},
-    [SUPERVISOR_CLOSE] = {SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME,
-                          SAME, [SUPERVISOR_DONE] = SUPERVISOR_END, [SUPERVISOR_AGREED] = SAME},
-    [SUPERVISOR_END] = {SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME},
+         SAME, [SUPERVISOR_EV_STOPPED] = SUPERVISOR_DO_END, [SUPERVISOR_EV_DONE] = SAME, [SUPERVISOR_EV_AGREED] = SAME},
+    [SUPERVISOR_DO_EXIT_BARRIER] =
+        {SAME, SAME, SAME, SAME, SAME, SAME, [SUPERVISOR_EV_CLOSED] = SUPERVISOR_DO_END, [SUPERVISOR_EV_EVICTED] = SAME,
+         [SUPERVISOR_EV_STORE_LOST] = SAME, [SUPERVISOR_EV_SIGNAL] = SUPERVISOR_DO_LEAVE,
+         [SUPERVISOR_EV_STOPPED] = SAME, [SUPERVISOR_EV_DONE] = SUPERVISOR_DO_CLOSE, [SUPERVISOR_EV_AGREED] = SAME},
+    [SUPERVISOR_DO_LEAVE] = {SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME,
+                             SAME, [SUPERVISOR_EV_SIGNAL] = SUPERVISOR_DO_KILL, [SUPERVISOR_EV_STOPPED] = SAME,
+                             [SUPERVISOR_EV_DONE] = SUPERVISOR_DO_STOP, [SUPERVISOR_EV_AGREED] = SAME},
+    [SUPERVISOR_DO_CLOSE] = {SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME,
+                             SAME, [SUPERVISOR_EV_DONE] = SUPERVISOR_DO_END, [SUPERVISOR_EV_AGREED] = SAME},
+    [SUPERVISOR_DO_END] = {SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME},
 };
 
 static struct supervisor standing_in(enum supervisor_request request) {
   switch (request) {
-    case SUPERVISOR_JOIN: return AFTER(1, SUPERVISOR_STOPPED);
-    case SUPERVISOR_WATCH: return AFTER(1, SUPERVISOR_STARTED);
-    case SUPERVISOR_STOP: return AFTER(1, SUPERVISOR_STARTED, SUPERVISOR_WORKER_FAILED);
-    case SUPERVISOR_KILL: return AFTER(1, SUPERVISOR_STARTED, SUPERVISOR_SIGNAL, SUPERVISOR_SIGNAL);
-    case SUPERVISOR_BARRIER: return AFTER(1, SUPERVISOR_STARTED, SUPERVISOR_WORKERS_DONE);
-    case SUPERVISOR_LEAVE: return AFTER(1, SUPERVISOR_STARTED, SUPERVISOR_SIGNAL);
-    case SUPERVISOR_CLOSE: return AFTER(1, SUPERVISOR_STARTED, SUPERVISOR_WORKERS_DONE, SUPERVISOR_DONE);
-    case SUPERVISOR_END: break;
+    case SUPERVISOR_DO_JOIN: return AFTER(1, SUPERVISOR_EV_STOPPED);
+    case SUPERVISOR_DO_MONITOR: return AFTER(1, SUPERVISOR_EV_STARTED);
+    case SUPERVISOR_DO_STOP: return AFTER(1, SUPERVISOR_EV_STARTED, SUPERVISOR_EV_WORKER_FAILED);
+    case SUPERVISOR_DO_KILL: return AFTER(1, SUPERVISOR_EV_STARTED, SUPERVISOR_EV_SIGNAL, SUPERVISOR_EV_SIGNAL);
+    case SUPERVISOR_DO_EXIT_BARRIER: return AFTER(1, SUPERVISOR_EV_STARTED, SUPERVISOR_EV_WORKERS_DONE);
+    case SUPERVISOR_DO_LEAVE: return AFTER(1, SUPERVISOR_EV_STARTED, SUPERVISOR_EV_SIGNAL);
+    case SUPERVISOR_DO_CLOSE: return AFTER(1, SUPERVISOR_EV_STARTED, SUPERVISOR_EV_WORKERS_DONE, SUPERVISOR_EV_DONE);
+    case SUPERVISOR_DO_END: break;
   }
-  return AFTER(1, SUPERVISOR_JOIN_FAILED);
+  return AFTER(1, SUPERVISOR_EV_JOIN_FAILED);
 }
 
 static void test_each_request_with_each_event(void **unused) {
@@ -110,27 +112,28 @@ static void test_what_follows_a_stop(void **unused) {
     enum supervisor_outcome outcome;
     int64_t restarts;
   } cases[] = {
-      {SUPERVISOR_WORKER_FAILED, 1, SUPERVISOR_JOIN, SUPERVISOR_SUCCEEDED, 1},
-      {SUPERVISOR_WORKER_FAILED, 0, SUPERVISOR_CLOSE, SUPERVISOR_FAILED, 0},
-      {SUPERVISOR_MEMBERS, 1, SUPERVISOR_JOIN, SUPERVISOR_SUCCEEDED, 0},
-      {SUPERVISOR_EVICTED, 1, SUPERVISOR_JOIN, SUPERVISOR_SUCCEEDED, 0},
-      {SUPERVISOR_CLOSED, 1, SUPERVISOR_END, SUPERVISOR_CLOSED_ON_US, 0},
-      {SUPERVISOR_STORE_LOST, 1, SUPERVISOR_END, SUPERVISOR_NOT_JOINED, 0},
+      {SUPERVISOR_EV_WORKER_FAILED, 1, SUPERVISOR_DO_JOIN, SUPERVISOR_OUTCOME_SUCCEEDED, 1},
+      {SUPERVISOR_EV_WORKER_FAILED, 0, SUPERVISOR_DO_CLOSE, SUPERVISOR_OUTCOME_FAILED, 0},
+      {SUPERVISOR_EV_NODES, 1, SUPERVISOR_DO_JOIN, SUPERVISOR_OUTCOME_SUCCEEDED, 0},
+      {SUPERVISOR_EV_EVICTED, 1, SUPERVISOR_DO_JOIN, SUPERVISOR_OUTCOME_SUCCEEDED, 0},
+      {SUPERVISOR_EV_CLOSED, 1, SUPERVISOR_DO_END, SUPERVISOR_OUTCOME_CLOSED_ON_US, 0},
+      {SUPERVISOR_EV_STORE_LOST, 1, SUPERVISOR_DO_END, SUPERVISOR_OUTCOME_NOT_JOINED, 0},
   };
   for (size_t i = 0; i < COUNT_OF(cases); i++) {
-    struct supervisor supervisor = AFTER(cases[i].max_restarts, SUPERVISOR_STARTED, cases[i].why, SUPERVISOR_STOPPED);
+    struct supervisor supervisor =
+        AFTER(cases[i].max_restarts, SUPERVISOR_EV_STARTED, cases[i].why, SUPERVISOR_EV_STOPPED);
     assert_int_equal(supervisor.request, cases[i].then);
     assert_int_equal(supervisor.restarts, cases[i].restarts);
-    if (supervisor.request != SUPERVISOR_JOIN) assert_int_equal(supervisor.outcome, cases[i].outcome);
+    if (supervisor.request != SUPERVISOR_DO_JOIN) assert_int_equal(supervisor.outcome, cases[i].outcome);
   }
 }
 
 /* Whoever begins anew then would wait for those who never come. */
 static void test_members_that_change_while_others_are_done_are_no_reason_to_stop(void **unused) {
   (void)unused;
-  struct supervisor supervisor = AFTER(1, SUPERVISOR_STARTED);
-  assert_false(supervisor_step(&supervisor, &(struct supervisor_event){SUPERVISOR_MEMBERS, .others_done = true}));
-  assert_int_equal(supervisor.request, SUPERVISOR_WATCH);
+  struct supervisor supervisor = AFTER(1, SUPERVISOR_EV_STARTED);
+  assert_false(supervisor_step(&supervisor, &(struct supervisor_event){SUPERVISOR_EV_NODES, .others_done = true}));
+  assert_int_equal(supervisor.request, SUPERVISOR_DO_MONITOR);
 }
 
 /* Restarts of other nodes count, and the count never goes back. */
@@ -140,17 +143,17 @@ static void test_the_most_restarts_of_all_agents_count(void **unused) {
   struct supervisor supervisor;
   supervisor_init(&supervisor, 3);
   for (size_t i = 0; i < COUNT_OF(told); i++) {
-    const struct supervisor_event event = {.kind = SUPERVISOR_AGREED, .restarts = told[i]};
+    const struct supervisor_event event = {.kind = SUPERVISOR_EV_AGREED, .restarts = told[i]};
     assert_false(supervisor_step(&supervisor, &event));
-    assert_int_equal(supervisor.request, SUPERVISOR_JOIN);
+    assert_int_equal(supervisor.request, SUPERVISOR_DO_JOIN);
     assert_int_equal(supervisor.restarts, wanted[i]);
   }
-  step(&supervisor, SUPERVISOR_STARTED);
-  assert_false(supervisor_step(&supervisor, &(struct supervisor_event){.kind = SUPERVISOR_AGREED, .restarts = 9}));
+  step(&supervisor, SUPERVISOR_EV_STARTED);
+  assert_false(supervisor_step(&supervisor, &(struct supervisor_event){.kind = SUPERVISOR_EV_AGREED, .restarts = 9}));
   assert_int_equal(supervisor.restarts, 3); /* too late */
-  step(&supervisor, SUPERVISOR_WORKER_FAILED);
-  step(&supervisor, SUPERVISOR_STOPPED);
-  assert_int_equal(supervisor.request, SUPERVISOR_CLOSE); /* the others have used them up */
+  step(&supervisor, SUPERVISOR_EV_WORKER_FAILED);
+  step(&supervisor, SUPERVISOR_EV_STOPPED);
+  assert_int_equal(supervisor.request, SUPERVISOR_DO_CLOSE); /* the others have used them up */
 }
 
 static void test_each_failure_uses_up_one_restart_and_the_last_one_closes(void **unused) {
@@ -158,53 +161,53 @@ static void test_each_failure_uses_up_one_restart_and_the_last_one_closes(void *
   struct supervisor supervisor;
   supervisor_init(&supervisor, 3);
   for (int64_t i = 1; i <= 3; i++) {
-    step(&supervisor, SUPERVISOR_STARTED);
-    step(&supervisor, SUPERVISOR_WORKER_FAILED);
+    step(&supervisor, SUPERVISOR_EV_STARTED);
+    step(&supervisor, SUPERVISOR_EV_WORKER_FAILED);
     assert_int_equal(supervisor.restarts, i);
-    assert_false(step(&supervisor, SUPERVISOR_WORKER_FAILED)); /* another of the same attempt */
+    assert_false(step(&supervisor, SUPERVISOR_EV_WORKER_FAILED)); /* another of the same attempt */
     assert_int_equal(supervisor.restarts, i);
-    step(&supervisor, SUPERVISOR_STOPPED);
-    assert_int_equal(supervisor.request, SUPERVISOR_JOIN);
+    step(&supervisor, SUPERVISOR_EV_STOPPED);
+    assert_int_equal(supervisor.request, SUPERVISOR_DO_JOIN);
   }
-  step(&supervisor, SUPERVISOR_STARTED);
-  step(&supervisor, SUPERVISOR_WORKER_FAILED);
-  step(&supervisor, SUPERVISOR_STOPPED);
-  assert_int_equal(supervisor.request, SUPERVISOR_CLOSE);
-  step(&supervisor, SUPERVISOR_DONE);
-  assert_int_equal(supervisor.request, SUPERVISOR_END);
-  assert_int_equal(supervisor.outcome, SUPERVISOR_FAILED);
+  step(&supervisor, SUPERVISOR_EV_STARTED);
+  step(&supervisor, SUPERVISOR_EV_WORKER_FAILED);
+  step(&supervisor, SUPERVISOR_EV_STOPPED);
+  assert_int_equal(supervisor.request, SUPERVISOR_DO_CLOSE);
+  step(&supervisor, SUPERVISOR_EV_DONE);
+  assert_int_equal(supervisor.request, SUPERVISOR_DO_END);
+  assert_int_equal(supervisor.outcome, SUPERVISOR_OUTCOME_FAILED);
 }
 
 /* ---- told to stop --------------------------------------------------------------------------------------------- */
 
 static void test_the_last_signal_is_the_one_that_counts(void **unused) {
   (void)unused;
-  struct supervisor supervisor = AFTER(1, SUPERVISOR_STARTED, SUPERVISOR_SIGNAL);
+  struct supervisor supervisor = AFTER(1, SUPERVISOR_EV_STARTED, SUPERVISOR_EV_SIGNAL);
   assert_int_equal(supervisor.signal, 15);
-  supervisor_step(&supervisor, &(struct supervisor_event){SUPERVISOR_SIGNAL, .signal = 2});
+  supervisor_step(&supervisor, &(struct supervisor_event){SUPERVISOR_EV_SIGNAL, .signal = 2});
   assert_int_equal(supervisor.signal, 2);
-  assert_int_equal(supervisor.outcome, SUPERVISOR_LEFT);
+  assert_int_equal(supervisor.outcome, SUPERVISOR_OUTCOME_LEFT);
 }
 
 /* A job that has failed does not become one that was left; but it can be hurried. */
 static void test_a_signal_while_a_failed_job_is_stopped_changes_nothing_but_the_second_kills(void **unused) {
   (void)unused;
-  struct supervisor supervisor = AFTER(0, SUPERVISOR_STARTED, SUPERVISOR_WORKER_FAILED);
-  assert_false(step(&supervisor, SUPERVISOR_SIGNAL));
-  assert_int_equal(supervisor.request, SUPERVISOR_STOP);
-  assert_true(step(&supervisor, SUPERVISOR_SIGNAL));
-  assert_int_equal(supervisor.request, SUPERVISOR_KILL);
-  step(&supervisor, SUPERVISOR_STOPPED);
-  assert_int_equal(supervisor.request, SUPERVISOR_CLOSE);
-  assert_int_equal(supervisor.outcome, SUPERVISOR_FAILED);
+  struct supervisor supervisor = AFTER(0, SUPERVISOR_EV_STARTED, SUPERVISOR_EV_WORKER_FAILED);
+  assert_false(step(&supervisor, SUPERVISOR_EV_SIGNAL));
+  assert_int_equal(supervisor.request, SUPERVISOR_DO_STOP);
+  assert_true(step(&supervisor, SUPERVISOR_EV_SIGNAL));
+  assert_int_equal(supervisor.request, SUPERVISOR_DO_KILL);
+  step(&supervisor, SUPERVISOR_EV_STOPPED);
+  assert_int_equal(supervisor.request, SUPERVISOR_DO_CLOSE);
+  assert_int_equal(supervisor.outcome, SUPERVISOR_OUTCOME_FAILED);
 }
 
 static void test_a_signal_in_the_barrier_leaves(void **unused) {
   (void)unused;
-  const struct supervisor supervisor = AFTER(0, SUPERVISOR_STARTED, SUPERVISOR_WORKERS_DONE, SUPERVISOR_MEMBERS,
-                                             SUPERVISOR_SIGNAL, SUPERVISOR_DONE, SUPERVISOR_STOPPED);
-  assert_int_equal(supervisor.request, SUPERVISOR_END);
-  assert_int_equal(supervisor.outcome, SUPERVISOR_LEFT);
+  const struct supervisor supervisor = AFTER(0, SUPERVISOR_EV_STARTED, SUPERVISOR_EV_WORKERS_DONE, SUPERVISOR_EV_NODES,
+                                             SUPERVISOR_EV_SIGNAL, SUPERVISOR_EV_DONE, SUPERVISOR_EV_STOPPED);
+  assert_int_equal(supervisor.request, SUPERVISOR_DO_END);
+  assert_int_equal(supervisor.outcome, SUPERVISOR_OUTCOME_LEFT);
 }
 
 /* ---- all that can be reached ---------------------------------------------------------------------------------- */
@@ -241,39 +244,39 @@ static void check(const struct node *before, const struct node *now, bool change
   assert_true(is->restarts >= was->restarts && is->restarts <= was->restarts + 1);
   assert_true(is->restarts <= is->max_restarts);
   assert_int_equal(is->max_restarts, was->max_restarts);
-  if (was->request == SUPERVISOR_END) { /* END is final, and so is how it went */
+  if (was->request == SUPERVISOR_DO_END) { /* END is final, and so is how it went */
     assert_false(changed);
-    assert_int_equal(is->request, SUPERVISOR_END);
+    assert_int_equal(is->request, SUPERVISOR_DO_END);
     assert_int_equal(is->outcome, was->outcome);
   }
   if (!changed) assert_int_equal(is->request, was->request);
   if (now->signals > 0) { /* nobody joins or watches who was told to stop */
-    assert_true(is->request != SUPERVISOR_JOIN && is->request != SUPERVISOR_WATCH);
-    assert_true(is->request != SUPERVISOR_BARRIER);
+    assert_true(is->request != SUPERVISOR_DO_JOIN && is->request != SUPERVISOR_DO_MONITOR);
+    assert_true(is->request != SUPERVISOR_DO_EXIT_BARRIER);
     assert_int_not_equal(is->signal, 0);
   } else {
     assert_int_equal(is->signal, 0);
-    assert_true(is->request != SUPERVISOR_LEAVE);
-    if (is->request == SUPERVISOR_END) assert_int_not_equal(is->outcome, SUPERVISOR_LEFT);
+    assert_true(is->request != SUPERVISOR_DO_LEAVE);
+    if (is->request == SUPERVISOR_DO_END) assert_int_not_equal(is->outcome, SUPERVISOR_OUTCOME_LEFT);
   }
-  if (is->request == SUPERVISOR_KILL) assert_int_equal(now->signals, 2);
-  if (is->request == SUPERVISOR_END && now->failed) { /* the others were told */
+  if (is->request == SUPERVISOR_DO_KILL) assert_int_equal(now->signals, 2);
+  if (is->request == SUPERVISOR_DO_END && now->failed) { /* the others were told */
     assert_true(now->closed);
-    assert_int_equal(is->outcome, SUPERVISOR_FAILED);
+    assert_int_equal(is->outcome, SUPERVISOR_OUTCOME_FAILED);
   }
-  if (is->request == SUPERVISOR_END && is->outcome == SUPERVISOR_SUCCEEDED) assert_true(now->closed);
-  if (is->request == SUPERVISOR_CLOSE) /* nobody closes for others because of a signal to him */
-    assert_true(is->outcome == SUPERVISOR_SUCCEEDED || is->outcome == SUPERVISOR_FAILED);
+  if (is->request == SUPERVISOR_DO_END && is->outcome == SUPERVISOR_OUTCOME_SUCCEEDED) assert_true(now->closed);
+  if (is->request == SUPERVISOR_DO_CLOSE) /* nobody closes for others because of a signal to him */
+    assert_true(is->outcome == SUPERVISOR_OUTCOME_SUCCEEDED || is->outcome == SUPERVISOR_OUTCOME_FAILED);
 }
 
 static void follow(struct world *world, size_t which, const struct supervisor_event *event) {
   const struct node *before = &world->nodes[which];
   struct node now = *before;
   const bool changed = supervisor_step(&now.state, event);
-  if (event->kind == SUPERVISOR_SIGNAL && now.signals < 2) now.signals++;
-  if (event->kind == SUPERVISOR_WORKER_FAILED && before->state.request == SUPERVISOR_WATCH)
+  if (event->kind == SUPERVISOR_EV_SIGNAL && now.signals < 2) now.signals++;
+  if (event->kind == SUPERVISOR_EV_WORKER_FAILED && before->state.request == SUPERVISOR_DO_MONITOR)
     now.failed = before->state.restarts == before->state.max_restarts;
-  now.closed |= now.state.request == SUPERVISOR_CLOSE;
+  now.closed |= now.state.request == SUPERVISOR_DO_CLOSE;
   check(before, &now, changed);
   add(world, &now);
 }
@@ -289,7 +292,7 @@ static void explore(int64_t max_restarts) {
     reached[world.nodes[i].state.request] = true;
     for (int kind = 0; kind < KINDS; kind++)
       follow(&world, i, &(struct supervisor_event){(enum supervisor_event_kind)kind, .signal = 15});
-    follow(&world, i, &(struct supervisor_event){SUPERVISOR_MEMBERS, .others_done = true});
+    follow(&world, i, &(struct supervisor_event){SUPERVISOR_EV_NODES, .others_done = true});
   }
   for (int i = 0; i < REQUESTS; i++) assert_true(reached[i]);
 }
@@ -304,12 +307,12 @@ static void test_who_is_told_to_stop_ends_in_a_few_steps(void **unused) {
   (void)unused;
   for (int request = 0; request < REQUESTS; request++) {
     struct supervisor supervisor = standing_in((enum supervisor_request)request);
-    step(&supervisor, SUPERVISOR_SIGNAL);
-    for (int i = 0; i < 3 && supervisor.request != SUPERVISOR_END; i++) {
-      const bool stops = supervisor.request == SUPERVISOR_STOP || supervisor.request == SUPERVISOR_KILL;
-      assert_true(step(&supervisor, stops ? SUPERVISOR_STOPPED : SUPERVISOR_DONE));
+    step(&supervisor, SUPERVISOR_EV_SIGNAL);
+    for (int i = 0; i < 3 && supervisor.request != SUPERVISOR_DO_END; i++) {
+      const bool stops = supervisor.request == SUPERVISOR_DO_STOP || supervisor.request == SUPERVISOR_DO_KILL;
+      assert_true(step(&supervisor, stops ? SUPERVISOR_EV_STOPPED : SUPERVISOR_EV_DONE));
     }
-    assert_int_equal(supervisor.request, SUPERVISOR_END);
+    assert_int_equal(supervisor.request, SUPERVISOR_DO_END);
   }
 }
 
