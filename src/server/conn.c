@@ -81,7 +81,7 @@ static void say_why(struct conn *conn) {
   if (conn->doom_code != RDZV_E_STOPPED) log_refusal(server, peer, conn->doom_why);
   if (conn->decoder.dialect != WIRE_DIALECT_RDZV || conn->out || conn->doom_code == RDZV_E_CONNECTION) return;
   struct wire_writer *out = &server->aside;
-  wire_put_refusal(out, conn->doom_code, conn->doom_why);
+  put_refusal(out, conn->doom_code, conn->doom_why);
   if (!out->failed) outbox_send_now(conn, out->buf.data, out->buf.len);
   out->buf.len = 0;
   out->failed = false;
@@ -105,7 +105,7 @@ static void reap(struct conn *conn) {
 /* Takes a part of what those who left have waited for off the keyspace. */
 static void see_off(struct rdzv_server *server, size_t most) {
   struct conn *conn = server->leaving;
-  if (!conn || many_drop_some(conn) || pending_drop_some(conn, most)) return;
+  if (!conn || multi_drop_some(conn) || pending_drop_some(conn, most)) return;
   DL_DELETE(server->leaving, conn);
   conn->is_leaving = false;
   if (conn->is_closed) free_closed(conn);
@@ -276,12 +276,12 @@ static void on_event(uv_poll_t *poll, int status, int events) {
 }
 
 /* A request of it is under way that its next ones have to wait for. */
-static bool is_held(const struct conn *conn) { return conn->walk || conn->asking || conn->holder; }
+static bool is_held(const struct conn *conn) { return conn->multi || conn->asking || conn->holder; }
 
 /* Something can be done for it without waiting for anybody. */
 static bool can_go_on(const struct conn *conn) {
   if (conn->out) return !outbox_is_stuck(conn);
-  return conn->walk || (conn->has_more && !is_held(conn));
+  return conn->multi || (conn->has_more && !is_held(conn));
 }
 
 static void poll_for(struct conn *conn, int events) {
@@ -329,7 +329,7 @@ static size_t execute_all(struct conn *conn, const uint8_t *data, size_t len) {
     if (result != WIRE_RESULT_DONE) break;
     const size_t answered = server->answers.buf.len;
     const bool done = execute(conn, &request, data + used);
-    if (done || !conn->walk) used += request.size; /* what is done in slices stays in front */
+    if (done || !conn->multi) used += request.size; /* what is done in slices stays in front */
     if (server->again || ks_is_busy(server->ks)) schedule_wake(server);
     if (!done || slice_is_over(server, request.size + server->answers.buf.len - answered)) break;
     if (server->answers.buf.len >= ANSWER_BYTES) flush(conn);
@@ -376,16 +376,16 @@ bool conn_take_front(struct conn *conn, size_t size, struct buf *out) {
 }
 
 /* The request in front is gone on with. */
-static void go_on_with_walk(struct conn *conn) {
-  struct walk *walk = conn->walk;
-  const size_t size = walk->size;
-  if (walk->op == WIRE_OP_WAIT || walk->op == WIRE_OP_GET_WAIT) {
-    const struct walk wait = *walk;
-    free(walk);
-    conn->walk = NULL;
+static void go_on_with_multi(struct conn *conn) {
+  struct multi *multi = conn->multi;
+  const size_t size = multi->size;
+  if (multi->op == WIRE_OP_WAIT || multi->op == WIRE_OP_GET_WAIT) {
+    const struct multi wait = *multi;
+    free(multi);
+    conn->multi = NULL;
     pending_begin_large(conn, wait.op, size, wait.at, wait.left);
     keep_rest(conn, conn->in.data, 0, conn->in.len);
-  } else if (many_go_on(conn)) {
+  } else if (multi_go_on(conn)) {
     keep_rest(conn, conn->in.data, size, conn->in.len);
   }
 }
@@ -395,8 +395,8 @@ void conn_go_on(struct conn *conn) {
   slice_begin(server);
   server->active = conn;
   if (conn->out) outbox_flush(conn);
-  if (!conn->is_doomed && !conn->out && conn->walk) {
-    go_on_with_walk(conn);
+  if (!conn->is_doomed && !conn->out && conn->multi) {
+    go_on_with_multi(conn);
     schedule_wake(server);
   }
   if (!conn->is_doomed && !conn->out && !is_held(conn) && conn->in.len > 0)

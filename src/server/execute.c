@@ -11,7 +11,7 @@
 
 typedef int handler(struct conn *conn, const struct wire_request *request, struct wire_writer *out);
 
-void wire_put_refusal(struct wire_writer *out, int code, const char *why) {
+void put_refusal(struct wire_writer *out, int code, const char *why) {
   wire_put8(out, (uint8_t)-code);
   wire_put_bytes(out, rdzv_str(why));
 }
@@ -22,7 +22,7 @@ void refuse(struct conn *conn, int code, const char *why) {
     return;
   }
   struct wire_writer *out = &conn->server->aside;
-  wire_put_refusal(out, code, why);
+  put_refusal(out, code, why);
   if (!out->failed) conn_send(conn, out->buf.data, out->buf.len);
   out->buf.len = 0;
   out->failed = false;
@@ -48,11 +48,11 @@ void answer_value(struct conn *conn, struct wire_writer *out, rdzv_bytes key, rd
 
 /* ---- sessions ------------------------------------------------------------------------------------------------ */
 
-void did(struct conn *conn, enum wire_op op, uint64_t result) {
+void write_done(struct conn *conn, enum wire_op op, uint64_t result) {
   if (conn->session) session_done(&conn->server->sessions, conn->session, conn->write, op, result);
 }
 
-bool took(struct conn *conn, enum wire_op op, uint64_t result, rdzv_bytes value) {
+bool pop_done(struct conn *conn, enum wire_op op, uint64_t result, rdzv_bytes value) {
   return !conn->session || session_took(&conn->server->sessions, conn->session, conn->write, op, result, value);
 }
 
@@ -151,7 +151,7 @@ static int ping(struct conn *conn, const struct wire_request *request, struct wi
 
 /* A write that has no result but that it was done. */
 static int acknowledge(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
-  did(conn, request->op, 0);
+  write_done(conn, request->op, 0);
   answer_ok(conn, out);
   return 0;
 }
@@ -175,7 +175,7 @@ static int compare_set(struct conn *conn, const struct wire_request *request, st
   const int result = ks_compare_set(conn->server->ks, request->key, request->value, request->desired, &now);
   if (result < 0) return result;
   /* Where it answers what was desired, the request itself is all that a repetition needs. */
-  if (conn->session && bytes_equal(now, request->desired)) did(conn, request->op, 0);
+  if (conn->session && bytes_equal(now, request->desired)) write_done(conn, request->op, 0);
   answer_ok(conn, out);
   wire_put_bytes(out, now);
   return 0;
@@ -196,7 +196,7 @@ static int add(struct conn *conn, const struct wire_request *request, struct wir
   int64_t sum;
   const int result = ks_add(conn->server->ks, request->key, (int64_t)request->number, &sum);
   if (result < 0) return result;
-  did(conn, request->op, (uint64_t)sum);
+  write_done(conn, request->op, (uint64_t)sum);
   answer_ok(conn, out);
   wire_put64(out, (uint64_t)sum);
   return 0;
@@ -211,7 +211,7 @@ static int num_keys(struct conn *conn, const struct wire_request *request, struc
 
 static int delete_key(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
   const bool deleted = ks_delete(conn->server->ks, request->key);
-  if (deleted) did(conn, request->op, deleted);
+  if (deleted) write_done(conn, request->op, deleted);
   answer_ok(conn, out);
   wire_put64(out, deleted);
   return 0;
@@ -225,7 +225,7 @@ static int queue_push(struct conn *conn, const struct wire_request *request, str
 static int queue_pop(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
   struct keyspace *ks = conn->server->ks;
   const size_t len = ks_queue_len(ks, request->key);
-  if (len > 0 && !took(conn, request->op, len, ks_queue_front(ks, request->key))) return RDZV_E_NO_MEMORY;
+  if (len > 0 && !pop_done(conn, request->op, len, ks_queue_front(ks, request->key))) return RDZV_E_NO_MEMORY;
   answer_ok(conn, out);
   wire_put64(out, len);
   if (len == 0) return 0;
@@ -273,7 +273,7 @@ static int compare_set_version(struct conn *conn, const struct wire_request *req
   if (result < 0) return result;
   rdzv_bytes now;
   const uint64_t version = ks_get(ks, request->key, &now);
-  if (swapped) did(conn, request->op, version);
+  if (swapped) write_done(conn, request->op, version);
   answer_ok(conn, out);
   wire_put8(out, swapped);
   wire_put64(out, version);
@@ -288,7 +288,7 @@ static bool is_v1_question(const struct conn *conn, const struct wire_request *r
   return first && request->op == WIRE_OP_CHECK && request->count == 1 && wire_list_next(&list).len == 0;
 }
 
-/* NULL: one that may wait (pending.c) or may take long (many.c, listing.c). */
+/* NULL: one that may wait (pending.c) or may take long (multi.c, listing.c). */
 static handler *const handlers[WIRE_OP_COUNT] = {
     [WIRE_OP_VALIDATE] = validate,
     [WIRE_OP_SET] = set,
@@ -336,7 +336,7 @@ bool execute(struct conn *conn, const struct wire_request *request, const uint8_
     case WIRE_OP_CHECK:
     case WIRE_OP_MULTI_GET:
     case WIRE_OP_MULTI_SET:
-    case WIRE_OP_CANCEL_WAIT: return many_begin(conn, request, data);
+    case WIRE_OP_CANCEL_WAIT: return multi_begin(conn, request, data);
     case WIRE_OP_LIST_KEYS: return listing_ask(conn);
     default: return pending_begin(conn, request, data);
   }

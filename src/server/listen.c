@@ -23,7 +23,7 @@ enum { RESOLVE_MS = 10000 };
 
 static void on_acceptable(uv_poll_t *listener, int status, int events);
 
-static int bind_failed(const struct sockaddr *address, int errnum, rdzv_error *error) {
+static int fail_bind(const struct sockaddr *address, int errnum, rdzv_error *error) {
   char text[ENDPOINT_TEXT_SIZE];
   net_format(address, text);
   return error_errno(error, errnum == EADDRINUSE ? RDZV_E_IN_USE : RDZV_E_IO, errnum, "cannot listen on %s", text);
@@ -31,14 +31,14 @@ static int bind_failed(const struct sockaddr *address, int errnum, rdzv_error *e
 
 static int bind_one(const struct addrinfo *address, int *out, rdzv_error *error) {
   const int fd = socket(address->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (fd < 0) return bind_failed(address->ai_addr, errno, error);
+  if (fd < 0) return fail_bind(address->ai_addr, errno, error);
   const int on = 1, off = 0;
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (address->ai_family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
   if (bind(fd, address->ai_addr, address->ai_addrlen) < 0 || listen(fd, SOMAXCONN) < 0) {
     const int errnum = errno;
     close(fd);
-    return bind_failed(address->ai_addr, errnum, error);
+    return fail_bind(address->ai_addr, errnum, error);
   }
   *out = fd;
   return 0;

@@ -80,7 +80,7 @@ static int get_list(struct rdzv_server *server, struct ks_waiter *waiter, const 
 static bool pop_answer(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
   struct keyspace *ks = conn->server->ks;
   if (ks_queue_len(ks, request->key) == 0) return false;
-  if (!took(conn, request->op, 0, ks_queue_front(ks, request->key))) {
+  if (!pop_done(conn, request->op, 0, ks_queue_front(ks, request->key))) {
     refuse(conn, RDZV_E_NO_MEMORY, "no memory is left for its item");
     ks_queue_pass_on(ks, request->key);
     return true;

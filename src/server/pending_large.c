@@ -24,16 +24,16 @@ void pending_large_free(struct pending *pending) {
 }
 
 bool pending_put_off(struct conn *conn, const struct wire_request *request, const uint8_t *data) {
-  struct walk *walk = malloc(sizeof *walk);
-  if (!walk) {
+  struct multi *multi = malloc(sizeof *multi);
+  if (!multi) {
     pending_give_up(conn, NULL);
     return false;
   }
-  *walk = (struct walk){.op = request->op,
-                        .size = request->size,
-                        .at = (size_t)((const uint8_t *)request->list.data - data),
-                        .left = request->count};
-  conn->walk = walk;
+  *multi = (struct multi){.op = request->op,
+                          .size = request->size,
+                          .at = (size_t)((const uint8_t *)request->list.data - data),
+                          .left = request->count};
+  conn->multi = multi;
   return true;
 }
 

@@ -9,7 +9,7 @@
  *   schedule.c  who is served when, so that no client's work stops the others
  *   outbox.c    what is on its way to a client
  *   execute.c   a request, done to the keyspace and answered
- *   many.c      requests over many keys
+ *   multi.c     requests over many keys
  *   listing.c   LIST_KEYS
  *   pending.c   requests that are answered later; pending_large.c those over very many keys
  *   timeouts.c  clients that take too long
@@ -62,7 +62,7 @@ static inline bool is_large(const struct wire_request *request) {
 }
 
 /* A request over many keys that is under way. */
-struct walk {
+struct multi {
   enum wire_op op;
   size_t size;     /* of the request, which is in front of conn->in */
   size_t at, left; /* where its next key is, and how many are left */
@@ -159,7 +159,7 @@ struct conn {
   bool is_leaving;
   bool is_closed;
   struct outbox *out;     /* what is to be sent; NULL: nothing */
-  struct walk *walk;      /* the request in front of `in`, which is under way */
+  struct multi *multi;    /* the request in front of `in`, which is under way */
   struct asking *asking;  /* LIST_KEYS is under way */
   struct pending *holder; /* a large wait is being looked at for the first time */
   struct wire_decoder decoder;
@@ -277,14 +277,14 @@ bool outbox_unstick(struct conn *conn);
 ssize_t outbox_send_now(struct conn *conn, const void *data, size_t len);
 void outbox_free(struct conn *conn);
 
-/* ---- many.c ---- */
+/* ---- multi.c ---- */
 
-/* True: it is done. False: conn->walk is what is left of it. */
-bool many_begin(struct conn *conn, const struct wire_request *request, const uint8_t *data);
-bool many_go_on(struct conn *conn);
+/* True: it is done. False: conn->multi is what is left of it. */
+bool multi_begin(struct conn *conn, const struct wire_request *request, const uint8_t *data);
+bool multi_go_on(struct conn *conn);
 
 /* Lets go of a part of what a request under way holds. True: something is left. */
-bool many_drop_some(struct conn *conn);
+bool multi_drop_some(struct conn *conn);
 
 /* ---- listing.c ---- */
 
@@ -310,13 +310,13 @@ bool execute(struct conn *conn, const struct wire_request *request, const uint8_
 /* Tells the client no: an error answer in our dialect, the end of the connection in PyTorch's. */
 void refuse(struct conn *conn, int code, const char *why);
 void refuse_code(struct conn *conn, int code);
-void wire_put_refusal(struct wire_writer *out, int code, const char *why);
+void put_refusal(struct wire_writer *out, int code, const char *why);
 
 /* The write under way took effect, with that result: remembered if the client has a session. */
-void did(struct conn *conn, enum wire_op op, uint64_t result);
+void write_done(struct conn *conn, enum wire_op op, uint64_t result);
 
 /* The same of a pop that will take this value off its queue. False: no memory, it must not. */
-bool took(struct conn *conn, enum wire_op op, uint64_t result, rdzv_bytes value);
+bool pop_done(struct conn *conn, enum wire_op op, uint64_t result, rdzv_bytes value);
 
 /* The connection is gone, and its session is without one. */
 void leave_session(struct conn *conn);
