@@ -2,15 +2,14 @@
 /*
  * A client's connection.
  *
- * The way in: bytes are read into the server's one buffer, once for each event, and whole requests are executed in
- * place. Half a request is copied to the connection's own buffer, and further bytes are read there.
- * The way out: the answers of one read go out in one write. What the socket does not take is kept (outbox.c), and
- * nothing more is read or executed for this client until it is gone: so a client that does not read holds at most one
- * read's answers.
- * Its slices: the server does not read from a client whose requests take longer than a slice, or that has sent much at
- * once, until its next slice (schedule.c).
- * Its end: whoever finds a reason dooms the connection; it is closed when no request is under way, so that nobody
- * holds a pointer to it. What it waited for is taken off the keyspace in later iterations of the loop.
+ * Reading: each event reads once, into a buffer that all connections share, and whole requests are executed in place.
+ * Half a request is copied to the connection's own buffer, and further bytes are read there.
+ * Sending: the answers to one read are sent at once. What the socket does not take is kept (outbox.c), and nothing more
+ * is read or executed for this client until it is sent. So a client that does not read its answers costs the memory of
+ * one read's answers.
+ * Slices: a client whose requests take longer than a slice is not read from until they are done (schedule.c).
+ * Closing: any part of the server may doom a connection. It is closed when no request is in progress, so that no
+ * pointer to it is left. Its waits are removed from the keyspace in later iterations of the loop.
  */
 #include "base/error.h"
 #include "base/log.h"
@@ -24,7 +23,7 @@
 #include <unistd.h>
 #include <utlist.h>
 
-/* ---- its end ---------------------------------------------------------------------------------------------- */
+/* ---- closing ---------------------------------------------------------------------------------------------- */
 
 void log_refusal(struct rdzv_server *server, const char *peer, const char *why) {
   enum { LINES = 10 };
@@ -70,9 +69,7 @@ static void on_closed(uv_handle_t *handle) {
   if (!conn->is_leaving) free_closed(conn);
 }
 
-/* A client of our dialect is told why, if its socket takes it and no answer was lost before; the log is told in any
- * case.
- */
+/* Logs why the connection is closed, and tells an RDZV client if its socket takes it and no answer was lost before. */
 static void say_why(struct conn *conn) {
   struct rdzv_server *server = conn->server;
   if (!conn->doom_why) return;
@@ -102,7 +99,7 @@ static void reap(struct conn *conn) {
   close(conn->fd); /* which uv_close has taken out of the poll set */
 }
 
-/* Takes a part of what those who left have waited for off the keyspace. */
+/* Frees a part of what the oldest closed connection holds. */
 static void see_off(struct rdzv_server *server, size_t most) {
   struct conn *conn = server->leaving;
   if (!conn || multi_drop_some(conn) || pending_drop_some(conn, most)) return;
@@ -127,9 +124,9 @@ bool conn_reap(struct rdzv_server *server, size_t most) {
   return more;
 }
 
-/* ---- the way out ------------------------------------------------------------------------------------------- */
+/* ---- sending ---------------------------------------------------------------------------------------------- */
 
-/* Makes the budget know what the connection's buffer holds. False: it is used up. */
+/* Takes the memory of conn->in from the budget, or gives it back. False: the budget is used up. */
 static bool charge(struct conn *conn) {
   struct budget *budget = &conn->server->budget;
   const size_t held = conn->in.cap;
@@ -139,7 +136,7 @@ static bool charge(struct conn *conn) {
   return true;
 }
 
-/* After something was added to its outbox. */
+/* Called after bytes were added to the outbox; kept: there was memory for them. */
 static void note_kept(struct conn *conn, bool kept) {
   if (!kept)
     conn_doom(conn, RDZV_E_CONNECTION, "no memory is left for its answers");
@@ -154,7 +151,7 @@ static void keep(struct conn *conn, const void *data, size_t len) {
   note_kept(conn, chain && chain_put(chain, &conn->server->budget, data, len));
 }
 
-/* Writes what was gathered. What a doomed connection's socket does not take is dropped. */
+/* Sends the gathered answers. What the socket of a doomed connection does not take is dropped. */
 static void flush(struct conn *conn) {
   struct wire_writer *answers = &conn->server->answers;
   const uint8_t *data = answers->buf.data;
@@ -171,7 +168,7 @@ static void flush(struct conn *conn) {
   if (conn->out) outbox_flush(conn);
 }
 
-/* What was gathered goes first. */
+/* Moves the gathered answers to the outbox, so that they are sent before what is added next. */
 static void seal(struct conn *conn) {
   struct wire_writer *answers = &conn->server->answers;
   if (conn != conn->server->active || answers->buf.len == 0) return;
@@ -182,7 +179,8 @@ static void seal(struct conn *conn) {
 void conn_send(struct conn *conn, const void *data, size_t len) {
   if (conn == conn->server->active) {
     wire_put(&conn->server->answers, data, len);
-    if (conn->server->answers.buf.len >= ANSWER_BYTES) flush(conn); /* one request may wake many of its own waits */
+    if (conn->server->answers.buf.len >= ANSWER_BYTES)
+      flush(conn); /* one request may wake many waits of its own client */
   } else if (!conn->is_doomed && len > 0) {
     keep(conn, data, len);
   }
@@ -212,10 +210,11 @@ void conn_send_blob(struct conn *conn, struct blob *blob) {
     note_kept(conn, false);
 }
 
-/* ---- the way in -------------------------------------------------------------------------------------------- */
+/* ---- reading ---------------------------------------------------------------------------------------------- */
 
-/* A little more than what is there already, so that a client must send what it wants memory for; of a large request
- * that is well under way the whole, since each step copies what is there. */
+/* How much memory to add for a request that has not come whole: about as much as has come, so that a client must send
+ * bytes to make the server use memory. A request over 1 MB gets most of its memory at once, since each step copies it.
+ */
 static size_t room_for_more(const struct conn *conn) {
   enum { LEAST = 4 * 1024, FIRST = 64 * 1024, LARGE = 1024 * 1024 };
   const size_t want = conn->decoder.scan.want;
@@ -261,8 +260,8 @@ static void on_readable(struct conn *conn) {
   }
 }
 
-/* The socket is polled either for reading or, while it is full, for writing. What is wrong with it, recv and send tell:
- * libuv stops polling then and gives a status. */
+/* The socket is polled for reading or, while it is full, for writing. On an error libuv stops polling and passes a
+ * status; recv or send then returns the error. */
 static void on_event(uv_poll_t *poll, int status, int events) {
   struct conn *conn = (struct conn *)poll;
   (void)events;
@@ -275,10 +274,10 @@ static void on_event(uv_poll_t *poll, int status, int events) {
   conn_reap(conn->server, REAP_AT_ONCE);
 }
 
-/* A request of it is under way that its next ones have to wait for. */
+/* Is a request in progress that the next requests wait for? */
 static bool is_held(const struct conn *conn) { return conn->multi || conn->asking || conn->holder; }
 
-/* Something can be done for it without waiting for anybody. */
+/* Can the server work for this client without waiting for an event? */
 static bool can_go_on(const struct conn *conn) {
   if (conn->out) return !outbox_is_stuck(conn);
   return conn->multi || (conn->has_more && !is_held(conn));
@@ -293,7 +292,7 @@ static void poll_for(struct conn *conn, int events) {
     conn_doom(conn, RDZV_E_CONNECTION, NULL);
 }
 
-/* It is read from only when nothing else is to be done for it. */
+/* The server reads from a client only when nothing else is to be done for it. */
 void conn_settle(struct conn *conn) {
   if (conn->is_doomed) return;
   if (can_go_on(conn)) schedule_conn(conn);
@@ -302,7 +301,7 @@ void conn_settle(struct conn *conn) {
   timeouts_note(conn);
 }
 
-/* A request that cannot be read. What is over a limit is told with its size and the limit. */
+/* Closes a client whose request is invalid. For a limit, the reason has the size and the limit. */
 static void doom_for_request(struct conn *conn) {
   struct rdzv_server *server = conn->server;
   const struct wire_scan *scan = &conn->decoder.scan;
@@ -315,8 +314,8 @@ static void doom_for_request(struct conn *conn) {
   conn_doom(conn, RDZV_E_LIMIT, server->doom_text);
 }
 
-/* Executes what has come whole, as long as the client takes its answers and its slice lasts. Gives the number of bytes
- * used; has_more tells whether it was stopped. */
+/* Executes whole requests, as long as the client takes its answers and its slice lasts. Returns the number of bytes
+ * used; has_more says whether requests may be left. */
 static size_t execute_all(struct conn *conn, const uint8_t *data, size_t len) {
   struct rdzv_server *server = conn->server;
   size_t used = 0;
@@ -329,7 +328,7 @@ static size_t execute_all(struct conn *conn, const uint8_t *data, size_t len) {
     if (result != WIRE_RESULT_DONE) break;
     const size_t answered = server->answers.buf.len;
     const bool done = execute(conn, &request, data + used);
-    if (done || !conn->multi) used += request.size; /* what is done in slices stays in front */
+    if (done || !conn->multi) used += request.size; /* a request done in slices stays at the front */
     if (server->again || ks_is_busy(server->ks)) schedule_wake(server);
     if (!done || slice_is_over(server, request.size + server->answers.buf.len - answered)) break;
     if (server->answers.buf.len >= ANSWER_BYTES) flush(conn);
@@ -375,7 +374,7 @@ bool conn_take_front(struct conn *conn, size_t size, struct buf *out) {
   return false;
 }
 
-/* The request in front is gone on with. */
+/* Continues the request at the front of conn->in. */
 static void go_on_with_multi(struct conn *conn) {
   struct multi *multi = conn->multi;
   const size_t size = multi->size;
@@ -407,7 +406,7 @@ void conn_go_on(struct conn *conn) {
   conn_settle(conn);
 }
 
-/* ---- its beginning ----------------------------------------------------------------------------------------- */
+/* ---- accepting -------------------------------------------------------------------------------------------- */
 
 static void greet(struct conn *conn) {
   struct rdzv_server *server = conn->server;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Requests that are answered at once. What the dialects differ in stands in three places: answer_ok() (an answer of
- * ours begins with a status, and there is one for every request), refuse() (PyTorch's only way to say no is to close),
- * and get() (what an absent key's GET is answered).
+ * Requests that are answered at once. The dialects differ in three places: answer_ok() (in RDZV every request has an
+ * answer, which begins with a status), refuse() (in PyTorch's dialects the server can only close the connection) and
+ * get() (the answer to GET of an absent key).
  */
 #include "base/error.h"
 #include "server/server.h"
@@ -39,7 +39,7 @@ void answer_value(struct conn *conn, struct wire_writer *out, rdzv_bytes key, rd
     return;
   }
   wire_put64(out, value.len);
-  if (out != &server->answers) { /* it goes first */
+  if (out != &server->answers) { /* what is in `out` is sent first */
     conn_send(conn, out->buf.data, out->buf.len);
     out->buf.len = 0;
   }
@@ -62,13 +62,13 @@ void leave_session(struct conn *conn) {
   conn->session = NULL;
 }
 
-/* The answer to the second PING of a greeting. */
+/* Answers the second PING of a greeting. */
 static int offer_session(struct conn *conn, struct wire_writer *out) {
   uint8_t token[WIRE_TOKEN_BYTES];
   conn->session = session_open(&conn->server->sessions, conn);
   answer_ok(conn, out);
   wire_put32(out, conn->session ? WIRE_SESSION_ANSWER : WIRE_SESSION_NONCE);
-  if (!conn->session) return 0; /* no memory: as a server that has no sessions */
+  if (!conn->session) return 0; /* no memory: the answer of a server without sessions */
   session_token(&conn->server->sessions, conn->session, token);
   wire_put(out, token, sizeof token);
   return 0;
@@ -76,13 +76,13 @@ static int offer_session(struct conn *conn, struct wire_writer *out) {
 
 static const char *reason_for_session(int code) {
   switch (code) {
-    case RDZV_E_STALE: return NULL; /* late bytes, from nobody who still listens */
+    case RDZV_E_STALE: return NULL; /* late bytes: the client has moved to another connection */
     case RDZV_E_OUTCOME_UNKNOWN: return "its session is forgotten";
     default: return "its session cannot be had";
   }
 }
 
-/* What the client sent behind a request that is refused must not be executed in another session: it is closed. */
+/* A client whose session is refused is closed: its next requests must not be executed without the session. */
 static int take_session(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
   struct session *session;
   const int result = session_find(&conn->server->sessions, request->value, request->epoch, &session);
@@ -103,7 +103,7 @@ static int take_session(struct conn *conn, const struct wire_request *request, s
   return 0;
 }
 
-/* Numbers a write. True: it is not to be executed, since it was, or since that cannot be told any more. */
+/* Numbers a write. True: do not execute it, because it was executed before or its number is wrong. */
 static bool is_repeated(struct conn *conn, const struct wire_request *request) {
   conn->write = ++conn->writes;
   switch (session_judge(conn->session, conn->write, request->op)) {
@@ -117,11 +117,11 @@ static bool is_repeated(struct conn *conn, const struct wire_request *request) {
 /* ---- requests ------------------------------------------------------------------------------------------------ */
 
 static int validate(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
-  (void)conn, (void)request, (void)out; /* the magic was looked at to find the dialect */
+  (void)conn, (void)request, (void)out; /* the decoder has checked the magic */
   return 0;
 }
 
-/* The third PING of a greeting, where a run serves this store. */
+/* Does the third PING of a greeting name another run than the one that serves this store? */
 static bool is_another_run(const struct conn *conn, uint64_t nonce) {
   const char *run_id = conn->server->options.run_id;
   const bool third = conn->decoder.dialect == WIRE_DIALECT_RDZV && conn->decoder.requests == 4;
@@ -149,7 +149,7 @@ static int ping(struct conn *conn, const struct wire_request *request, struct wi
   return 0;
 }
 
-/* A write that has no result but that it was done. */
+/* Answers a write without a result. */
 static int acknowledge(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
   write_done(conn, request->op, 0);
   answer_ok(conn, out);
@@ -174,15 +174,15 @@ static int compare_set(struct conn *conn, const struct wire_request *request, st
   rdzv_bytes now;
   const int result = ks_compare_set(conn->server->ks, request->key, request->value, request->desired, &now);
   if (result < 0) return result;
-  /* Where it answers what was desired, the request itself is all that a repetition needs. */
+  /* The answer is the desired value, which a repetition has in its request: no value is remembered. */
   if (conn->session && bytes_equal(now, request->desired)) write_done(conn, request->op, 0);
   answer_ok(conn, out);
   wire_put_bytes(out, now);
   return 0;
 }
 
-/* PyTorch's clients ask only for keys that they have waited for; one may have been deleted since. Then 1.x closes the
- * connection, and 2.x, with libuv, answers an empty value. */
+/* PyTorch's clients get only keys that they have waited for, but a key may be deleted in between. Then PyTorch 1.x
+ * closes the connection, and 2.x with libuv answers with an empty value. */
 static int get(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
   rdzv_bytes value;
   const bool there = ks_get(conn->server->ks, request->key, &value) != 0;
@@ -281,14 +281,14 @@ static int compare_set_version(struct conn *conn, const struct wire_request *req
   return 0;
 }
 
-/* Asks a client of ours whether this is PyTorch 1.x (wire/op.h, WIRE_BYTE_NOT_V1)? */
+/* Is this the question of an RDZV client whether the server is PyTorch 1.x? See WIRE_BYTE_NOT_V1 in wire/op.h. */
 static bool is_v1_question(const struct conn *conn, const struct wire_request *request) {
   const bool first = conn->decoder.dialect == WIRE_DIALECT_V1 && conn->decoder.requests == 1;
   rdzv_bytes list = request->list;
   return first && request->op == WIRE_OP_CHECK && request->count == 1 && wire_list_next(&list).len == 0;
 }
 
-/* NULL: one that may wait (pending.c) or may take long (multi.c, listing.c). */
+/* NULL: the request may wait (pending.c) or take long (multi.c, listing.c). */
 static handler *const handlers[WIRE_OP_COUNT] = {
     [WIRE_OP_VALIDATE] = validate,
     [WIRE_OP_SET] = set,

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The listening socket: one of our own, or one that was handed over.
+ * The listening socket, which the server binds or inherits.
  *
- * New clients are accepted some at a time, so that the others are served in between. When no descriptor is left for a
- * client, the one that is kept in reserve is given up for a moment: the client is accepted and closed, which is logged,
- * instead of being left in the queue of the kernel.
+ * Clients are accepted in groups, and other clients are served in between. When the process has no descriptor left for
+ * a client, a descriptor kept in reserve is closed for a moment, and the client is accepted, closed and logged.
+ * Otherwise it would stay in the kernel's queue without an answer.
  */
 #include "base/error.h"
 #include "base/log.h"
@@ -44,13 +44,14 @@ static int bind_one(const struct addrinfo *address, int *out, rdzv_error *error)
   return 0;
 }
 
-/* The first of the name's addresses that can be had. */
+/* Binds the first usable address of the name. */
 static int bind_name(const char *name, const rdzv_server_options *options, int *fd, rdzv_error *error) {
   struct endpoint endpoint;
   if (endpoint_parse(name, 0, &endpoint, error) < 0)
     return error_prefix(error, RDZV_E_INVALID, "cannot listen on '%s'", name);
   if (endpoint.port != 0)
-    return error_set(error, RDZV_E_INVALID, "cannot listen on '%s': the port is an option of its own", name);
+    return error_set(error, RDZV_E_INVALID,
+                     "cannot listen on '%s': the address must not include a port, which is a separate option", name);
   endpoint.port = options->port == RDZV_ANY_PORT ? 0 : options->port;
   struct addrinfo *list;
   int result = resolve(&endpoint, deadline_after(RESOLVE_MS), NULL, &list, error);
@@ -74,7 +75,7 @@ static int check_inherited(int fd, rdzv_error *error) {
       getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &len) < 0)
     return error_errno(error, RDZV_E_INVALID, errno, "cannot use descriptor %d", fd);
   if (!listening || (family != AF_INET && family != AF_INET6))
-    return error_set(error, RDZV_E_INVALID, "cannot use descriptor %d: it is no listening TCP socket", fd);
+    return error_set(error, RDZV_E_INVALID, "cannot use descriptor %d: it is not a listening TCP socket", fd);
   return 0;
 }
 
@@ -99,7 +100,7 @@ static int accept_one(const struct rdzv_server *server, struct sockaddr_storage 
   return accept4(server->listen_fd, (struct sockaddr *)peer, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
 }
 
-/* Closes the next client for want of a descriptor. False: not even that is possible now. */
+/* Accepts and closes the next client, when no descriptor is left. False: that failed, too. */
 static bool turn_away(struct rdzv_server *server) {
   if (server->reserve_fd < 0) return false;
   close(server->reserve_fd);
@@ -115,7 +116,7 @@ static bool turn_away(struct rdzv_server *server) {
   return fd >= 0;
 }
 
-/* Rests until the next tick: what is missing will not come at once, and the socket stays readable meanwhile. */
+/* Stops accepting until the next tick: the socket stays readable, and trying at once would fail again. */
 static void rest(struct rdzv_server *server, int errnum) {
   log_line(&server->log, RDZV_LOG_ERROR, "cannot accept a connection: %s", strerror(errnum));
   uv_poll_stop(&server->listener);
@@ -145,7 +146,7 @@ static void on_acceptable(uv_poll_t *listener, int status, int events) {
       if (!turn_away(server)) return rest(server, errnum);
     } else if (errno == ENOBUFS || errno == ENOMEM) {
       return rest(server, errno);
-    } /* else that client has gone already */
+    } /* else the client has closed its connection */
   }
 }
 
@@ -153,7 +154,7 @@ int server_listen(struct rdzv_server *server, rdzv_error *error) {
   int fd = server->options.listen_fd;
   int result = fd > 0 ? check_inherited(fd, error) : bind_own(&server->options, &fd, error);
   if (result < 0) return result;
-  server->options.listen_fd = 0; /* it is ours from here on, also on failure */
+  server->options.listen_fd = 0; /* the server owns it from here on, also on failure */
   server->listen_fd = fd;
   server->listener.data = server;
   result = note_address(server, fd, error);

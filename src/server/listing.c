@@ -59,8 +59,8 @@ static void answer(struct conn *conn) {
   conn_send_blob(conn, blob_hold(listing->keys));
 }
 
-/* What is written down, or being so, is what the client asks for. */
-static bool is_true(const struct rdzv_server *server) {
+/* Does the list, complete or in progress, have all keys of this moment? */
+static bool is_up_to_date(const struct rdzv_server *server) {
   const struct listing *listing = &server->listing;
   return listing->keys && listing->version == ks_keys_version(server->ks);
 }
@@ -68,11 +68,11 @@ static bool is_true(const struct rdzv_server *server) {
 bool listing_ask(struct conn *conn) {
   struct rdzv_server *server = conn->server;
   struct listing *listing = &server->listing;
-  if (!listing->walking && !listing->now && !is_true(server)) {
+  if (!listing->walking && !listing->now && !is_up_to_date(server)) {
     start(server);
     if (listing->walking) walk(server);
   }
-  if (!listing->walking && !listing->now && (listing->code < 0 || is_true(server))) {
+  if (!listing->walking && !listing->now && (listing->code < 0 || is_up_to_date(server))) {
     answer(conn);
     return true;
   }
@@ -82,7 +82,7 @@ bool listing_ask(struct conn *conn) {
     return true;
   }
   asking->conn = conn;
-  asking->is_now = is_true(server);
+  asking->is_now = is_up_to_date(server);
   conn->asking = asking;
   if (asking->is_now)
     DL_APPEND(listing->now, asking);
@@ -133,7 +133,7 @@ void listing_go_on(struct rdzv_server *server) {
 
 void listing_tidy(struct rdzv_server *server) {
   struct listing *listing = &server->listing;
-  if (listing->walking || listing->now || is_true(server)) return;
+  if (listing->walking || listing->now || is_up_to_date(server)) return;
   blob_drop(listing->keys);
   listing->keys = NULL;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Requests that may take long, in slices: CHECK, MULTI_GET and MULTI_SET over many keys, CANCEL_WAIT of many waits.
+ * Requests over many keys, in slices: CHECK, MULTI_GET and MULTI_SET over many keys, CANCEL_WAIT of many waits.
  *
  * Up to SLICE_KEYS keys, a request is done at once. A longer one stays at the front of conn->in and goes on in later
  * iterations of the loop; the client's next requests wait for it. MULTI_SET stages its values in slices and then sets
@@ -22,11 +22,11 @@ static rdzv_bytes take(struct multi *multi, const uint8_t *data) {
 static int check_one(struct conn *conn, struct multi *multi, rdzv_bytes key) {
   if (ks_present(conn->server->ks, key)) return 0;
   multi->absent = true;
-  multi->left = 1; /* the others do not matter */
+  multi->left = 1; /* the other keys do not matter */
   return 0;
 }
 
-/* The answer may be far longer than the request, so its length is looked at first. */
+/* The answer may be far longer than the request, so its length is checked first. */
 static int get_one(struct conn *conn, struct multi *multi, rdzv_bytes key) {
   struct rdzv_server *server = conn->server;
   rdzv_bytes value;
@@ -42,7 +42,7 @@ static int stage_one(struct conn *conn, struct multi *multi, rdzv_bytes key, rdz
   return result;
 }
 
-/* Does as many as fit into a slice. */
+/* Handles as many keys as fit into a slice. */
 static int step(struct conn *conn, struct multi *multi, const uint8_t *data) {
   const size_t began = multi->at;
   int result = 0;
@@ -71,7 +71,7 @@ static void finish(struct conn *conn, struct multi *multi) {
   if (multi->op == WIRE_OP_MULTI_GET) conn_send_chain(conn, &multi->values);
 }
 
-/* ---- what it holds ------------------------------------------------------------------------------------------ */
+/* ---- memory ------------------------------------------------------------------------------------------ */
 
 static int make_stages(struct rdzv_server *server, struct multi *multi) {
   multi->stages_bytes = (multi->left ? multi->left : 1) * sizeof *multi->stages;
@@ -82,7 +82,7 @@ static int make_stages(struct rdzv_server *server, struct multi *multi) {
   return RDZV_E_NO_MEMORY;
 }
 
-/* Lets go of a part of what it holds. False: of all. */
+/* Frees a part of what the request holds. True: something is left. */
 static bool let_go(struct rdzv_server *server, struct multi *multi, size_t most) {
   for (size_t n = 0; n < most && multi->staged > 0; n++) ks_unstage(server->ks, &multi->stages[--multi->staged]);
   if (multi->staged > 0) return true;
@@ -93,7 +93,7 @@ static bool let_go(struct rdzv_server *server, struct multi *multi, size_t most)
   return false;
 }
 
-/* The one of them that is asked all the time, and mostly for one key. */
+/* CHECK is the most frequent of these requests, and mostly has one key. */
 static bool check_at_once(struct conn *conn, const struct wire_request *request) {
   struct wire_writer *out = &conn->server->answers;
   rdzv_bytes list = request->list;
@@ -104,9 +104,9 @@ static bool check_at_once(struct conn *conn, const struct wire_request *request)
   return true;
 }
 
-/* ---- from the outside --------------------------------------------------------------------------------------- */
+/* ---- the request ----------------------------------------------------------------------------------------- */
 
-/* True: nothing is left of the request. */
+/* True: the request is done, and holds nothing. */
 static bool go_on(struct conn *conn, struct multi *multi, const uint8_t *data) {
   if (!multi->over && multi->op == WIRE_OP_CANCEL_WAIT) {
     if (pending_cancel_some(conn, SLICE_KEYS)) return false;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What is on its way to a client: a chain of chunks, with bytes of their own or with a part in a blob that others hold,
- * too. It is there only as long as there is something to send.
+ * Bytes on their way to a client: a chain of chunks, each with bytes of its own or with a blob that others hold, too. A
+ * connection has an outbox only while there is something to send.
  *
- * Answers of a request that is executed for the client itself do not come here, unless its socket does not take them at
- * once. All others do: a client that is woken or told of changes is sent everything in its next slice. A slice sends a
- * bounded amount. When the socket is full, conn.c polls it for writing.
+ * The answer to a client's own request comes here only if the socket does not take it at once. Answers to waits and
+ * messages to watchers always do; they are sent in the client's next slice, at most SLICE_BYTES at a time. When the
+ * socket is full, conn.c polls it for writing.
  */
 #include "server/server.h"
 
@@ -89,7 +89,7 @@ bool chain_put_blob(struct chain *chain, struct budget *budget, struct blob *blo
   return true;
 }
 
-/* Long bytes are not copied. */
+/* A long value is not copied. */
 bool chain_put_value(struct chain *chain, struct budget *budget, struct blob *value) {
   const rdzv_bytes bytes = blob_bytes(value);
   const uint64_t len = htole64(bytes.len);
@@ -133,7 +133,7 @@ static void consume(struct chain *chain, struct budget *budget, size_t sent) {
   }
 }
 
-/* The first bytes of it, at most so many; gives the number of pieces. */
+/* Points `pieces` to the first bytes of a chain, at most `most`; returns the number of pieces. */
 static size_t gather(const struct chain *chain, size_t most, struct iovec pieces[PIECES]) {
   size_t count = 0;
   for (struct chunk *chunk = chain->first; chunk && count < PIECES && most > 0; chunk = chunk->next) {
@@ -150,7 +150,7 @@ static size_t gather(const struct chain *chain, size_t most, struct iovec pieces
 
 struct outbox {
   struct chain chain;
-  size_t stuck; /* the socket is full, and so much is to be sent before the client counts as reading; 0: it is not */
+  size_t stuck; /* bytes to send before the client counts as reading again; 0: the socket is not full */
 };
 
 struct chain *outbox_chain(struct conn *conn) {
@@ -175,7 +175,7 @@ ssize_t outbox_send_now(struct conn *conn, const void *data, size_t len) {
   return sent < 0 ? 0 : sent;
 }
 
-/* Sends at most so much. Gives how much the socket took; 0: it is full, or the client has gone and is doomed. */
+/* Sends at most `most` bytes; returns how many. 0: the socket is full, or the client is gone and now doomed. */
 static size_t send_some(struct conn *conn, size_t most) {
   struct iovec pieces[PIECES];
   struct msghdr message = {.msg_iov = pieces};

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Requests that are answered later.
+ * Blocking requests.
  *
- * A blocking request is tried at once. If it cannot be answered yet, it is kept as a `pending` of its connection and
- * listed in the keyspace. When the keyspace wakes it:
- * - WAIT and BARRIER are over, and one byte says so;
- * - those of our dialect, which answer with values, are executed again when the request that woke them is done: if a
- *   key has gone again meanwhile, they are listed anew.
- * A request over very many keys is looked through, listed and taken off in slices.
- * WATCH_KEY stays and sends a message for each change. A client that goes, or cancels, takes its own off the keyspace.
+ * The server tries to answer a blocking request at once. If it cannot, it keeps the request as a `pending` of the
+ * connection and registers a waiter in the keyspace. When the keyspace wakes the waiter:
+ * - WAIT and BARRIER are answered with one byte;
+ * - RDZV requests, which are answered with values, are executed again after the request that woke them. If a key was
+ *   deleted in between, they wait again.
+ * WATCH_KEY stays and sends a message for each change. When a client leaves or cancels, its waiters are removed.
+ * A request over more keys than fit into a slice is handled in slices (pending_large.c).
  */
 #include "server/pending.h"
 
@@ -155,7 +155,7 @@ void pending_run_not(struct pending *pending) {
   pending->is_again = false;
 }
 
-/* The request that was kept for being executed again. It was whole before. */
+/* Decodes the request that was kept to be executed again. */
 static struct wire_request request_of(const struct pending *pending) {
   struct wire_decoder decoder = {.dialect = WIRE_DIALECT_RDZV};
   struct wire_request request;
@@ -163,7 +163,7 @@ static struct wire_request request_of(const struct pending *pending) {
   return request;
 }
 
-/* The item that a pop was woken for, and does not take, is for the next. */
+/* Wakes the next waiter for an item that this pop was woken for and does not take. */
 static void pass_on(const struct pending *pending) {
   if (pending->op == WIRE_OP_QUEUE_POP_WAIT) ks_queue_pass_on(pending->conn->server->ks, request_of(pending).key);
 }
@@ -187,7 +187,7 @@ void pending_give_up(struct conn *conn, struct pending *pending) {
   refuse(conn, RDZV_E_LIMIT, "no memory is left for its wait");
 }
 
-/* False: it has been refused. */
+/* False: the request is refused. */
 static bool may_wait(struct conn *conn, size_t keys) {
   struct rdzv_server *server = conn->server;
   const size_t most = server->options.max_waits;
@@ -220,7 +220,7 @@ void pending_keep(struct conn *conn, const struct wire_request *request) {
   if (result < 0) pending_give_up(conn, pending);
 }
 
-/* Frees pendings of a list, up to so many keys; *most is what is left of them. */
+/* Frees pendings of a list, up to *most keys, and subtracts them from *most. */
 static void free_some(struct pending **list, size_t *most) {
   while (*list && *most > 0) {
     struct pending *pending = *list;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * WAIT and GET_WAIT over more keys than a slice has.
+ * WAIT and GET_WAIT over more keys than fit into a slice.
  *
- * The request's bytes are taken over from the connection. In later iterations, slice by slice, GET_WAIT looks whether
- * all keys have a value; if one has not, and WAIT from the beginning, it is listed in the keyspace. From then on it
- * waits as the small ones do; a GET_WAIT that is woken looks again. The client's next requests are executed when it is
- * listed or answered.
+ * The request's bytes are taken from the connection. In later iterations, slice by slice, GET_WAIT looks up all keys.
+ * If one has no value, it registers a waiter for each key, as WAIT does from the beginning. From then on the request
+ * waits like a small one; when it is woken, GET_WAIT looks the keys up again. The client's next requests are executed
+ * when the waiters are registered or the request is answered.
  */
 #include "server/pending.h"
 
@@ -54,7 +54,7 @@ void pending_begin_large(struct conn *conn, enum wire_op op, size_t size, size_t
   pending_run_later(pending);
 }
 
-/* Its client's next requests are executed, and whatever came of it is on its way. */
+/* Lets the client's next requests be executed. */
 static void release(struct conn *conn, const struct pending *pending) {
   if (conn->holder != pending) return;
   conn->holder = NULL;
@@ -76,7 +76,7 @@ static rdzv_bytes next_key(struct large *large) {
   return key;
 }
 
-/* Negative: it is given up. */
+/* Looks one key up, or registers a waiter for it. Negative: an error. */
 static int look_or_list_one(struct rdzv_server *server, struct pending *pending) {
   struct large *large = pending->large;
   const rdzv_bytes key = next_key(large);
@@ -131,7 +131,7 @@ static void run_large(struct rdzv_server *server, struct pending *pending) {
     if (pending->op == WIRE_OP_WAIT)
       pending_large_free(pending);
     else
-      rewind_to(pending, false); /* for when it is woken */
+      rewind_to(pending, false); /* when it is woken */
   } else if (!large->listing || pending->op == WIRE_OP_WAIT) {
     answer_large(pending);
   } else {

@@ -41,7 +41,7 @@ static int check_options(const rdzv_server_options *options, rdzv_error *error) 
   return 0;
 }
 
-/* A request holds at most two values and lists of small ones, but is never larger than memory may get. */
+/* A message has room for two values of the largest size, and is never longer than max_memory. */
 static struct wire_limits limits_of(const rdzv_server_options *options) {
   const size_t least = 64u << 20;
   const size_t two_values = 2 * options->max_value_bytes + (1u << 20);
@@ -58,7 +58,7 @@ rdzv_bytes *server_bytes(struct rdzv_server *server, size_t count) {
 
 static void on_handle_closed(uv_handle_t *handle) { (void)handle; }
 
-/* One that was never initialised has no loop. */
+/* A handle that was not initialised has no loop. */
 static void close_handle(void *handle) {
   if (((uv_handle_t *)handle)->loop && !uv_is_closing(handle)) uv_close(handle, on_handle_closed);
 }
@@ -68,7 +68,7 @@ static void shut_down(struct rdzv_server *server) {
   if (server->stopping) return;
   server->stopping = true;
   close_handle(&server->listener);
-  if (server->listen_fd >= 0) close(server->listen_fd); /* nobody connects from here on */
+  if (server->listen_fd >= 0) close(server->listen_fd); /* no client connects from here on */
   server->listen_fd = -1;
   close_handle(&server->wake_to_stop);
   close_handle(&server->tick);
@@ -118,7 +118,7 @@ static void free_parts(struct rdzv_server *server) {
   free(server);
 }
 
-/* Everything but the loop. */
+/* Makes the server without its loop. */
 static struct rdzv_server *server_new(const rdzv_server_options *options) {
   struct rdzv_server *server = calloc(1, sizeof *server);
   if (!server) return NULL;
@@ -142,11 +142,11 @@ static struct rdzv_server *server_new(const rdzv_server_options *options) {
   ks_seed(server->ks, seeds[0]);
   sessions_init(&server->sessions, &server->budget, seeds[1]);
   ks_defer(server->ks);
-  server->instance |= 1; /* 0 is no instance */
+  server->instance |= 1; /* 0 means none */
   return server;
 }
 
-/* Makes the loop and everything in it. On failure own->listen_fd is what nobody has taken over. */
+/* Makes the loop and its handles. On failure own->listen_fd is the descriptor that the caller still owns. */
 static int set_up(struct rdzv_server *server, rdzv_server_options *own, rdzv_error *error) {
   int result = init_handles(server);
   if (result < 0)
@@ -157,7 +157,7 @@ static int set_up(struct rdzv_server *server, rdzv_server_options *own, rdzv_err
   return result;
 }
 
-/* More clients than the process may have descriptors would be turned away without a word. */
+/* Lowers max_connections to what the process may open, so that surplus clients are refused with a reason. */
 static void fit_descriptors(rdzv_server_options *own) {
   enum { FOR_OTHERS = 32 };
   struct rlimit limit;
@@ -203,7 +203,7 @@ int rdzv_server_open(const rdzv_server_options *options, rdzv_server **out, rdzv
 const char *rdzv_server_address(const rdzv_server *server) { return server->address; }
 int rdzv_server_port(const rdzv_server *server) { return server->port; }
 
-/* A log that nobody reads any more may raise SIGPIPE: it is held back and taken off. */
+/* Writing to a log whose reader is gone may raise SIGPIPE, which is blocked and discarded. */
 static void serve(struct rdzv_server *server) {
   sigset_t pipe_signal, before;
   sigemptyset(&pipe_signal);
@@ -261,7 +261,7 @@ void rdzv_server_drain(rdzv_server *server, int64_t timeout_ms) {
   pthread_mutex_unlock(&server->clients_lock);
 }
 
-/* Closes what is left of a loop that nobody runs. */
+/* Closes a loop that no thread runs. */
 static void end_loop(struct rdzv_server *server) {
   shut_down(server);
   uv_run(&server->loop, UV_RUN_DEFAULT); /* for the close callbacks */
@@ -269,13 +269,13 @@ static void end_loop(struct rdzv_server *server) {
   free_parts(server);
 }
 
-/* In a process forked since it was opened. The loop of a server that runs is in the middle of something, so of that one
- * only the descriptors go that are known to stand, without which the port would not be free when the parent closes it.
+/* Frees the server in a forked child. The loop of a server that runs in the parent is in an unknown state here: only
+ * the listening socket and the epoll descriptor are closed, so that the port is free when the parent closes it.
  */
 static void abandon(struct rdzv_server *server) {
   uv_os_fd_t listener;
   if (!server->threaded && !atomic_load(&server->running)) {
-    if (uv_loop_fork(&server->loop) == 0) end_loop(server); /* it has an epoll set of its own then */
+    if (uv_loop_fork(&server->loop) == 0) end_loop(server); /* which gives the child its own epoll set */
     return;
   }
   if (!server->stopping && uv_fileno((const uv_handle_t *)&server->listener, &listener) == 0) close(listener);

@@ -2,21 +2,22 @@
 /*
  * Inside the store server. One thread, one libuv loop, one keyspace:
  *
- *   server.c    open, run, stop, close
- *   listen.c    the listening socket
- *   conn.c      a client's connection: bytes in, bytes out, its end
- *   session.c   what outlives a client's connection: which of its writes was done
- *   schedule.c  who is served when, so that no client's work stops the others
- *   outbox.c    what is on its way to a client
- *   execute.c   a request, done to the keyspace and answered
- *   multi.c     requests over many keys
- *   listing.c   LIST_KEYS
- *   pending.c   requests that are answered later; pending_large.c those over very many keys
- *   timeouts.c  clients that take too long
+ *   server.c         opens, runs, stops and frees the server
+ *   listen.c         binds the listening socket and accepts clients
+ *   conn.c           a client's connection: reads requests, sends answers, closes
+ *   execute.c        executes a request on the keyspace and answers it
+ *   multi.c          CHECK, MULTI_GET, MULTI_SET over many keys, in slices
+ *   listing.c        LIST_KEYS
+ *   pending.c        blocking requests, which are answered later: WAIT, BARRIER, WATCH_KEY, …
+ *   pending_large.c  WAIT and GET_WAIT over more keys than fit into a slice
+ *   session.c        what the server knows of a client beyond its connection: the last of its writes
+ *   outbox.c         bytes on their way to a client
+ *   schedule.c       which client is served when, so that no client holds up the others
+ *   timeouts.c       closes clients that take too long
  *
- * The way of a request: conn.c reads into a buffer that all share, decodes in place, and calls execute(); the answers
- * of all requests of one read are gathered in `answers` and leave in one write. Whatever takes longer than a slice goes
- * on in a later iteration of the loop.
+ * The path of a request: conn.c reads into a buffer that all connections share, decodes the request in place and calls
+ * execute(). The answers to all requests of one read are gathered in `answers` and sent at once. A request that takes
+ * longer than a slice is continued in later iterations of the loop.
  */
 #ifndef RDZV_SERVER_SERVER_H
 #define RDZV_SERVER_SERVER_H
@@ -41,34 +42,34 @@ struct chunk;
 struct outbox;
 
 enum {
-  READ_BYTES = 64 * 1024,          /* of the buffer that all connections read into */
-  ANSWER_BYTES = 256 * 1024,       /* gathered answers are written when they are this long */
-  KEEP_ANSWER_BYTES = 1024 * 1024, /* a longer answer buffer is not kept */
-  SHARED_BYTES = 16 * 1024,        /* values from this length on are sent from where they are */
-  SLICE_KEYS = 1024,               /* done in one slice: keys, and bytes of them; */
-  SLICE_BYTES = 256 * 1024,        /* also bytes read from, and sent to, one client */
-  REAP_AT_ONCE = 64,               /* clients that are closed in one go */
+  READ_BYTES = 64 * 1024,          /* size of the buffer that all connections read into */
+  ANSWER_BYTES = 256 * 1024,       /* gathered answers are sent when they are this long */
+  KEEP_ANSWER_BYTES = 1024 * 1024, /* a longer buffer for answers is freed after use */
+  SHARED_BYTES = 16 * 1024,        /* a value of this length or longer is sent without a copy */
+  SLICE_KEYS = 1024,               /* keys, and bytes of keys, that one slice handles; */
+  SLICE_BYTES = 256 * 1024,        /* also the bytes that it reads or sends */
+  REAP_AT_ONCE = 64,               /* clients closed in one step */
 };
 
-/* Bytes and parts of blobs, in order. All zero: nothing. */
+/* A sequence of bytes and blobs. All zero: empty. */
 struct chain {
   struct chunk *first, *last;
-  size_t len; /* of all */
+  size_t len; /* of all chunks */
 };
 
-/* It is more than a slice. */
+/* Does the request take more than one slice? */
 static inline bool is_large(const struct wire_request *request) {
   return request->count > SLICE_KEYS || request->list.len > SLICE_BYTES;
 }
 
-/* A request over many keys that is under way. */
+/* A request over many keys, in progress. */
 struct multi {
   enum wire_op op;
-  size_t size;     /* of the request, which is in front of conn->in */
-  size_t at, left; /* where its next key is, and how many are left */
-  bool absent;     /* CHECK: one was */
-  bool over;       /* it has been answered */
-  uint64_t write;  /* its number, if it is a write of a session */
+  size_t size;     /* of the request, which is at the front of conn->in */
+  size_t at, left; /* offset of its next key, number of keys left */
+  bool absent;     /* CHECK: a key was absent */
+  bool over;       /* it is answered, and what it holds is being freed */
+  uint64_t write;  /* number of the write in its session */
   struct chain values;
   struct ks_stage *stages;
   size_t staged, stages_bytes;
@@ -82,27 +83,27 @@ struct asking {
 };
 
 struct listing {
-  struct blob *keys; /* as they are sent; NULL: none, see code */
+  struct blob *keys; /* as sent to clients; NULL: there is none, `code` says why */
   int code;
-  uint64_t version; /* of the keyspace's keys when it was begun */
+  uint64_t version; /* ks_keys_version when the walk began */
   uint64_t count;
   bool walking;
-  struct asking *now, *next; /* those whom this one, and the next one, is for */
+  struct asking *now, *next; /* clients that get this list, and the next one */
 };
 
 struct rdzv_server {
   uv_loop_t loop;
   uv_poll_t listener;
   int listen_fd;
-  int reserve_fd;    /* given up for a moment when there is none for a client */
-  bool accept_rests; /* until the next tick */
+  int reserve_fd;    /* closed for a moment when accept finds no free descriptor */
+  bool accept_rests; /* no client is accepted until the next tick */
   uv_async_t wake_to_stop;
   uv_timer_t tick;
-  uv_idle_t scheduler; /* active as long as something is left to do */
+  uv_idle_t scheduler; /* active while work is left */
   bool stopping;
   bool threaded;
   pthread_t thread;
-  atomic_bool running; /* in whatever thread */
+  atomic_bool running; /* in any thread */
   fork_mark born;
 
   rdzv_server_options options; /* with the defaults filled in; bind, listen_fd and log are not used after open */
@@ -110,7 +111,7 @@ struct rdzv_server {
   struct wire_limits limits;
   char address[320];
   int port;
-  uint64_t instance; /* random; tells clients of our dialect that the server is still the same one */
+  uint64_t instance; /* random; by it, RDZV clients recognise a restarted server */
 
   struct budget budget;
   struct keyspace *ks;
@@ -120,55 +121,55 @@ struct rdzv_server {
   pthread_mutex_t clients_lock; /* guards what follows */
   pthread_cond_t clients_gone;
   size_t clients;          /* conns_count, for other threads */
-  struct conn *doomed;     /* closed when the request under way is done */
-  struct conn *leaving;    /* closed, but what they waited for is still in the keyspace */
-  struct conn *ready;      /* have something to do that does not depend on them; in fair order */
-  struct conn *unfinished; /* half a request came, or an answer is not read; oldest first */
+  struct conn *doomed;     /* to be closed after the current request */
+  struct conn *leaving;    /* closed, but still with waiters in the keyspace */
+  struct conn *ready;      /* to be given a slice, in this order */
+  struct conn *unfinished; /* with half a request or an unread answer, oldest first */
   struct conn *idle;       /* longest idle first; only with an idle timeout */
-  struct pending *again;   /* woken, to be executed once more */
-  struct pending *large;   /* over very many keys, being looked at or listed */
+  struct pending *again;   /* woken, to be executed again */
+  struct pending *large;   /* over more keys than fit into a slice, in progress */
 
   struct listing listing;
 
-  uint64_t slice_end; /* 0: the clock has not been looked at yet */
-  size_t slice_units; /* of work since the last look at it */
+  uint64_t slice_end; /* 0: the clock has not been read yet */
+  size_t slice_units; /* of work since the clock was read */
 
-  struct conn *active;        /* whose requests are being executed */
-  struct wire_writer answers; /* to the active one */
-  struct wire_writer aside;   /* to another one, for a moment */
-  struct buf bytes;           /* of server_bytes */
+  struct conn *active;        /* the connection whose requests are being executed */
+  struct wire_writer answers; /* to the active connection */
+  struct wire_writer aside;   /* scratch, for an answer to any connection */
+  struct buf bytes;           /* memory of server_bytes */
   uint8_t *read_buffer;
-  char doom_text[128]; /* of the active one */
+  char doom_text[128]; /* of the active connection */
 
-  int64_t refusals_second; /* for not writing more than some lines a second about bad clients */
+  int64_t refusals_second; /* with `refusals`, limits the log lines about refused clients */
   unsigned refusals;
 };
 
 struct conn {
   uv_poll_t poll; /* first, so that the handle is the connection */
 
-  /* What a request needs, close together. */
+  /* What every request uses, on few cache lines. */
   struct rdzv_server *server;
   int fd;
-  int polled;    /* for these events; 0: not at all */
-  bool has_more; /* `in` may have whole requests */
+  int polled;    /* events polled for; 0: none */
+  bool has_more; /* `in` may hold whole requests */
   bool reading;
   bool is_ready;
   bool is_unfinished;
   bool is_doomed;
   bool is_leaving;
   bool is_closed;
-  struct outbox *out;     /* what is to be sent; NULL: nothing */
-  struct multi *multi;    /* the request in front of `in`, which is under way */
-  struct asking *asking;  /* LIST_KEYS is under way */
-  struct pending *holder; /* a large wait is being looked at for the first time */
+  struct outbox *out;     /* bytes to send; NULL: none */
+  struct multi *multi;    /* the request at the front of `in`, in progress */
+  struct asking *asking;  /* LIST_KEYS in progress */
+  struct pending *holder; /* a large wait that is not listed yet */
   struct wire_decoder decoder;
-  struct session *session; /* NULL: a client that has none, or PyTorch's */
-  struct buf in;           /* the part of the stream that is not executed yet */
-  size_t charged;          /* what `in` has of the budget */
+  struct session *session; /* NULL: none, as with PyTorch's clients */
+  struct buf in;           /* bytes received and not executed yet */
+  size_t charged;          /* what `in` takes from the budget */
 
-  uint64_t writes;          /* the number of the last write of the session that came here */
-  uint64_t write;           /* that of the write under way */
+  uint64_t writes;          /* number of the last write of the session that came by this connection */
+  uint64_t write;           /* number of the current write */
   struct conn *prev, *next; /* of server->conns, then of server->leaving */
   struct conn *ready_prev, *ready_next;
   struct conn *unfinished_prev, *unfinished_next;
@@ -176,17 +177,17 @@ struct conn {
   struct conn *doomed_next;
   struct pending *pending; /* oldest first */
   struct pending *watches;
-  size_t waits;  /* keys of all of them */
-  int64_t since; /* when it became unfinished */
+  size_t waits;  /* number of keys in all of them */
+  int64_t since; /* when is_unfinished was set */
   int64_t last_request;
   uint64_t requests_seen; /* decoder.requests when `since` was set */
-  const char *doom_why;   /* valid until it is reaped; NULL: it left by itself */
+  const char *doom_why;   /* valid until the connection is reaped; NULL: the client closed it */
   int doom_code;
 };
 
 /* ---- server.c ---- */
 
-/* One more client, or one less. */
+/* Adds `change` to the number of clients. */
 void server_count(struct rdzv_server *server, int change);
 
 /* ---- conn.c ---- */
@@ -197,44 +198,43 @@ void conn_begin(struct rdzv_server *server, int fd, const struct sockaddr *peer)
 /* Logs that a client is closed, at most ten times a second, so that clients cannot fill a disk. */
 void log_refusal(struct rdzv_server *server, const char *peer, const char *why);
 
-/* Sends bytes to a client: gathered if it is the active one, in its next slice if not. The chain is then empty; the
- * blob is the connection's to let go. */
+/* Sends bytes to a client: with the gathered answers to the active connection, in its next slice to any other. Takes
+ * over the content of the chain and the caller's hold on the blob. */
 void conn_send(struct conn *conn, const void *data, size_t len);
 void conn_send_chain(struct conn *conn, struct chain *chain);
 void conn_send_blob(struct conn *conn, struct blob *blob);
 
-/* Has the connection closed as soon as the request under way is done. The reason, which is not copied, is logged,
- * and sent to a client of our dialect, but with RDZV_E_CONNECTION: what is not answered may have been done; NULL: it
- * left by itself. */
+/* Closes the connection after the current request. `why` is logged, and sent to an RDZV client together with the code;
+ * it is not copied. With RDZV_E_CONNECTION nothing is sent, since an unanswered request may have been executed. NULL:
+ * the client closed the connection. */
 void conn_doom(struct conn *conn, int code, const char *why);
 
-/* Closes those that are doomed, at most so many, and lets go of a part of what they held. True: some are left. */
+/* Closes doomed connections, at most `most`, and frees a part of what closed ones hold. True: some are left. */
 bool conn_reap(struct rdzv_server *server, size_t most);
 
-/* Does what is left to do for a client, for a slice. */
+/* Continues the work for a client, for one slice. */
 void conn_go_on(struct conn *conn);
 
-/* After each event: reads from it, or does not any more; looks after its timeouts. */
+/* Called after each event of a connection: decides whether to poll its socket, and notes its timeouts. */
 void conn_settle(struct conn *conn);
 
-/* Takes the first `size` bytes of conn->in, with what they have of the budget. False: no memory. */
+/* Moves the first `size` bytes of conn->in to `out`, which takes its memory from the budget. False: no memory. */
 bool conn_take_front(struct conn *conn, size_t size, struct buf *out);
 
 /* ---- schedule.c ---- */
 int schedule_init(struct rdzv_server *server);
 
-/* Something is left to do. */
+/* Runs the scheduler in the next iteration. */
 void schedule_work(struct rdzv_server *server);
 
-/* Gives a client a slice in a later iteration, or not any more. */
+/* Gives a client a slice in a later iteration; schedule_forget withdraws it. */
 void schedule_conn(struct conn *conn);
 void schedule_forget(struct conn *conn);
 
-/* Wakes, tells and executes again what is due, for a slice. */
+/* Wakes waiters, tells watchers and executes woken requests, for one slice. */
 void schedule_wake(struct rdzv_server *server);
 
-/* The time that one client may have: slice_is_over counts a request and the bytes that it was about. The clock is
- * looked at only where there is much to do. */
+/* The slice of a client. slice_is_over counts one request of so many bytes, and reads the clock only after many. */
 bool slice_is_over_by_clock(struct rdzv_server *server);
 
 static inline void slice_begin(struct rdzv_server *server) {
@@ -250,103 +250,104 @@ static inline bool slice_is_over(struct rdzv_server *server, size_t bytes) {
 
 /* ---- outbox.c ---- */
 
-/* False: no memory, the chain may have a part of it. chain_put_blob takes over the caller's hold in any case. */
+/* Append to a chain. False: no memory, and a part may have been appended. chain_put_blob takes over the caller's hold,
+ * also when it fails. */
 bool chain_put(struct chain *chain, struct budget *budget, const void *data, size_t len);
 bool chain_put_blob(struct chain *chain, struct budget *budget, struct blob *blob);
 
-/* A value with its length; NULL is an empty one. */
+/* Appends a value with its length; NULL is an empty value. */
 bool chain_put_value(struct chain *chain, struct budget *budget, struct blob *value);
 
-/* The same for what ks_get has found. */
+/* The same for a value that ks_get returned. */
 bool chain_put_found(struct chain *chain, struct rdzv_server *server, rdzv_bytes key, rdzv_bytes value);
 void chain_move(struct chain *to, struct chain *from);
 void chain_free(struct chain *chain, struct budget *budget);
 
-/* Where to add what is to be sent; NULL: no memory. */
+/* The chain of bytes to send, made if there is none. NULL: no memory. */
 struct chain *outbox_chain(struct conn *conn);
 size_t outbox_len(const struct conn *conn);
 
 /* Sends what the socket takes, up to SLICE_BYTES. */
 void outbox_flush(struct conn *conn);
 
-/* The socket is full. outbox_unstick sends again when it is not any more; true: as much as was stuck has gone. */
+/* Is the socket full? When it is writable again, outbox_unstick sends; true: all that was stuck has been sent. */
 bool outbox_is_stuck(const struct conn *conn);
 bool outbox_unstick(struct conn *conn);
 
-/* Without an outbox. Gives how much was sent. */
+/* Sends without an outbox; returns how much was sent. */
 ssize_t outbox_send_now(struct conn *conn, const void *data, size_t len);
 void outbox_free(struct conn *conn);
 
 /* ---- multi.c ---- */
 
-/* True: it is done. False: conn->multi is what is left of it. */
+/* True: the request is done. False: conn->multi is the rest of it. */
 bool multi_begin(struct conn *conn, const struct wire_request *request, const uint8_t *data);
 bool multi_go_on(struct conn *conn);
 
-/* Lets go of a part of what a request under way holds. True: something is left. */
+/* Frees a part of what the request in progress holds. True: something is left. */
 bool multi_drop_some(struct conn *conn);
 
 /* ---- listing.c ---- */
 
-/* True: it is done. False: it is answered later. */
+/* True: the request is answered. False: it is answered later. */
 bool listing_ask(struct conn *conn);
 bool listing_is_busy(const struct listing *listing);
 void listing_go_on(struct rdzv_server *server);
 void listing_forget(struct conn *conn);
 
-/* Lets go of a list that is not true any more. */
+/* Frees a list that is out of date. */
 void listing_tidy(struct rdzv_server *server);
 
 /* ---- server.c ---- */
 
-/* Room for an array of that many keys and values, until the next call; NULL: no memory. */
+/* Returns an array of `count` byte strings, valid until the next call. NULL: no memory. */
 rdzv_bytes *server_bytes(struct rdzv_server *server, size_t count);
 
 /* ---- execute.c ---- */
 
-/* False: it is not done yet, and the client's next requests have to wait. */
+/* False: the request is not done, and the client's next requests wait for it. */
 bool execute(struct conn *conn, const struct wire_request *request, const uint8_t *data);
 
-/* Tells the client no: an error answer in our dialect, the end of the connection in PyTorch's. */
+/* Refuses a request: an RDZV client gets an error as its answer, a PyTorch client is closed. */
 void refuse(struct conn *conn, int code, const char *why);
 void refuse_code(struct conn *conn, int code);
 void put_refusal(struct wire_writer *out, int code, const char *why);
 
-/* The write under way took effect, with that result: remembered if the client has a session. */
+/* Remembers in the client's session, if it has one, that the current write took effect, with its result. */
 void write_done(struct conn *conn, enum wire_op op, uint64_t result);
 
-/* The same of a pop that will take this value off its queue. False: no memory, it must not. */
+/* The same for a pop, before it takes the value off its queue. False: no memory, and it must not take it. */
 bool pop_done(struct conn *conn, enum wire_op op, uint64_t result, rdzv_bytes value);
 
-/* The connection is gone, and its session is without one. */
+/* Detaches the session from a connection that is closed. */
 void leave_session(struct conn *conn);
 
-/* What an answer of our dialect begins with. */
+/* The status byte that answers to RDZV clients begin with. */
 void answer_ok(const struct conn *conn, struct wire_writer *out);
 
-/* The value of a key with its length. A long one is not copied. */
+/* Answers with the value of a key and its length. A long value is not copied. */
 void answer_value(struct conn *conn, struct wire_writer *out, rdzv_bytes key, rdzv_bytes value);
 
 /* ---- pending.c ---- */
 
-/* Answers a blocking request now, or keeps it until it can be. As execute(). */
+/* Answers a blocking request now or keeps it. Returns what execute() returns. */
 bool pending_begin(struct conn *conn, const struct wire_request *request, const uint8_t *data);
 
-/* The same for one over very many keys, whose bytes are in front of conn->in: they are taken. */
+/* The same for a request over more keys than fit into a slice. Takes its bytes from the front of conn->in. */
 void pending_begin_large(struct conn *conn, enum wire_op op, size_t size, size_t first, size_t count);
 
-/* Keeps a BARRIER or WATCH_KEY; the keyspace then wakes or tells it. */
+/* Keeps a BARRIER or WATCH_KEY until the keyspace wakes or tells it. */
 void pending_keep(struct conn *conn, const struct wire_request *request);
 
-/* Ends what the client waits for, without an answer, up to so many keys; pending_drop_some what it watches, too. True:
- * some are left. */
+/* Ends waits of a client without an answer, up to `most` keys; pending_drop_some ends its watches, too. True: some are
+ * left. */
 bool pending_cancel_some(struct conn *conn, size_t most);
 bool pending_drop_some(struct conn *conn, size_t most);
 
-/* Executes again what was woken, at most so many; gives how many it were. */
+/* Executes woken requests again, at most `most`; returns how many. */
 size_t pending_run(struct rdzv_server *server, size_t most);
 
-/* Goes on with one of those over very many keys. */
+/* Continues one large wait, for a slice. */
 void pending_run_large(struct rdzv_server *server);
 
 extern const struct ks_events pending_events;
@@ -354,7 +355,7 @@ extern const struct ks_events pending_events;
 /* ---- listen.c ---- */
 int server_listen(struct rdzv_server *server, rdzv_error *error);
 
-/* Accepts again, after a pause for want of descriptors or memory. */
+/* Accepts clients again, after a pause because descriptors or memory had run out. */
 void listen_again(struct rdzv_server *server);
 
 /* ---- timeouts.c ---- */
@@ -363,7 +364,7 @@ int timeouts_start(struct rdzv_server *server);
 /* Called after each event of a connection: notes whether it has something unfinished and when it was last active. */
 void timeouts_note(struct conn *conn);
 
-/* The client has read an answer: the clock for what is still unfinished starts anew. */
+/* Restarts the clock of what is still unfinished, after the client has read an answer. */
 void timeouts_restart(struct conn *conn);
 void timeouts_forget(struct conn *conn);
 

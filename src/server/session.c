@@ -15,7 +15,7 @@ void sessions_init(struct sessions *sessions, struct budget *budget, struct siph
   *sessions = (struct sessions){.budget = budget, .seed = seed};
 }
 
-/* ---- being there --------------------------------------------------------------------------------------------- */
+/* ---- lifetime --------------------------------------------------------------------------------------------- */
 
 static void drop_value(struct sessions *sessions, struct session *session) {
   if (session->value.data) budget_give(sessions->budget, session->value.len);
@@ -46,7 +46,7 @@ void sessions_forget(struct sessions *sessions, int64_t then) {
   while (sessions->left && sessions->left->left_at < then) forget_one(sessions);
 }
 
-/* A session that works is worth more than the memory of one that may never come back. */
+/* Forgets sessions without a connection, if memory is needed for one that is in use. */
 static bool take_budget(struct sessions *sessions, size_t bytes) {
   while (!budget_take(sessions->budget, bytes)) {
     if (!sessions->left) return false;
@@ -137,7 +137,7 @@ enum session_verdict session_judge(const struct session *session, uint64_t numbe
 
 void session_done(struct sessions *sessions, struct session *session, uint64_t number, enum wire_op op,
                   uint64_t result) {
-  if (number <= session->done) return; /* of a client that did not wait for its answers: the later one counts */
+  if (number <= session->done) return; /* the client pipelines writes: the latest counts */
   drop_value(sessions, session);
   session->done = number;
   session->op = op;
@@ -170,6 +170,6 @@ void session_repeat(const struct session *session, const struct wire_request *re
       break;
     case WIRE_OP_QUEUE_POP: wire_put64(out, session->result); /* fall through */
     case WIRE_OP_QUEUE_POP_WAIT: wire_put_bytes(out, rdzv_value_bytes(&session->value)); break;
-    default: break; /* SET, APPEND, MULTI_SET, QUEUE_PUSH: that it was done is all */
+    default: break; /* SET, APPEND, MULTI_SET, QUEUE_PUSH have no result */
   }
 }

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A client's session: what the server knows of a client beyond its connection. Pure: it knows connections as pointers
- * and time as numbers that it is given.
+ * A client's session: what the server knows of a client beyond its connection. Pure: connections are pointers, and the
+ * time is passed in.
  *
- * The writes of a session are numbered 1, 2, 3 …, and the session remembers the last one that took effect with its
+ * The writes of a session are numbered 1, 2, 3 …, and the session remembers the last write that took effect, with its
  * result. A client that lost its connection before the answer takes its session to a new connection and sends the same
- * write with the same number: it is answered from memory if it was done, and done if it was not. A write that had no
- * effect (a swap that was refused, a pop from an empty queue, an error) is not remembered: doing it again is as good.
+ * write with the same number. If the write was done, it is answered from memory; if not, it is done now. A write
+ * without effect (a refused swap, a pop from an empty queue, an error) is not remembered, since it can be repeated.
  *
- * A session has one connection. When it is taken to another, the one before is closed by the caller, so that what
- * arrives there late is never executed. The takeovers are numbered by the client, too: the epoch. One that arrives
- * late, when a later one has been there, is refused, and with it the copy of a write that it brings, of which the
- * client may have the answer by now. So writes come only from the connection that the client made last, and a write
- * without effect need not be remembered. A session outlives its connection for a while and is then forgotten.
+ * A session has one connection. When it is taken to another, the caller closes the previous one, so that bytes that
+ * arrive there late are never executed. The client numbers these takeovers, too: the epoch. A takeover that arrives
+ * after a later one is refused, together with the copy of a write that it brings, which the client may have an answer
+ * to already. So all writes come from the newest connection of the client, and a write without effect need not be
+ * remembered. A session outlives its connection for some time and is then forgotten.
  *
- * Tokens come from the server: a serial number and its keyed hash. So a token that is not in the table is one of a
- * session that never wrote nor was taken over, and then it may begin again, or of one that is forgotten, and then
- * nobody knows whether its last write was done. `forgotten`, the highest serial among the forgotten ones, tells them
- * apart: a higher one has never been used.
+ * The server issues tokens: a serial number and its keyed hash. A valid token that is not in the table belongs either
+ * to a session that was never used, which may begin again, or to a forgotten one, whose last write has an unknown
+ * outcome. `forgotten`, the highest serial of the forgotten sessions, tells them apart: a session with a higher serial
+ * was never used.
  */
 #ifndef RDZV_SERVER_SESSION_H
 #define RDZV_SERVER_SESSION_H
@@ -32,25 +32,25 @@
 struct session {
   UT_hash_handle hh; /* by serial */
   uint64_t serial;
-  void *conn;                  /* NULL: it has none */
-  struct session *prev, *next; /* of those without a connection */
-  int64_t left_at;             /* when it lost it */
-  uint64_t epoch;              /* of the last takeover; 0: there was none */
+  void *conn;                  /* NULL: none */
+  struct session *prev, *next; /* in sessions->left */
+  int64_t left_at;             /* when it lost its connection */
+  uint64_t epoch;              /* of the last takeover; 0: none */
 
-  /* The last write that took effect; `done` is 0 where there was none. */
+  /* The last write that took effect. `done` is its number; 0: there was none. */
   uint64_t done;
   enum wire_op op;
-  uint64_t result;  /* its number: a sum, a version, a length */
-  rdzv_value value; /* what a pop took */
+  uint64_t result;  /* a sum, a version, a length */
+  rdzv_value value; /* the value that a pop took */
 };
 
 enum { SESSIONS_KEPT = 65536 }; /* without a connection */
 
 struct sessions {
   struct session *table;
-  struct session *left; /* those without a connection, longest first */
+  struct session *left; /* sessions without a connection, oldest first */
   size_t left_count;
-  uint64_t issued;    /* the last serial */
+  uint64_t issued;    /* the last serial issued */
   uint64_t forgotten; /* see above */
   struct siphash_seed seed;
   struct budget *budget;
@@ -59,7 +59,7 @@ struct sessions {
 void sessions_init(struct sessions *sessions, struct budget *budget, struct siphash_seed seed);
 void sessions_free(struct sessions *sessions);
 
-/* A new session of that connection. NULL: no memory. */
+/* Makes a session for a connection. NULL: no memory. */
 struct session *session_open(struct sessions *sessions, void *conn);
 void session_token(const struct sessions *sessions, const struct session *session, uint8_t out[WIRE_TOKEN_BYTES]);
 
@@ -71,10 +71,10 @@ int session_find(struct sessions *sessions, rdzv_bytes token, uint64_t epoch, st
 /* Gives it to a connection, and takes it from the one before, which is returned; NULL: there was none. */
 void *session_attach(struct sessions *sessions, struct session *session, uint64_t epoch, void *conn);
 
-/* Its connection is gone. One that was never used is freed, the others wait for theirs to come back. */
+/* Its connection is closed. A session that was never used is freed; others wait for the client to come back. */
 void session_leave(struct sessions *sessions, struct session *session, int64_t now);
 
-/* Forgets those that lost their connection before `then`. */
+/* Forgets sessions that lost their connection before `then`. */
 void sessions_forget(struct sessions *sessions, int64_t then);
 
 /* ---- writes --------------------------------------------------------------------------------------------------- */

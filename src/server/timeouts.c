@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Clients that take too long. Both lists are in the order in which their members will be due, since the times are the
- * same for all: a look at the head is enough.
+ * Clients that take too long. The timeout of a list is the same for all its clients, so each list is in the order in
+ * which the clients are due, and only its head is checked.
  */
 #include "server/server.h"
 
@@ -59,7 +59,7 @@ void timeouts_restart(struct conn *conn) {
   conn->is_unfinished = false;
 }
 
-/* A request that was finished since starts the clock anew for what is left. */
+/* A request that was finished in between restarts the clock. */
 static void note_unfinished(struct conn *conn) {
   struct rdzv_server *server = conn->server;
   const bool unfinished = conn->out ? outbox_is_stuck(conn) : conn->in.len > 0 && conn->reading;

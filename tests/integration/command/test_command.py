@@ -49,7 +49,7 @@ class Usage(rdzvtest.Case):
             (["serve", "--max-memory", "1T"], "invalid value '1T'"),
             (["serve", "--max-connections", "0"], ": a limit must be greater than 0"),
             (["serve", "--max-keys", "-5"], ": a limit must be greater than 0"),
-            (["serve", "--bind", "127.0.0.1:5", "--port", "0"], "the port is an option of its own"),
+            (["serve", "--bind", "127.0.0.1:5", "--port", "0"], "the address must not include a port"),
             (["serve", "--log-level", "loud"], "invalid value 'loud'"),
             (["store"], "no operation given"),
             (["store", "frob"], "unknown operation 'frob' (see 'rdzv store --help')"),

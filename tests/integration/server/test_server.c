@@ -153,7 +153,7 @@ static void test_an_inherited_socket_is_closed_when_opening_fails(void **state) 
   rdzv_error error;
   rdzv_server_options options = any_port();
   options.listen_fd = socket(AF_INET, SOCK_STREAM, 0); /* does not listen */
-  assert_error(rdzv_server_open(&options, &server, &error), RDZV_E_INVALID, &error, "no listening");
+  assert_error(rdzv_server_open(&options, &server, &error), RDZV_E_INVALID, &error, "not a listening");
   assert_false(is_open(options.listen_fd));
   options.listen_fd = open("/dev/null", O_RDONLY);
   assert_code(rdzv_server_open(&options, &server, &error), RDZV_E_INVALID);
