@@ -224,6 +224,7 @@ bool etcd_guard_has_ended(struct etcd_guard *guard) {
 
 /* Where another thread has waited for it, or SIGCHLD is ignored, the guard still has ended when waitpid returns. */
 void etcd_guard_stop(struct etcd_guard *guard) {
+  if (guard->line >= 0) shutdown(guard->line, SHUT_RDWR); /* a forked child may have a copy */
   close_one(guard->line);
   guard->line = -1;
   while (guard->pid > 0 && waitpid(guard->pid, NULL, 0) < 0 && errno == EINTR) {

@@ -13,6 +13,7 @@
 #include "base/net/host.h"
 #include "base/os/folder.h"
 #include "base/text/options.h"
+#include "base/wait/fork.h"
 #include "etcd/process/guard.h"
 #include "etcd/v2/v2.h"
 
@@ -38,7 +39,7 @@ enum {
 
 struct rdzv_etcd_process {
   rdzv_log log;
-  pid_t owner; /* the process that started it; a child of it must not end etcd */
+  fork_mark born; /* a child of the process that started it must not end etcd */
   char *binary, *given_dir, *given_log;
   int log_fd;                          /* the caller's; -1: none */
   char *own_dir, *data_dir, *log_path; /* of this try; own_dir is made and removed by us. NULL: none */
@@ -285,8 +286,6 @@ static int try_start(rdzv_etcd_process *process, int port, int64_t timeout_ms, r
 static int init(rdzv_etcd_process *process, const rdzv_etcd_process_options *options, rdzv_error *error) {
   if (options->port < 0 || options->port > 65535)
     return error_set(error, RDZV_E_INVALID, "cannot start etcd: %d is not a port", options->port);
-  process->owner = getpid();
-  process->guard.line = -1;
   process->log_fd = options->log_fd > 0 ? options->log_fd : -1;
   if (options->data_dir && !(process->given_dir = strdup(options->data_dir))) return error_no_memory(error);
   if (options->log_path && !(process->given_log = strdup(options->log_path))) return error_no_memory(error);
@@ -301,6 +300,8 @@ int rdzv_etcd_process_start(const rdzv_etcd_process_options *given, rdzv_etcd_pr
   if (result < 0) return result;
   rdzv_etcd_process *process = calloc(1, sizeof *process);
   if (!process) return error_no_memory(error);
+  process->born = fork_mark_here();
+  process->guard.line = -1;
   result = log_take(&options.log, &process->log, error);
   if (result == 0) result = init(process, &options, error);
   const int tries = options.port > 0 ? 1 : options.tries > 0 ? options.tries : TRIES;
@@ -323,6 +324,7 @@ int64_t rdzv_etcd_process_pid(const rdzv_etcd_process *process) { return process
 
 int rdzv_etcd_process_wait(rdzv_etcd_process *process, int cancel_fd, int *status, rdzv_error *error) {
   if (!status) return error_null(error, "rdzv_etcd_process_wait", "status");
+  if (fork_crossed(process->born)) return fork_fail("the etcd process", error);
   struct pollfd fds[] = {{.fd = process->guard.line, .events = POLLIN},
                          {.fd = cancel_fd > 0 ? cancel_fd : -1, .events = POLLIN}};
   while (!etcd_guard_has_ended(&process->guard))
@@ -334,7 +336,10 @@ int rdzv_etcd_process_wait(rdzv_etcd_process *process, int cancel_fd, int *statu
 
 void rdzv_etcd_process_free(rdzv_etcd_process *process) {
   if (!process) return;
-  if (process->owner == getpid()) end_try(process);
+  if (!fork_crossed(process->born))
+    end_try(process);
+  else if (process->guard.line >= 0)
+    close(process->guard.line);
   free(process->own_dir);
   free(process->data_dir);
   free(process->log_path);
