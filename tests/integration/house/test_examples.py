@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The examples that `rdzv run` launches do what their comments say, and `make run`'s script shows it."""
+"""The examples do what their comments say, and `make run`'s script shows it."""
 import json
 import os
 import re
@@ -84,6 +84,43 @@ class Ring(rdzvtest.Case):
         self.assertGreater(int(begins[3]), 0)
         self.assertEqual(begins[3:], [begins[3]] * 3)
         self.assertEqual(len(re.findall(r"done, the total is right", out)), 3)
+
+
+class Nouns(rdzvtest.Case):
+    """One small program for each noun of the interface."""
+
+    def example(self, name, *arguments, code=0):
+        done = subprocess.run([os.path.join(rdzvtest.BUILD, "examples", name), *arguments], capture_output=True, text=True,
+                              timeout=rdzvtest.DEADLINE, check=False)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done.stdout
+
+    def test_a_server_inside_a_program(self):
+        self.assertEqual(self.example("embedded_server"), "visits: 1\n")
+
+    def test_an_etcd_beside_a_program(self):
+        self.assertRegex(self.example("sidecar"), r"\Aetcd listens on 127\.0\.0\.1:\d+\nk: kept in etcd\n\Z")
+
+    def test_a_backend_of_one_s_own(self):
+        ranks = sorted(self.example("backend", "4").splitlines())
+        self.assertEqual(ranks, [f"rank {rank} of 4" for rank in range(4)])
+
+    def test_a_launcher(self):
+        self.assertTrue(self.example("launch", "2", "true").endswith("SUCCEEDED after 0 restarts\n"))
+        said = self.example("launch", "1", "false", code=1)
+        self.assertTrue(said.endswith("FAILED after 1 restarts\nrank 0: exit code 1\n"), said)
+
+    def test_nodes_without_a_launcher_and_their_run(self):
+        server = self.serve()
+        node = [os.path.join(rdzvtest.BUILD, "examples", "node"), server.endpoint, "ex", "1", "2", "3"]
+        nodes = [self.start(node, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+        said = [node.communicate(timeout=rdzvtest.DEADLINE)[0] for node in nodes]
+        self.assertEqual([node.returncode for node in nodes], [0, 0])
+        for lines in said:
+            self.assertRegex(lines, r"\Around \d+: rank \d of [12], rank 0 is at \S+:\d+\n")
+        self.assertEqual(self.example("runs", server.endpoint), "ex\n")
+        self.assertRegex(self.example("runs", server.endpoint, "ex"), r"\Aremoved [1-9]\d* keys\n\Z")
+        self.assertEqual(self.example("runs", server.endpoint), "")
 
 
 class Demonstration(rdzvtest.Case):
