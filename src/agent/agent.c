@@ -81,6 +81,13 @@ void agent_note_worker(rdzv_agent *agent, rdzv_worker_state state, const struct 
   agent->on_worker(agent->event_user, &event);
 }
 
+void agent_because(rdzv_agent *agent, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  vsnprintf(agent->reason, sizeof agent->reason, format, args);
+  va_end(args);
+}
+
 /* ---- options -------------------------------------------------------------------------------------------------- */
 
 static char **copy_list(const char *const *list) {

@@ -2,11 +2,12 @@
 /*
  * Inside the agent. One thread, the one that calls rdzv_agent_run: agent/supervisor.h decides, it carries out.
  *
- *   agent.c      open, close, results
- *   run.c        carries out what the supervisor wants; the loop while workers run
+ *   agent.c      open and free, options, events
+ *   run.c        carries out what the supervisor requests     outcome.c  how it ended
+ *   monitor.c    the loop while workers run
  *   round.c      a round: rendezvous, ranks, the workers' store, workers
  *   exchange.c   what agents tell each other in a round's store
- *   group.c      the workers of an attempt     spawn.c  one process
+ *   group.c      the workers of an attempt     spawn.c  their processes
  *   streams.c    where their output goes       pump.c   the thread that passes it on
  *   guard.c      the process that kills what we leave behind     cgroup.c, orphans.c  how that is found
  *   failure.c    what is known of workers that failed
@@ -69,8 +70,27 @@ struct rdzv_agent {
 void agent_note(rdzv_agent *agent, rdzv_agent_state state, const char *format, ...) RDZV_PRINTF(3, 4);
 void agent_note_worker(rdzv_agent *agent, rdzv_worker_state state, const struct worker *worker, const char *text);
 
+/* Sets the reason for what follows, for people. */
+void agent_because(rdzv_agent *agent, const char *format, ...) RDZV_PRINTF(2, 3);
+
 /* Does output of workers go to files? */
 bool agent_has_output(const rdzv_agent *agent);
+
+/* ---- monitor.c ---- */
+
+/* Runs until the supervisor requests something else than to monitor. */
+void monitor_workers(rdzv_agent *agent);
+
+/* Runs until all workers have ended, or the time is over, or, unless `killed`, a second signal comes. */
+void monitor_until_ended(rdzv_agent *agent, int64_t timeout_ms, bool killed);
+
+/* After a call that ended with RDZV_E_CANCELED because of a signal: runs until the supervisor has heard of it. */
+void monitor_signal(rdzv_agent *agent);
+
+/* ---- outcome.c ---- */
+
+rdzv_agent_state outcome_state(const rdzv_agent *agent);
+int outcome_make(rdzv_agent *agent, rdzv_agent_result **out, rdzv_error *error);
 
 /* ---- round.c ---- */
 

@@ -32,7 +32,7 @@ static bool in_join(struct supervisor *supervisor, const struct supervisor_event
   }
 }
 
-static bool in_watch(struct supervisor *supervisor, const struct supervisor_event *event) {
+static bool in_monitor(struct supervisor *supervisor, const struct supervisor_event *event) {
   switch (event->kind) {
     case SUPERVISOR_EV_WORKERS_DONE: return ask(supervisor, SUPERVISOR_DO_EXIT_BARRIER);
     case SUPERVISOR_EV_CLOSED:
@@ -75,7 +75,7 @@ bool supervisor_step(struct supervisor *supervisor, const struct supervisor_even
   if (event->kind == SUPERVISOR_EV_SIGNAL) return on_signal(supervisor, event);
   switch (supervisor->request) {
     case SUPERVISOR_DO_JOIN: return in_join(supervisor, event);
-    case SUPERVISOR_DO_MONITOR: return in_watch(supervisor, event);
+    case SUPERVISOR_DO_MONITOR: return in_monitor(supervisor, event);
     case SUPERVISOR_DO_STOP:
     case SUPERVISOR_DO_KILL: return in_stop(supervisor, event);
     case SUPERVISOR_DO_EXIT_BARRIER:

@@ -64,11 +64,12 @@ void group_sweep(struct group *group) {
 
 /* ---- starting ------------------------------------------------------------------------------------------------- */
 
-static int watch(struct worker *worker, rdzv_error *error) {
+static int monitor(struct worker *worker, rdzv_error *error) {
   worker->pid_fd = (int)syscall(SYS_pidfd_open, worker->pid, 0);
-  if (worker->pid_fd < 0) return error_errno(error, RDZV_E_IO, errno, "cannot watch worker %ld", (long)worker->pid);
+  if (worker->pid_fd < 0) return error_errno(error, RDZV_E_IO, errno, "cannot monitor worker %ld", (long)worker->pid);
   const int code = uv_poll_init(worker->group->loop, &worker->poll, worker->pid_fd);
-  if (code < 0) return error_set(error, RDZV_E_IO, "cannot watch worker %ld: %s", (long)worker->pid, uv_strerror(code));
+  if (code < 0)
+    return error_set(error, RDZV_E_IO, "cannot monitor worker %ld: %s", (long)worker->pid, uv_strerror(code));
   worker->polled = true;
   worker->poll.data = worker;
   uv_poll_start(&worker->poll, UV_READABLE, on_poll);
@@ -143,8 +144,8 @@ static int run(struct group *group, const struct start *start, rdzv_error *error
     if (start->pids[i] == 0) continue;
     group->workers[i].end = WORKER_RUNS;
     group->running++;
-    const int watched = watch(&group->workers[i], result == 0 ? error : NULL);
-    if (result == 0) result = watched;
+    const int monitored = monitor(&group->workers[i], result == 0 ? error : NULL);
+    if (result == 0) result = monitored;
   }
   return result;
 }
@@ -203,7 +204,7 @@ static bool any_polled(const struct group *group) {
   return false;
 }
 
-static void stop_watching(struct group *group) {
+static void stop_monitoring(struct group *group) {
   for (size_t i = 0; i < group->count; i++)
     if (group->workers[i].polled) uv_close((uv_handle_t *)&group->workers[i].poll, on_closed);
   while (any_polled(group)) uv_run(group->loop, UV_RUN_NOWAIT);
@@ -257,7 +258,7 @@ static size_t kill_daemons(const struct group *group) {
 /* Daemons go first, since they may hold a pipe that we read. */
 size_t group_end(struct group *group, size_t *left) {
   *left = 0;
-  stop_watching(group);
+  stop_monitoring(group);
   for (size_t i = 0; i < group->count; i++) kill_group(&group->workers[i]);
   for (size_t i = 0; i < group->count; i++) reap(&group->workers[i], left);
   const size_t killed = kill_daemons(group);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The workers of one attempt. Each is watched through a descriptor of its process. One that has ended stays a zombie
+ * The workers of one attempt. Each is monitored through a descriptor of its process. One that has ended stays a zombie
  * until all are, so that its id, which is also that of its process group, is nobody else's when the group is killed.
  */
 #ifndef RDZV_AGENT_WORKER_GROUP_H
