@@ -6,7 +6,7 @@
  */
 #include "base/net/net.h"
 
-#include "live.h"
+#include "backlog.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -149,27 +149,13 @@ static void test_no_family_at_all_is_an_error(void **state) {
   assert_false(closed);
 }
 
-/* Connects until the backlog takes no more. */
-static int fill_backlog(int port, int *fds, int most) {
-  struct sockaddr_in address = {
-      .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons((uint16_t)port)};
-  for (int count = 0; count < most; count++) {
-    fds[count] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    connect(fds[count], (struct sockaddr *)&address, sizeof address);
-    struct pollfd poll_fd = {.fd = fds[count], .events = POLLOUT};
-    if (poll(&poll_fd, 1, 100) == 1) continue;
-    close(fds[count]);
-    return count;
-  }
-  return -1;
-}
-
 /* An address that does not answer delays the next by a quarter of a second, not by its own timeout. */
 static void test_an_address_that_is_silent_does_not_hold_back_the_next(void **state) {
   (void)state;
-  int port, fd, fds[16];
+  int port, fd;
+  struct backlog backlog;
   const int silent = peer_listen(0, &port);
-  const int count = fill_backlog(port, fds, 16);
+  backlog_fill(&backlog, port);
   const struct sockaddr_in6 v6 = {
       .sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT, .sin6_port = htons((uint16_t)port)};
   const int listener = socket(AF_INET6, SOCK_STREAM, 0), on = 1;
@@ -185,7 +171,7 @@ static void test_an_address_that_is_silent_does_not_hold_back_the_next(void **st
   assert_connected_to(fd, "[::1]");
   close(fd);
   assert_int_equal(open_sockets(), before); /* the slow one was closed */
-  for (int i = 0; i < count; i++) close(fds[i]);
+  backlog_free(&backlog);
   close(silent);
   close(listener);
 }
@@ -193,9 +179,10 @@ static void test_an_address_that_is_silent_does_not_hold_back_the_next(void **st
 /* When none answers it is over at the deadline, and no socket is left. */
 static void test_silent_addresses_cost_no_more_than_the_deadline(void **state) {
   (void)state;
-  int port, fd, fds[16];
+  int port, fd;
+  struct backlog backlog;
   const int silent = peer_listen(0, &port);
-  const int count = fill_backlog(port, fds, 16);
+  backlog_fill(&backlog, port);
   const char *const addresses[] = {"127.0.0.1", "127.0.0.1"};
   memcpy(fake.addresses, addresses, sizeof addresses);
   const int before = open_sockets();
@@ -204,7 +191,7 @@ static void test_silent_addresses_cost_no_more_than_the_deadline(void **state) {
   assert_error(connect_many(port, 400, NULL, &fd, &error), RDZV_E_TIMEOUT, &error, "2 addresses");
   assert_in_range((unsigned)(live_now_ms() - began), 390, 20000);
   assert_int_equal(open_sockets(), before);
-  for (int i = 0; i < count; i++) close(fds[i]);
+  backlog_free(&backlog);
   close(silent);
 }
 
