@@ -82,7 +82,7 @@ static void test_a_foreign_address_is_not_ours(void **state) {
   for (size_t i = 0; i < COUNT_OF(hosts); i++) {
     const struct host_match found = match(hosts[i]);
     assert_false(found.ours);
-    assert_non_null(strstr(found.why, "is no address of this machine"));
+    assert_non_null(strstr(found.why, "is not an address of this machine"));
   }
 }
 
