@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <locale.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,9 +17,17 @@ bool parse_number(const char *text, int64_t least, int64_t most, int64_t *out) {
   return true;
 }
 
+/* A program may have set a locale in which a comma stands before the fraction. */
+static double parse_fraction(const char *text, char **end) {
+  const locale_t plain = newlocale(LC_NUMERIC_MASK, "C", NULL);
+  const double number = plain ? strtod_l(text, end, plain) : strtod(text, end);
+  if (plain) freelocale(plain);
+  return number;
+}
+
 bool parse_seconds(const char *text, int64_t least_ms, int64_t *out_ms) {
   char *end;
-  const double seconds = strtod(text, &end);
+  const double seconds = parse_fraction(text, &end);
   if (end == text || *end || !isfinite(seconds) || seconds < (double)least_ms / 1000 || seconds > 1e9) return false;
   *out_ms = (int64_t)llround(seconds * 1000);
   return true;

@@ -4,6 +4,7 @@
 #include "base/text/signal_name.h"
 #include "unit.h"
 
+#include <locale.h>
 #include <signal.h>
 
 static void test_a_number_is_the_whole_text_and_within_its_bounds(void **state) {
@@ -31,6 +32,26 @@ static void test_seconds_may_have_a_fraction(void **state) {
   assert_true(parse_seconds("0", 0, &ms));
   assert_int_equal(ms, 0);
   assert_true(parse_seconds("1e9", 1, &ms));
+}
+
+/* The program's locale decides what its own strtod takes, and nothing about options. */
+static void test_seconds_have_a_point_in_every_locale(void **state) {
+  (void)state;
+  char folder[] = "/tmp/rdzv-locale-XXXXXX", command[200];
+  int64_t ms = -1;
+  assert_non_null(mkdtemp(folder));
+  snprintf(command, sizeof command, "localedef -i de_DE -f UTF-8 %s/de_DE.UTF-8", folder);
+  assert_int_equal(system(command), 0); /* NOLINT(cert-env33-c) */
+  setenv("LOCPATH", folder, 1);
+  assert_non_null(setlocale(LC_ALL, "de_DE.UTF-8"));
+  assert_string_equal(localeconv()->decimal_point, ",");
+  assert_true(parse_seconds("1.5", 1, &ms));
+  assert_int_equal(ms, 1500);
+  assert_false(parse_seconds("1,5", 1, &ms));
+  setlocale(LC_ALL, "C");
+  unsetenv("LOCPATH");
+  snprintf(command, sizeof command, "rm -r %s", folder);
+  assert_int_equal(system(command), 0); /* NOLINT(cert-env33-c) */
 }
 
 static void test_a_choice_is_a_whole_name_in_any_case(void **state) {
@@ -70,6 +91,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_a_number_is_the_whole_text_and_within_its_bounds),
       cmocka_unit_test(test_seconds_may_have_a_fraction),
+      cmocka_unit_test(test_seconds_have_a_point_in_every_locale),
       cmocka_unit_test(test_a_choice_is_a_whole_name_in_any_case),
       cmocka_unit_test(test_percent_signs_stand_before_two_digits),
       cmocka_unit_test(test_every_signal_has_a_name),
