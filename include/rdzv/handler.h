@@ -92,7 +92,7 @@ RDZV_API const rdzv_participant *rdzv_result_participant(const rdzv_result *resu
 
 /* What a member of a round wants to hear of. */
 enum {
-  RDZV_CHANGE_WAITING = 1 << 0, /* somebody waits for the next round, and there is room */
+  RDZV_CHANGE_WAITING = 1 << 0, /* a node waits for the next round, and there is room */
   RDZV_CHANGE_LEFT = 1 << 1,    /* a member left */
   RDZV_CHANGE_DIED = 1 << 2,    /* a member was silent for too long */
   RDZV_CHANGE_CLOSED = 1 << 3,

@@ -76,7 +76,7 @@ typedef struct rdzv_params {
                           another program is refused with RDZV_E_INVALID (backends c10d and etcd-v2) */
   bool ignore_unknown; /* as torchrun does: options in conf that the backend does not have are ignored, with a warning
                           in the log; but one that is nearly the name of another is refused */
-  bool find_master_later; /* rdzv_handler_next does not wait until rank 0 has published where it can be reached: the
+  bool find_master_later; /* rdzv_handler_next does not wait until rank 0 has published its address: the
                              caller asks with rdzv_handler_find_master. For agents that exchange something in the
                              round's store before */
 } rdzv_params;

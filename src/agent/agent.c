@@ -121,7 +121,7 @@ bool agent_has_output(const rdzv_agent *agent) {
 
 static int take_texts(rdzv_agent *agent, const rdzv_agent_options *options, rdzv_error *error) {
   if (!options->argv || !options->argv[0] || !*options->argv[0])
-    return error_set(error, RDZV_E_INVALID, "there is no program to run");
+    return error_set(error, RDZV_E_INVALID, "no program given");
   const char *role = options->role && *options->role ? options->role : "default";
   if (strlen(role) >= sizeof((struct role_info *)NULL)->role)
     return error_set(error, RDZV_E_INVALID, "option 'role' is '%.20s…', which is too long", role);
@@ -186,9 +186,9 @@ static int open_parts(rdzv_agent *agent, const rdzv_agent_options *options, rdzv
   if (result == 0) result = flag_open_with(&agent->stop, options->rendezvous->cancel_fd, error);
   if (result < 0) return result;
   agent->told_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (agent->told_fd < 0) return error_errno(error, RDZV_E_IO, errno, "cannot make an event descriptor");
+  if (agent->told_fd < 0) return error_errno(error, RDZV_E_IO, errno, "cannot create an event descriptor");
   const int code = uv_loop_init(&agent->loop);
-  if (code < 0) return error_set(error, RDZV_E_IO, "cannot make an event loop: %s", uv_strerror(code));
+  if (code < 0) return error_set(error, RDZV_E_IO, "cannot create an event loop: %s", uv_strerror(code));
   agent->loop_made = true;
   result = pump_open(&agent->streams.pump, &agent->log, error);
   agent->group = (struct group){.loop = &agent->loop,

@@ -167,7 +167,7 @@ static struct missing_text name_missing(const struct roles *roles) {
   for (size_t i = 0; i < roles->count && named < MOST_NAMED; i++)
     if (!roles->known[i]) len += (size_t)snprintf(list + len, sizeof list - len, "%s%zu", named++ ? ", " : "", i);
   snprintf(missing.text, sizeof missing.text,
-           "%zu of %zu agents have not said how many workers they have; group rank%s %s%s", roles->missing,
+           "%zu of %zu agents have not published their number of workers: group rank%s %s%s", roles->missing,
            roles->count, roles->missing == 1 ? "" : "s", list, roles->missing > named ? ", …" : "");
   return missing;
 }

@@ -45,7 +45,7 @@ static void on_told(uv_poll_t *handle, int status, int events) {
   for (uint64_t i = 0; i < times && i < 2; i++)
     step(monitor, (struct supervisor_event){.kind = SUPERVISOR_EV_SIGNAL, .signal = number});
   if (monitor->agent->supervisor.outcome == SUPERVISOR_OUTCOME_LEFT)
-    agent_because(monitor->agent, "told to stop by %s", signal_name(number).text);
+    agent_because(monitor->agent, "stopped by %s", signal_name(number).text);
 }
 
 /* By rdzv close, or by an agent that does not tell of a failure. */
@@ -82,9 +82,10 @@ static void on_nodes(struct monitor *monitor, const rdzv_change *change) {
   else if (gone == 1)
     agent_because(agent, "%s %s", rdzv_change_node(change, 0), what);
   else
-    agent_because(agent, waiting ? "a node waits to come in" : "a member %s", what);
+    agent_because(agent, waiting ? "a node waits to join" : "a participant %s", what);
   if (event.others_done)
-    log_line(&agent->log, RDZV_LOG_INFO, "%s; the workers go on, for those of others are done already", agent->reason);
+    log_line(&agent->log, RDZV_LOG_INFO, "%s; the workers go on, because the workers of other nodes are done",
+             agent->reason);
   step(monitor, event);
 }
 
@@ -151,10 +152,10 @@ static void on_guard(uv_poll_t *handle, int status, int events) {
   (void)status, (void)events;
   uv_poll_stop(handle); /* while it has the old socket */
   if (guard_renew(&agent->guard, &error) < 0) {
-    log_line(&agent->log, RDZV_LOG_ERROR, "the workers' guard was killed, and there is no other: %s", error.message);
+    log_line(&agent->log, RDZV_LOG_ERROR, "the workers' guard was killed and cannot be replaced: %s", error.message);
     return;
   }
-  log_line(&agent->log, RDZV_LOG_WARNING, "the workers' guard was killed: another one is process %ld",
+  log_line(&agent->log, RDZV_LOG_WARNING, "the workers' guard was killed and is replaced by process %ld",
            (long)agent->guard.pid);
   uv_poll_start(handle, UV_READABLE | UV_DISCONNECT, on_guard);
 }

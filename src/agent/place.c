@@ -32,8 +32,8 @@ int place_check(const rdzv_params *params, const rdzv_log *log, rdzv_error *erro
   const char *sign = sign_of_several(params);
   if (sign)
     return error_set(error, RDZV_E_INVALID,
-                     "the endpoint '%s' is a loopback address, which each machine takes for itself, but %s says that "
-                     "the job's nodes are on several: name one of them that all can reach",
+                     "the endpoint '%s' is a loopback address, but %s says that the job has several machines (choose "
+                     "an address that all nodes can reach)",
                      endpoint, sign);
   log_line(log, RDZV_LOG_INFO, "the endpoint '%s' is a loopback address: only nodes on this machine can join",
            endpoint);

@@ -30,8 +30,9 @@ int role_info_read(rdzv_bytes text, struct role_info *out, rdzv_error *error) {
   int result = 0;
   if (!role || strlen(role) >= sizeof out->role || !json_is_integer(rank) || !json_is_integer(size) || workers < 1 ||
       workers > MOST_WORKERS) {
-    result = error_set(error, RDZV_E_CORRUPT, "an agent says '%.*s' of itself, which is no role and number of workers",
-                       (int)(text.len < 200 ? text.len : 200), (const char *)text.data);
+    result =
+        error_set(error, RDZV_E_CORRUPT, "an agent says '%.*s' of itself, which is not a role with a number of workers",
+                  (int)(text.len < 200 ? text.len : 200), (const char *)text.data);
   } else {
     *out = (struct role_info){.rank = json_integer_value(rank),
                               .local_world_size = workers,
@@ -94,7 +95,7 @@ int worker_ranks_read(rdzv_bytes text, struct worker_ranks *out, rdzv_error *err
   json_decref(list);
   if (!read || base < 0 || role_base < 0 || world < base || role_world < role_base || world > INT32_MAX ||
       role_world > INT32_MAX)
-    return error_set(error, RDZV_E_CORRUPT, "the agent of rank 0 assigns '%.*s', which is no list of ranks",
+    return error_set(error, RDZV_E_CORRUPT, "the agent of rank 0 assigns '%.*s', which is not a list of ranks",
                      (int)(text.len < 200 ? text.len : 200), (const char *)text.data);
   *out = (struct worker_ranks){base, world, role_base, role_world};
   return 0;

@@ -79,8 +79,7 @@ static int agree(rdzv_agent *agent, rdzv_error *error) {
   if (agent->round->master_port == 0 && poll(&ended, 1, 0) > 0)
     return error_set(error, RDZV_E_CANCELED, "the round ended before the agent of group rank 0 has published");
   if (agent->round->master_port == 0)
-    return error_set(error, RDZV_E_TIMEOUT,
-                     "the agent of group rank 0 has not published where its workers can be reached");
+    return error_set(error, RDZV_E_TIMEOUT, "the agent of group rank 0 has not published the address of its workers");
   return 0;
 }
 

@@ -22,8 +22,8 @@ static void done(rdzv_agent *agent, enum supervisor_event_kind kind) {
 static void end_group(rdzv_agent *agent, size_t *left) {
   const size_t daemons = group_end(&agent->group, left);
   if (daemons > 0)
-    log_line(&agent->log, RDZV_LOG_INFO, "%zu process%s that workers had left behind %s killed", daemons,
-             daemons == 1 ? "" : "es", daemons == 1 ? "was" : "were");
+    log_line(&agent->log, RDZV_LOG_INFO, "killed %zu process%s that workers left behind", daemons,
+             daemons == 1 ? "" : "es");
 }
 
 /* The workers, by the signal and then by force; and what is to be known of their ends. */
@@ -31,14 +31,14 @@ static void stop_workers(rdzv_agent *agent, int number) {
   size_t left;
   if (agent->group.running > 0) {
     const bool told = agent->supervisor.outcome == SUPERVISOR_OUTCOME_LEFT && number != SIGKILL;
-    agent_note(agent, RDZV_AGENT_STOPPING, "%s: %zu worker%s stopped%s", agent->reason, agent->group.running,
-               agent->group.running == 1 ? " is" : "s are", told ? "; a second signal kills at once" : "");
+    agent_note(agent, RDZV_AGENT_STOPPING, "%s: stopping %zu worker%s%s", agent->reason, agent->group.running,
+               agent->group.running == 1 ? "" : "s", told ? "; a second signal kills at once" : "");
     group_signal(&agent->group, number);
     if (number != SIGKILL) monitor_until_ended(agent, agent->shutdown_timeout, false);
   }
   if (agent->group.running > 0) {
     if (number != SIGKILL && agent->supervisor.request != SUPERVISOR_DO_KILL)
-      log_line(&agent->log, RDZV_LOG_WARNING, "%zu workers have not ended: they are killed", agent->group.running);
+      log_line(&agent->log, RDZV_LOG_WARNING, "killing %zu workers that have not ended", agent->group.running);
     group_signal(&agent->group, SIGKILL);
     monitor_until_ended(agent, KILL_MS, true);
   }
@@ -222,7 +222,7 @@ int rdzv_agent_run(rdzv_agent *agent, rdzv_agent_result **out, rdzv_error *error
   end_files(agent);
   if (agent->supervisor.outcome == SUPERVISOR_OUTCOME_NOT_JOINED) {
     if (agent->failures.count > 0)
-      log_line(&agent->log, RDZV_LOG_ERROR, "what went before: rank %" PRId64 " on %s failed: %s%s%s",
+      log_line(&agent->log, RDZV_LOG_ERROR, "earlier failure: rank %" PRId64 " on %s failed: %s%s%s",
                agent->failures.list[0].rank, agent->failures.list[0].host, agent->failures.list[0].message,
                agent->log_dir.run[0] ? "; files of this run: " : "", agent->log_dir.run);
     if (error) *error = agent->error;

@@ -95,11 +95,11 @@ static bool parse_value(const struct conf_option *option, const char *value, str
   return false;
 }
 
-static const char *what_it_takes(const struct conf_option *option) {
+static const char *expected(const struct conf_option *option) {
   switch (option->type) {
     case CONF_SECONDS: return "a positive number of seconds";
     case CONF_COUNT: return "a positive whole number, at most 1000000";
-    case CONF_RANK: return "a whole number that is not negative";
+    case CONF_RANK: return "a whole number, 0 or more";
     case CONF_FLAG: return "true or false";
     case CONF_VERSION: return "a version of PyTorch, such as 1.13 or 2.6";
     case CONF_TEXT: return "a text";
@@ -127,7 +127,7 @@ static const char *meant_by(const char *name, unsigned handlers) {
 static int ignore(const char *name, unsigned handlers, const rdzv_log *lenient, rdzv_error *error) {
   const char *meant = meant_by(name, handlers);
   char text[128] = "";
-  if (meant) snprintf(text, sizeof text, "; did you mean '%s'?", meant);
+  if (meant) snprintf(text, sizeof text, " (did you mean '%s'?)", meant);
   if (!lenient) return error_set(error, RDZV_E_INVALID, "option '%s' does not apply to this backend%s", name, text);
   log_line(lenient, RDZV_LOG_WARNING, "option '%s' does not apply to this backend and has no effect%s", name, text);
   return 0;
@@ -139,7 +139,7 @@ static int unknown(const char *name, unsigned handlers, const rdzv_log *lenient,
   for (int i = 0; i < OPTIONS; i++)
     if (options[i].handlers & handlers) names[count++] = options[i].name;
   const char *near = nearest_name(name, names, count);
-  if (near) return error_set(error, RDZV_E_INVALID, "unknown option '%s'; did you mean '%s'?", name, near);
+  if (near) return error_set(error, RDZV_E_INVALID, "unknown option '%s' (did you mean '%s'?)", name, near);
   if (!lenient) return error_set(error, RDZV_E_INVALID, "unknown option '%s'", name);
   log_line(lenient, RDZV_LOG_WARNING, "option '%s' is unknown and has no effect", name);
   return 0;
@@ -152,7 +152,8 @@ static int take(const char *name, const char *value, unsigned handlers, const rd
   if (!(option->handlers & handlers)) return ignore(name, handlers, lenient, error);
   if (!*value) return error_set(error, RDZV_E_INVALID, "option '%s' has no value", name);
   if (!parse_value(option, value, conf))
-    return error_set(error, RDZV_E_INVALID, "option '%s' is '%s': it takes %s", name, value, what_it_takes(option));
+    return error_set(error, RDZV_E_INVALID, "invalid value '%.200s' for option '%s': expected %s", value, name,
+                     expected(option));
   return 0;
 }
 
@@ -172,7 +173,7 @@ static int take_all(char *text, unsigned handlers, const rdzv_log *lenient, stru
     if (value) *value++ = '\0';
     const char *name = trim(pair);
     if (!*name)
-      return error_set(error, RDZV_E_INVALID, "options are to be given as name=value,name=value: a name is missing");
+      return error_set(error, RDZV_E_INVALID, "invalid options: a name is missing (expected name=value,name=value)");
     const int result = take(name, value ? trim(value) : "", handlers, lenient, conf, error);
     if (result < 0) return result;
   }

@@ -46,7 +46,7 @@ static int add_option(struct url *url, const char *name, const char *value, rdzv
 
 static int take_nodes(const char *name, const char *value, int64_t *out, rdzv_error *error) {
   if (parse_number(value, 1, INT64_MAX, out)) return 0;
-  return error_set(error, RDZV_E_INVALID, "%s is '%s': it takes a positive whole number", name, value);
+  return error_set(error, RDZV_E_INVALID, "invalid value '%s' for %s: expected a positive whole number", value, name);
 }
 
 static int take_option(struct url *url, const char *name, const char *value, rdzv_error *error) {
@@ -55,7 +55,7 @@ static int take_option(struct url *url, const char *name, const char *value, rdz
   if (strcmp(name, own[0]) == 0) return take_nodes(name, value, &url->min_nodes, error);
   if (strcmp(name, own[1]) == 0) return take_nodes(name, value, &url->max_nodes, error);
   const char *near = nearest_name(name, own, 2); /* no option of any backend is near */
-  if (near) return error_set(error, RDZV_E_INVALID, "unknown option '%s'; did you mean '%s'?", name, near);
+  if (near) return error_set(error, RDZV_E_INVALID, "unknown option '%s' (did you mean '%s'?)", name, near);
   return add_option(url, name, value, error);
 }
 

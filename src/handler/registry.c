@@ -71,9 +71,8 @@ static int unknown(const rdzv_params *params, rdzv_error *error) {
   for (size_t i = 0; params->registry && i < params->registry->count; i++)
     names[count++] = params->registry->entries[i].name;
   const char *near = nearest_name(params->backend, names, count);
-  if (near) return error_set(error, RDZV_E_INVALID, "unknown backend '%s'; did you mean '%s'?", params->backend, near);
-  return error_set(error, RDZV_E_INVALID, "unknown backend '%s'; there are c10d, etcd, etcd-v2 and static",
-                   params->backend);
+  if (near) return error_set(error, RDZV_E_INVALID, "unknown backend '%s' (did you mean '%s'?)", params->backend, near);
+  return error_set(error, RDZV_E_INVALID, "unknown backend '%s' (known: c10d, etcd, etcd-v2, static)", params->backend);
 }
 
 int params_check_nodes(int64_t min, int64_t max, rdzv_error *error) {

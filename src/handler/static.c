@@ -53,7 +53,7 @@ static int connect_store(struct fixed *handler, rdzv_error *error) {
   if (handler->store) return 0;
   struct waiting waiting;
   waiting_begin(&waiting, &handler->base.log, deadline_after(handler->timeout));
-  if (handler->rank != 0) waiting_about(&waiting, "rank 0 at '%s' has not come", handler->base.endpoint);
+  if (handler->rank != 0) waiting_about(&waiting, "rank 0 at '%s' has not started", handler->base.endpoint);
   return c10d_store_connect(handler->server, handler->base.endpoint, &options, &waiting, &handler->store, error);
 }
 
@@ -119,7 +119,7 @@ static int static_farewell(rdzv_handler *base, rdzv_error *error) {
 
 static int static_status_read(rdzv_handler *base, int64_t wait_ms, rdzv_status **out, rdzv_error *error) {
   (void)base, (void)wait_ms, (void)out;
-  return error_set(error, RDZV_E_UNSUPPORTED, "a static rendezvous has no state to look at");
+  return error_set(error, RDZV_E_UNSUPPORTED, "a static rendezvous has no shared state");
 }
 
 static const char *static_describe(rdzv_handler *base) { return self(base)->text; }
@@ -157,9 +157,9 @@ static const struct handler_ops static_ops = {
 };
 
 static int check(const rdzv_params *params, const struct conf *conf, struct endpoint *endpoint, rdzv_error *error) {
-  if (conf->rank < 0) return error_set(error, RDZV_E_INVALID, "option 'rank' is missing: which rank is this node?");
+  if (conf->rank < 0) return error_set(error, RDZV_E_INVALID, "option 'rank' is missing (the rank of this node)");
   if (!*params->endpoint)
-    return error_set(error, RDZV_E_INVALID, "the endpoint is missing: where does rank 0 serve the store?");
+    return error_set(error, RDZV_E_INVALID, "the endpoint is missing (the address at which rank 0 serves the store)");
   if (conf->rank >= params->max_nodes)
     return error_set(error, RDZV_E_INVALID,
                      "option 'rank' is '%" PRId64 "': there %s %" PRId64
@@ -170,7 +170,7 @@ static int check(const rdzv_params *params, const struct conf *conf, struct endp
   if (endpoint_parse_to_serve(params->endpoint, RDZV_DEFAULT_PORT, endpoint, error) < 0) return RDZV_E_INVALID;
   if (endpoint->port == 0 && conf->rank > 0)
     return error_set(error, RDZV_E_INVALID,
-                     "invalid rendezvous endpoint '%s': port 0 is for rank 0, which chooses a free port and says which",
+                     "invalid rendezvous endpoint '%s': port 0 is for rank 0, which picks a free port and logs it",
                      params->endpoint);
   return 0;
 }

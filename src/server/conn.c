@@ -412,7 +412,7 @@ static void greet(struct conn *conn) {
   struct rdzv_server *server = conn->server;
   net_tune(conn->fd);
   if (server->conns_count > server->options.max_connections)
-    conn_doom(conn, RDZV_E_LIMIT, "there are as many connections as allowed");
+    conn_doom(conn, RDZV_E_LIMIT, "the limit of connections is reached");
   else
     conn_settle(conn);
 }

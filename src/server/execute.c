@@ -78,7 +78,7 @@ static const char *reason_for_session(int code) {
   switch (code) {
     case RDZV_E_STALE: return NULL; /* late bytes: the client has moved to another connection */
     case RDZV_E_OUTCOME_UNKNOWN: return "its session is forgotten";
-    default: return "its session cannot be had";
+    default: return "its session cannot be used";
   }
 }
 
@@ -311,9 +311,9 @@ static handler *const handlers[WIRE_OP_COUNT] = {
 
 static const char *reason(int code) {
   switch (code) {
-    case RDZV_E_LIMIT: return "its request would go over the memory limit or the value limit";
+    case RDZV_E_LIMIT: return "its request exceeds the memory limit or the value limit";
     case RDZV_E_NOT_A_NUMBER: return "it adds to a value that is not a number";
-    case RDZV_E_PROTOCOL: return "it gets a key that is not there";
+    case RDZV_E_PROTOCOL: return "it gets an absent key";
     default: return rdzv_error_text(code);
   }
 }

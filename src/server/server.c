@@ -33,11 +33,11 @@ static void fill_defaults(rdzv_server_options *options) {
 
 static int check_options(const rdzv_server_options *options, rdzv_error *error) {
   if (options->port != RDZV_ANY_PORT && (options->port < 1 || options->port > 65535))
-    return error_set(error, RDZV_E_INVALID, "invalid port %d: it is not from 1 to 65535", options->port);
+    return error_set(error, RDZV_E_INVALID, "invalid port %d: expected 1 to 65535", options->port);
   if (options->request_timeout_ms < 0 || options->idle_timeout_ms < 0 || options->session_timeout_ms < 0)
     return error_set(error, RDZV_E_INVALID, "invalid timeout: it is negative");
   if (options->max_value_bytes > 1u << 30 || options->max_key_bytes > 1u << 30)
-    return error_set(error, RDZV_E_INVALID, "invalid limit on a key or a value: it is more than 1 GiB");
+    return error_set(error, RDZV_E_INVALID, "invalid limit on a key or a value: more than 1 GiB");
   return 0;
 }
 
@@ -150,7 +150,7 @@ static struct rdzv_server *server_new(const rdzv_server_options *options) {
 static int set_up(struct rdzv_server *server, rdzv_server_options *own, rdzv_error *error) {
   int result = init_handles(server);
   if (result < 0)
-    result = error_set(error, RDZV_E_IO, "cannot make an event loop: %s", uv_strerror(result));
+    result = error_set(error, RDZV_E_IO, "cannot create an event loop: %s", uv_strerror(result));
   else
     result = server_listen(server, error);
   own->listen_fd = server->options.listen_fd;
@@ -164,7 +164,7 @@ static void fit_descriptors(rdzv_server_options *own) {
   if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur == RLIM_INFINITY) return;
   const size_t most = limit.rlim_cur > (rlim_t)2 * FOR_OTHERS ? (size_t)limit.rlim_cur - FOR_OTHERS : FOR_OTHERS;
   if (own->max_connections <= most) return;
-  log_line(own->log, RDZV_LOG_INFO, "at most %zu clients, as the process may open %llu descriptors", most,
+  log_line(own->log, RDZV_LOG_INFO, "at most %zu clients, because the process may open %llu descriptors", most,
            (unsigned long long)limit.rlim_cur);
   own->max_connections = most;
 }
@@ -179,7 +179,7 @@ static int open_server(rdzv_server_options *own, rdzv_server **out, rdzv_error *
   result = uv_loop_init(&server->loop);
   if (result < 0) {
     free_parts(server);
-    return error_set(error, RDZV_E_IO, "cannot make an event loop: %s", uv_strerror(result));
+    return error_set(error, RDZV_E_IO, "cannot create an event loop: %s", uv_strerror(result));
   }
   result = set_up(server, own, error);
   if (result < 0)

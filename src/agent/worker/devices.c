@@ -89,10 +89,10 @@ int devices_nproc(const char *text, int64_t *out, rdzv_error *error) {
   if (*out > 0) return 0;
   if (gpu && !any)
     return error_set(error, RDZV_E_INVALID,
-                     "option 'nproc_per_node' is 'gpu', but this machine has no GPU that we may use");
+                     "invalid value 'gpu' for option 'nproc_per_node': this machine has no visible GPU");
   *out = any || strcmp(text, "cpu") == 0 ? sysconf(_SC_NPROCESSORS_ONLN) : parse(text);
   if (*out > 0) return 0;
   return error_set(error, RDZV_E_INVALID,
-                   "option 'nproc_per_node' is '%s': it takes a number from 1 to %d, auto, cpu or gpu", text,
-                   MOST_WORKERS);
+                   "invalid value '%s' for option 'nproc_per_node': expected a number from 1 to %d, auto, cpu or gpu",
+                   text, MOST_WORKERS);
 }

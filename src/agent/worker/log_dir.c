@@ -19,7 +19,7 @@ int log_dir_init(struct log_dir *dir, const char *base, bool output, rdzv_error 
   if (!base || !*base || dir->none) return 0;
   if (strlen(base) > PATH_MAX / 2) return error_set(error, RDZV_E_INVALID, "option 'log_dir' is too long");
   if (stat(base, &status) == 0 && !S_ISDIR(status.st_mode))
-    return error_set(error, RDZV_E_INVALID, "option 'log_dir' is '%s': that is no folder", base);
+    return error_set(error, RDZV_E_INVALID, "option 'log_dir' is '%s': not a folder", base);
   snprintf(dir->base, sizeof dir->base, "%s", base);
   return 0;
 }
@@ -31,14 +31,14 @@ static int make_dirs(const char *path, rdzv_error *error) {
     if (path[len] != '/' && path[len] != '\0') continue;
     snprintf(part, sizeof part, "%.*s", (int)len, path);
     if (mkdir(part, 0755) < 0 && errno != EEXIST)
-      return error_errno(error, RDZV_E_IO, errno, "cannot make the folder '%s' for logs", part);
+      return error_errno(error, RDZV_E_IO, errno, "cannot create the log folder '%s'", part);
   }
   return 0;
 }
 
 static int make_temporary(char path[PATH_MAX], rdzv_error *error) {
   if (mkdtemp(path)) return 0;
-  const int result = error_errno(error, RDZV_E_IO, errno, "cannot make the folder '%s' for logs", path);
+  const int result = error_errno(error, RDZV_E_IO, errno, "cannot create the log folder '%s'", path);
   path[0] = '\0';
   return result;
 }
@@ -79,7 +79,7 @@ static int make_run(struct log_dir *dir, const char *run_id, rdzv_error *error) 
 static int make_worker(const char *path, rdzv_error *error) {
   char stale[PATH_MAX + 16];
   if (mkdir(path, 0755) == 0) return 0;
-  if (errno != EEXIST) return error_errno(error, RDZV_E_IO, errno, "cannot make the folder '%s' for logs", path);
+  if (errno != EEXIST) return error_errno(error, RDZV_E_IO, errno, "cannot create the log folder '%s'", path);
   snprintf(stale, sizeof stale, "%s/error.json", path);
   unlink(stale);
   return 0;

@@ -340,7 +340,7 @@ int pump_open(struct pump **out, const rdzv_log *log, rdzv_error *error) {
   pump->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   pump->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
   int result = pump->wake_fd < 0 || listen_to(pump, pump->wake_fd, NULL) < 0
-                   ? error_errno(error, RDZV_E_IO, errno, "cannot make an event descriptor")
+                   ? error_errno(error, RDZV_E_IO, errno, "cannot create an event descriptor")
                    : 0;
   const int errnum = result < 0 ? 0 : thread_start(&pump->thread, run, pump);
   if (errnum) result = error_errno(error, RDZV_E_IO, errnum, "cannot start the thread for the workers' output");

@@ -25,13 +25,13 @@ static bool add(struct std_map *map, int64_t local_rank, unsigned streams) {
   return true;
 }
 
-static int refuse(const char *option, const char *text, const char *takes, struct std_map *map, rdzv_error *error) {
+static int refuse(const char *option, const char *text, const char *expected, struct std_map *map, rdzv_error *error) {
   std_map_free(map);
-  return error_set(error, RDZV_E_INVALID, "option '%s' is '%s': it takes %s", option, text, takes);
+  return error_set(error, RDZV_E_INVALID, "invalid value '%s' for option '%s': expected %s", text, option, expected);
 }
 
 int std_map_parse(const char *option, const char *text, struct std_map *out, rdzv_error *error) {
-  static const char takes[] = "0, 1 (stdout), 2 (stderr), 3 (both), or local_rank:value,…";
+  static const char expected[] = "0, 1 (stdout), 2 (stderr), 3 (both), or local_rank:value,…";
   const char *at = text ? text : "";
   *out = (struct std_map){0};
   if (!*at) return 0;
@@ -42,9 +42,10 @@ int std_map_parse(const char *option, const char *text, struct std_map *out, rdz
   }
   for (at = text;; at++) {
     const int64_t local_rank = number(at, &at);
-    if (local_rank < 0 || *at != ':') return refuse(option, text, takes, out, error);
+    if (local_rank < 0 || *at != ':') return refuse(option, text, expected, out, error);
     value = number(at + 1, &at);
-    if (value < 0 || value > (STD_OUT | STD_ERR) || (*at && *at != ',')) return refuse(option, text, takes, out, error);
+    if (value < 0 || value > (STD_OUT | STD_ERR) || (*at && *at != ','))
+      return refuse(option, text, expected, out, error);
     if (!add(out, local_rank, (unsigned)value)) return error_no_memory(error);
     if (!*at) return 0;
   }
@@ -57,7 +58,7 @@ int rank_list_parse(const char *option, const char *text, struct std_map *out, r
   for (;; at++) {
     const int64_t local_rank = number(at, &at);
     if (local_rank < 0 || (*at && *at != ','))
-      return refuse(option, text, "local ranks with commas between", out, error);
+      return refuse(option, text, "local ranks, separated by commas", out, error);
     if (!add(out, local_rank, 0)) return error_no_memory(error);
     if (!*at) return 0;
   }

@@ -126,8 +126,8 @@ static int open_as_decided(struct opening *opening, const struct c10d_host *host
   char taken[sizeof host->why + 64];
   if (!host->is_host && opening->endpoint.port == 0)
     return error_set(error, RDZV_E_INVALID,
-                     "invalid rendezvous endpoint '%s': port 0 is for the node that serves the store, which chooses a "
-                     "free port and says which; this one does not serve: %s",
+                     "invalid rendezvous endpoint '%s': port 0 is for the node that serves the store, which picks a "
+                     "free port and logs it; this node does not serve: %s",
                      opening->text, host->why);
   if (!host->is_host) return open_as_client(opening, host->why, error);
   if (host->is_told) return open_as_host(opening, host->why, error);

@@ -14,7 +14,7 @@
 static int failed(struct flag *flag, rdzv_error *error) {
   const int errnum = errno;
   flag_close(flag);
-  return error_errno(error, RDZV_E_IO, errnum, "cannot make an event descriptor");
+  return error_errno(error, RDZV_E_IO, errnum, "cannot create an event descriptor");
 }
 
 struct flag flag_with(const struct flag *flag, struct waiting *waiting) {

@@ -208,7 +208,7 @@ static void note_written(struct driver *driver, enum rendezvous_action action, i
       [ACTION_ADD_TO_REDUNDANCY_LIST] = "is a spare: the round is complete and full",
       [ACTION_REMOVE_FROM_PARTICIPANTS] = "is out of the round",
       [ACTION_REMOVE_FROM_WAIT_LIST] = "is out of the wait list",
-      [ACTION_REMOVE_FROM_REDUNDANCY_LIST] = "is no spare any more",
+      [ACTION_REMOVE_FROM_REDUNDANCY_LIST] = "is not a spare any more",
       [ACTION_MARK_RENDEZVOUS_COMPLETE] = "completed the round",
   };
   const char *text = (size_t)action < sizeof texts / sizeof texts[0] ? texts[action] : NULL;

@@ -28,7 +28,7 @@ static int take_change(struct dynamic *handler, rdzv_change **out, int64_t *wake
     result = change_take(&handler->change, out, error);
     if (result == 0) flag_lower(&handler->changed);
   } else if (!handler->in_round) {
-    result = error_set(error, RDZV_E_INVALID, "this node is in no round");
+    result = error_set(error, RDZV_E_INVALID, "this node is not in a round");
   } else if (silence >= rendezvous_dead_time(settings)) {
     result = dynamic_fail_lost(handler, "stay in the round", error);
     handler->told_silent = true;

@@ -69,7 +69,7 @@ static int enter(struct dynamic *handler, struct round_result *joined, rdzv_erro
     error_set(error, result, "cannot join the rendezvous: canceled");
   } else if (result == RDZV_E_CANCELED) {
     events_note(&handler->events, RDZV_NODE_STATE_RUNNING, joined->base.round, joined->base.rank,
-                "round %" PRId64 " is over before rank 0 has published where it can be reached", joined->base.round);
+                "round %" PRId64 " is over before rank 0 has published its address", joined->base.round);
     result = ROUND_OVER;
   } else {
     events_note(&handler->events, RDZV_NODE_STATE_FAILED, joined->base.round, joined->base.rank,

@@ -189,7 +189,7 @@ static int find_what_is_there(struct dynamic *handler, struct round_result *resu
 static int find(struct dynamic *handler, struct round_result *result, rdzv_error *error) {
   struct waiting waiting;
   waiting_begin(&waiting, &handler->base.log, INT64_MAX);
-  waiting_about(&waiting, "waiting for rank 0, '%s', to publish where it can be reached", result->participants[0].node);
+  waiting_about(&waiting, "waiting for rank 0, '%s', to publish its address", result->participants[0].node);
   const int outcome = result->master_is_ours ? find_ours(handler, result, &waiting, error)
                                              : find_torch(handler, result, &waiting, error);
   const bool over = outcome == RDZV_E_CANCELED && !flag_raised(&handler->base.cancel);
@@ -206,7 +206,7 @@ static int fetch(struct dynamic *handler, struct round_result *result, rdzv_erro
     if (error) *error = own;
     return error_prefix(error, outcome, "cannot get the address of rank 0");
   }
-  error_set(&own, outcome, "rank 0, '%s', has not published where it can be reached", result->participants[0].node);
+  error_set(&own, outcome, "rank 0, '%s', has not published its address", result->participants[0].node);
   if (result->master_is_ours) {
     if (error) *error = own;
     return outcome;

@@ -66,7 +66,7 @@ int dynamic_check_program(rdzv_store *store, const rdzv_params *params, rdzv_err
     result = rdzv_store_compare_set(store, rdzv_str("torch.rendezvous." UNNAMED_RUN ".program"), rdzv_str(""), own,
                                     &found, error);
   } while (store_try_again(store, result, until));
-  if (result < 0) return error_prefix(error, result, "cannot find out which program the rendezvous is for");
+  if (result < 0) return error_prefix(error, result, "cannot read the name of the program of the rendezvous");
   const bool same = bytes_equal(rdzv_value_bytes(&found), own);
   if (!same)
     error_set(

@@ -198,7 +198,7 @@ int gen1_carry_out(struct gen1 *handler, const struct flag *cancel, unsigned *ha
   const bool waits = is_wait(handler->update.request);
   const struct etcd_call call = {limit_of(handler), cancel, &carried.error};
   *happened = 0;
-  if (handler->update.request == GEN1_DO_IDLE) return error_set(error, RDZV_E_INVALID, "this node is in no round");
+  if (handler->update.request == GEN1_DO_IDLE) return error_set(error, RDZV_E_INVALID, "this node is not in a round");
   perform(handler, &call, &carried);
   int result = 0;
   if (cancel && flag_raised(cancel))

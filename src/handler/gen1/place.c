@@ -74,7 +74,7 @@ bool gen1_place_is_in(struct gen1_place *place) {
 int gen1_round_path(struct gen1 *handler, const char *name, char out[GEN1_PATH], rdzv_error *error) {
   struct gen1_place *place = &handler->place;
   lock(place);
-  const int result = place->round[0] ? 0 : error_set(error, RDZV_E_INVALID, "this node is in no round");
+  const int result = place->round[0] ? 0 : error_set(error, RDZV_E_INVALID, "this node is not in a round");
   gen1_path(handler, out, "/rdzv/v_%s/%s", place->round, name);
   unlock(place);
   return result;
@@ -162,7 +162,7 @@ static int take_change(struct gen1 *handler, rdzv_change **out, rdzv_error *erro
     place->failure.code = 0;
     return code;
   }
-  if (!place->in) return error_set(error, RDZV_E_INVALID, "this node is in no round");
+  if (!place->in) return error_set(error, RDZV_E_INVALID, "this node is not in a round");
   return place->lease == ETCD_LEASE_STATE_SILENT ? fail_silent(handler, error) : RDZV_E_TIMEOUT;
 }
 

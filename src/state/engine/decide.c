@@ -40,8 +40,8 @@ static void fail_by_action(struct engine *engine, const struct rendezvous_contex
   } else {
     const bool spare = action == ACTION_ERROR_GRACEFUL_EXIT;
     why = spare ? ENGINE_WHY_GRACEFUL_EXIT : ENGINE_WHY_CLOSED;
-    error_set(&update->error, spare ? RDZV_E_GRACEFUL_EXIT : RDZV_E_CLOSED, "the rendezvous is closed%s",
-              spare ? ", and no place for this spare node became free" : "");
+    error_set(&update->error, spare ? RDZV_E_GRACEFUL_EXIT : RDZV_E_CLOSED, "%s",
+              spare ? "the rendezvous was closed while this node was a spare" : "the rendezvous is closed");
   }
   fail(engine, update, asked, why);
 }

@@ -352,9 +352,10 @@ static void put_pickle(struct writer *writer) {
 int pickle_write(const struct rendezvous_state *state, enum torch_layout layout, struct buf *out, rdzv_error *error) {
   struct writer writer = {.state = state, .traits = torch_traits(layout), .out = out};
   if (state->num_spares > 0 && !writer.traits->redundancy_list)
-    return error_set(error, RDZV_E_UNSUPPORTED,
-                     "cannot write the rendezvous state for PyTorch %s: %zu nodes are spares, which it does not know",
-                     writer.traits->version, state->num_spares);
+    return error_set(
+        error, RDZV_E_UNSUPPORTED,
+        "cannot write the rendezvous state for PyTorch %s: %zu nodes are spares, which it does not support",
+        writer.traits->version, state->num_spares);
   const size_t before = out->len;
   writer.places = calloc(state->count + 1, sizeof *writer.places);
   if (writer.places) {

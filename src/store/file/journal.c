@@ -247,7 +247,7 @@ int journal_begin(struct journal *journal, bool create, const struct store_call 
   int64_t size = 0;
   int result = open_and_read(journal, O_RDWR | (create ? O_CREAT : 0), LOCK_EX, &journal->fd, &size, call);
   if (result < 0 || journal->fd < 0 || size == journal->pos) return result;
-  log_line(journal->log, RDZV_LOG_WARNING, "'%s': cutting off %lld bytes of a record that its writer did not finish",
+  log_line(journal->log, RDZV_LOG_WARNING, "'%s': removing %lld bytes of a record that its writer did not finish",
            journal->shown, (long long)(size - journal->pos));
   result = cut_off(journal, call->error);
   if (result < 0) journal_end(journal, NULL);

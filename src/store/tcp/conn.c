@@ -266,7 +266,7 @@ static int greet_v1(struct tcp_conn *conn, const struct conn_try *try) {
   if (answer == WIRE_BYTE_NOT_V1)
     return error_set(
         try->error, RDZV_E_CONNECTION,
-        "the rdzv server at %s was reached, but the connection was lost in the greeting (is a proxy between?)",
+        "the rdzv server at %s was reached, but the connection was lost in the greeting (is there a proxy in between?)",
         conn->peer);
   if (answer > 1 || conn->in.len > conn->scan.pos) return fail_greeting(conn, try);
   tcp_conn_consume(conn);

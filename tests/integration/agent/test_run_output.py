@@ -225,7 +225,7 @@ class Files(Case):
 
     def test_a_log_dir_that_is_a_file_is_refused(self):
         node = self.run_alone("note ran", "--log-dir", __file__, code=USAGE)
-        self.assertIn("no folder", node.err())
+        self.assertIn("not a folder", node.err())
 
     def test_a_log_dir_that_cannot_be_made_is_told(self):
         node = self.run_alone("note ran", "--log-dir", "/proc/no/such", code=IO)

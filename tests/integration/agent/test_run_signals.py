@@ -110,7 +110,7 @@ class Killed(Case):
             os.kill(guard, signal.SIGKILL)
             self.wait_for(lambda guard=guard: node.guard() != guard, "there is another guard")
         self.assertTrue(all(map(is_alive, pids)))  # which ends nobody
-        self.assertEqual(node.err().count("the workers' guard was killed: another one is process"), 2)
+        self.assertEqual(node.err().count("the workers' guard was killed and is replaced by process"), 2)
         node.process.kill()
         self.assert_all_gone(pids)
 
@@ -177,7 +177,7 @@ class Daemons(Case):
             with self.subTest(prefix):
                 node = self.gone(self.alone(self.START, prefix=prefix))
                 self.assertEqual([pid for pid in self.daemons() if is_alive(pid)], [])
-                self.assertIn("2 processes that workers had left behind were killed", node.err())
+                self.assertIn("killed 2 processes that workers left behind", node.err())
             os.remove(self.path("notes"))
 
     def test_they_end_with_a_failure(self):
@@ -279,7 +279,7 @@ class Told(Case):
 
     def test_sigterm_is_passed_on(self):
         node = self.check(signal.SIGTERM, "TERM")
-        self.assertIn("told to stop by SIGTERM: 2 workers are stopped; a second signal kills at once\n", node.err())
+        self.assertIn("stopped by SIGTERM: stopping 2 workers; a second signal kills at once\n", node.err())
 
     def test_sigint_is_passed_on(self):
         self.check(signal.SIGINT, "INT")

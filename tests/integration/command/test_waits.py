@@ -122,7 +122,7 @@ class Static(Waits):
         run = Heard(self, "run", "--nnodes", "2", "--node-rank", "1", "--master-addr", "127.0.0.1", "--master-port",
                     str(port), "--no-python", "/bin/true")
         for heard in join, run:
-            line = heard.expect(FIRST_S, f"rank 0 at '{endpoint}' has not come", "Connection refused")
+            line = heard.expect(FIRST_S, f"rank 0 at '{endpoint}' has not started", "Connection refused")
             self.assertRegex(line, r"trying for (600|59\d|900|89\d) s more")
             heard.goes_on()
             heard.stop()

@@ -19,8 +19,8 @@ static void test_extra_data(void **state) {
   rdzv_result *results[2];
   rdzv_error error;
   rdzv_value value;
-  assert_error(rdzv_handler_set_extra(a, "k", "v", &error), RDZV_E_INVALID, &error, "in no round");
-  assert_error(rdzv_handler_get_extra(a, "k", 0, &value, &error), RDZV_E_INVALID, &error, "in no round");
+  assert_error(rdzv_handler_set_extra(a, "k", "v", &error), RDZV_E_INVALID, &error, "not in a round");
+  assert_error(rdzv_handler_get_extra(a, "k", 0, &value, &error), RDZV_E_INVALID, &error, "not in a round");
   join_both(a, b, results);
   const int64_t start = live_now_ms();
   assert_error(rdzv_handler_get_extra(a, "k", 200, &value, &error), RDZV_E_TIMEOUT, &error,
@@ -80,7 +80,7 @@ static void test_polling_hears_of_changes(void **state) {
   rdzv_result *result = must_join(member);
   struct heard change;
   rdzv_error error;
-  assert_error(hear(comes, 0, &change, &error), RDZV_E_INVALID, &error, "in no round");
+  assert_error(hear(comes, 0, &change, &error), RDZV_E_INVALID, &error, "not in a round");
   assert_false(has_news(member, 0) || has_news(comes, 0));
   assert_code(hear(member, 0, &change, &error), RDZV_E_TIMEOUT);
   assert_code(hear(member, 300, &change, &error), RDZV_E_TIMEOUT);
@@ -147,7 +147,7 @@ static void test_leaving_while_one_waits(void **state) {
   begin(&waits, do_wait_event, node);
   await_blocked(&waits);
   assert_code(rdzv_handler_leave(node, &error), 0);
-  assert_error(finish(&waits), RDZV_E_INVALID, &waits.error, "in no round");
+  assert_error(finish(&waits), RDZV_E_INVALID, &waits.error, "not in a round");
   rdzv_result_free(result);
   result = must_join(node); /* leaving is not for good */
   assert_int_equal(result->round, 2);
@@ -187,7 +187,7 @@ static void test_closing(void **state) {
   assert_code(hear(a, 0, &change, &error), 0);
   assert_int_equal(change.what, RDZV_CHANGE_CLOSED);
   assert_false(has_news(a, 0));
-  assert_error(hear(a, 0, &change, &error), RDZV_E_INVALID, &error, "in no round");
+  assert_error(hear(a, 0, &change, &error), RDZV_E_INVALID, &error, "not in a round");
   assert_code(hear(b, SOON_MS, &change, &error), 0);
   assert_int_equal(change.what, RDZV_CHANGE_CLOSED);
   assert_code(rdzv_handler_shutdown(b, &error), 0);

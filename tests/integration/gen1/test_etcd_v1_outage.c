@@ -30,7 +30,7 @@ static void assert_evicted(rdzv_handler *member) {
   while ((code = hear(member, SOON_MS, &change, &error)) == RDZV_E_CONNECTION) pause_ms(50);
   if (code < 0) fail_msg("%s", error.message);
   assert_int_equal(change.what, RDZV_CHANGE_EVICTED);
-  assert_error(hear(member, 0, &change, &error), RDZV_E_INVALID, &error, "in no round");
+  assert_error(hear(member, 0, &change, &error), RDZV_E_INVALID, &error, "not in a round");
   assert_false(has_news(member, 0));
 }
 

@@ -218,7 +218,7 @@ static void test_who_is_evicted_hears_it_and_may_come_again(void **state) {
   rewrite_state(scene->endpoint, "job", TORCH_NEWEST, take_out, rdzv_handler_node(nodes[0].handler));
   assert_true(await_change(&nodes[0], RDZV_CHANGE_EVICTED).what & RDZV_CHANGE_EVICTED);
   assert_true(await_change(&nodes[1], RDZV_CHANGE_LEFT).what & RDZV_CHANGE_LEFT);
-  assert_error(hear(nodes[0].handler, 2000, &change, &error), RDZV_E_INVALID, &error, "in no round");
+  assert_error(hear(nodes[0].handler, 2000, &change, &error), RDZV_E_INVALID, &error, "not in a round");
   join_start(&nodes[0]);
   await_change(&nodes[1], RDZV_CHANGE_WAITING);
   join_start(&nodes[1]);
@@ -236,10 +236,10 @@ static void test_there_is_nothing_to_hear_of_in_no_round(void **state) {
   rdzv_error error;
   node_open(&scene->nodes[0], scene->endpoint, "a", (struct node_options){0});
   rdzv_handler *handler = scene->nodes[0].handler;
-  assert_error(hear(handler, SOON_MS, &change, &error), RDZV_E_INVALID, &error, "in no round");
+  assert_error(hear(handler, SOON_MS, &change, &error), RDZV_E_INVALID, &error, "not in a round");
   join_all(scene->nodes, 1);
   assert_code(rdzv_handler_leave(handler, &error), 0);
-  assert_error(hear(handler, SOON_MS, &change, &error), RDZV_E_INVALID, &error, "in no round");
+  assert_error(hear(handler, SOON_MS, &change, &error), RDZV_E_INVALID, &error, "not in a round");
   assert_code(rdzv_handler_leave(handler, &error), 0); /* twice is fine */
   assert_error(hear(handler, -1, &change, &error), RDZV_E_INVALID, &error, "-1 ms");
   await_counts(scene->watcher.handler, 0, 0, 0);

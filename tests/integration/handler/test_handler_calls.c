@@ -103,7 +103,7 @@ static void test_shutdown_closes_and_falls_silent(void **state) {
     assert_int_equal(change.what, RDZV_CHANGE_CLOSED);
     result = hear(nodes[0].handler, SOON_MS, &change, &error);
   }
-  assert_error(result, RDZV_E_INVALID, &error, "in no round");
+  assert_error(result, RDZV_E_INVALID, &error, "not in a round");
   assert_true(is_closed(&nodes[0]));
   node_join_run(&nodes[0]);
   assert_code(nodes[0].code, RDZV_E_CLOSED);

@@ -82,11 +82,11 @@ static void test_what_is_missing_or_wrong_is_told(void **state) {
   static const struct {
     const char *endpoint, *conf, *sentence;
   } cases[] = {
-      {"localhost:1", NULL, "cannot open rendezvous 'job': option 'rank' is missing: which rank is this node?"},
+      {"localhost:1", NULL, "cannot open rendezvous 'job': option 'rank' is missing (the rank of this node)"},
       {"localhost:1", "timeout=1", "option 'rank' is missing"},
       {"localhost:1", "rank=2", "option 'rank' is '2': there are 2 nodes, and ranks begin with 0"},
-      {"localhost:1", "rank=-1", "option 'rank' is '-1': it takes a whole number that is not negative"},
-      {"", "rank=0", "the endpoint is missing: where does rank 0 serve the store?"},
+      {"localhost:1", "rank=-1", "invalid value '-1' for option 'rank': expected a whole number, 0 or more"},
+      {"", "rank=0", "the endpoint is missing (the address at which rank 0 serves the store)"},
       {NULL, "rank=0", "the endpoint is missing"},
       {"localhost:port", "rank=0", "invalid endpoint 'localhost:port': the port is not a number"},
       {"localhost:1", "rank=0,join_timeout=1", "option 'join_timeout' does not apply to this backend"},

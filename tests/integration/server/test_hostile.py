@@ -387,7 +387,7 @@ class Flood(Hostile):
             rdzvtest.wait_until(lambda: self.descriptors() <= self.baseline + 6, "their places are free")
             with Client(self.port, "rdzv") as client:
                 client.num_keys()
-        self.assert_logged("there are as many connections as allowed")
+        self.assert_logged("the limit of connections is reached")
 
 
 class NoDescriptors(Hostile):

@@ -210,7 +210,7 @@ class Limits(rdzvtest.Case):
         first.num_keys(), second.num_keys()
         with Raw(self.port) as third:
             self.assertLess(third.wait_closed(), 10)
-        self.assert_logged("there are as many connections as allowed")
+        self.assert_logged("the limit of connections is reached")
         done = self.store(self.server, "--timeout", "0.5", "num-keys")
         self.assertEqual(done.returncode, 3, done.stderr)
         first.close()

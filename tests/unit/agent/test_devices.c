@@ -172,7 +172,7 @@ static void test_auto_is_cpu_where_there_is_no_gpu(void **state) {
   setenv("CUDA_VISIBLE_DEVICES", "", 1);
   assert_code(devices_nproc("auto", &count, NULL), 0);
   assert_int_equal(count, sysconf(_SC_NPROCESSORS_ONLN));
-  assert_error(devices_nproc("gpu", &count, &error), RDZV_E_INVALID, &error, "no GPU");
+  assert_error(devices_nproc("gpu", &count, &error), RDZV_E_INVALID, &error, "no visible GPU");
 }
 
 static void test_what_is_no_number_of_workers(void **state) {
