@@ -58,8 +58,10 @@ bool pop_done(struct conn *conn, enum wire_op op, uint64_t result, rdzv_bytes va
 
 void leave_session(struct conn *conn) {
   struct rdzv_server *server = conn->server;
-  if (conn->session) session_leave(&server->sessions, conn->session, (int64_t)uv_now(&server->loop));
+  if (!conn->session) return;
+  session_leave(&server->sessions, conn->session, (int64_t)uv_now(&server->loop));
   conn->session = NULL;
+  timeouts_tick(server);
 }
 
 /* Answers the second PING of a greeting. */

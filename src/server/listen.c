@@ -121,6 +121,7 @@ static void rest(struct rdzv_server *server, int errnum) {
   log_line(&server->log, RDZV_LOG_ERROR, "cannot accept a connection: %s", strerror(errnum));
   uv_poll_stop(&server->listener);
   server->accept_rests = true;
+  timeouts_tick(server);
 }
 
 void listen_again(struct rdzv_server *server) {

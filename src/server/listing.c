@@ -24,6 +24,7 @@ static void start(struct rdzv_server *server) {
   listing->walking = listing->code == 0;
   if (listing->walking) listing->keys->len = sizeof(uint64_t);
   ks_walk_start(server->ks);
+  timeouts_tick(server);
 }
 
 static void put_key(struct blob *keys, rdzv_bytes key) {

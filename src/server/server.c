@@ -88,9 +88,8 @@ static void on_stop(uv_async_t *async) {
 
 static int init_handles(struct rdzv_server *server) {
   int result = uv_async_init(&server->loop, &server->wake_to_stop, on_stop);
-  if (result == 0) result = uv_timer_init(&server->loop, &server->tick);
   if (result == 0) result = schedule_init(server);
-  if (result == 0) result = timeouts_start(server);
+  if (result == 0) result = timeouts_init(server);
   server->wake_to_stop.data = server;
   return result;
 }

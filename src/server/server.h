@@ -359,7 +359,10 @@ int server_listen(struct rdzv_server *server, rdzv_error *error);
 void listen_again(struct rdzv_server *server);
 
 /* ---- timeouts.c ---- */
-int timeouts_start(struct rdzv_server *server);
+int timeouts_init(struct rdzv_server *server);
+
+/* Starts the tick, if it does not run: something was added that it checks. */
+void timeouts_tick(struct rdzv_server *server);
 
 /* Called after each event of a connection: notes whether it has something unfinished and when it was last active. */
 void timeouts_note(struct conn *conn);

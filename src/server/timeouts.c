@@ -2,6 +2,9 @@
 /*
  * Clients that take too long. The timeout of a list is the same for all its clients, so each list is in the order in
  * which the clients are due, and only its head is checked.
+ *
+ * The lists, and other things that time makes obsolete, are checked by a tick. It runs only while there is something to
+ * check: an armed timer makes each wait for events take longer.
  */
 #include "server/server.h"
 
@@ -30,6 +33,10 @@ static void close_idle(struct rdzv_server *server, int64_t now) {
   }
 }
 
+static bool is_tick_needed(const struct rdzv_server *server) {
+  return server->unfinished || server->idle || server->sessions.left || server->accept_rests || server->listing.keys;
+}
+
 static void on_tick(uv_timer_t *timer) {
   struct rdzv_server *server = timer->data;
   const int64_t now = now_ms(server);
@@ -39,19 +46,27 @@ static void on_tick(uv_timer_t *timer) {
   listen_again(server);
   listing_tidy(server);
   conn_reap(server, REAP_AT_ONCE);
+  if (!is_tick_needed(server)) uv_timer_stop(timer);
 }
 
-int timeouts_start(struct rdzv_server *server) {
+static uint64_t tick_period(const rdzv_server_options *options) {
   enum { SHORTEST = 10, LONGEST = 1000 };
-  int64_t period = server->options.request_timeout_ms;
-  if (server->options.idle_timeout_ms > 0 && server->options.idle_timeout_ms < period)
-    period = server->options.idle_timeout_ms;
-  if (server->options.session_timeout_ms < period) period = server->options.session_timeout_ms;
+  int64_t period = options->request_timeout_ms;
+  if (options->idle_timeout_ms > 0 && options->idle_timeout_ms < period) period = options->idle_timeout_ms;
+  if (options->session_timeout_ms < period) period = options->session_timeout_ms;
   period /= 4;
-  if (period < SHORTEST) period = SHORTEST;
-  if (period > LONGEST) period = LONGEST;
+  return (uint64_t)(period < SHORTEST ? SHORTEST : period > LONGEST ? LONGEST : period);
+}
+
+void timeouts_tick(struct rdzv_server *server) {
+  if (server->stopping || uv_is_active((const uv_handle_t *)&server->tick)) return;
+  const uint64_t period = tick_period(&server->options);
+  uv_timer_start(&server->tick, on_tick, period, period);
+}
+
+int timeouts_init(struct rdzv_server *server) {
   server->tick.data = server;
-  return uv_timer_start(&server->tick, on_tick, (uint64_t)period, (uint64_t)period);
+  return uv_timer_init(&server->loop, &server->tick);
 }
 
 void timeouts_restart(struct conn *conn) {
@@ -70,6 +85,7 @@ static void note_unfinished(struct conn *conn) {
   conn->since = now_ms(server);
   conn->requests_seen = conn->decoder.requests;
   DL_APPEND2(server->unfinished, conn, unfinished_prev, unfinished_next);
+  timeouts_tick(server);
 }
 
 static void note_idle(struct conn *conn) {
@@ -78,6 +94,7 @@ static void note_idle(struct conn *conn) {
   if (conn->idle_prev) DL_DELETE2(server->idle, conn, idle_prev, idle_next);
   conn->last_request = now_ms(server);
   DL_APPEND2(server->idle, conn, idle_prev, idle_next);
+  timeouts_tick(server);
 }
 
 void timeouts_note(struct conn *conn) {
