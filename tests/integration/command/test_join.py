@@ -376,14 +376,23 @@ class Failures(Rendezvous):
             self.check(self.flags("is_host=false", "read_timeout=0.2"), CONNECT, text, "Connection refused",
                        command=command)
 
+    @staticmethod
+    def has_socket(pid):
+        for fd in os.listdir(f"/proc/{pid}/fd"):
+            try:
+                if "socket:" in os.readlink(f"/proc/{pid}/fd/{fd}"):
+                    return True
+            except FileNotFoundError:  # closed since it was listed
+                pass
+        return False
+
     def test_a_server_that_accepts_and_never_answers(self):
         listener = socket.create_server(("127.0.0.1", 0))
         self.addCleanup(listener.close)
         self.endpoint = f"127.0.0.1:{listener.getsockname()[1]}"
         self.check(self.flags("read_timeout=1"), CONNECT, f"{self.endpoint} accepts connections, but does not answer", most=20)
         node = self.node("a", "1")  # with a minute to go; who ends it need not wait for that
-        wait_until(lambda: any("socket:" in os.readlink(f"/proc/{node.pid}/fd/{fd}")
-                               for fd in os.listdir(f"/proc/{node.pid}/fd")), "the node has a connection")
+        wait_until(lambda: self.has_socket(node.pid), "the node has a connection")
         began = time.monotonic()
         node.send_signal(signal.SIGTERM)
         self.gone(node, YES)
