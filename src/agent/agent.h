@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Inside the agent. One thread, the one that calls rdzv_agent_run: agent/supervisor.h decides, it carries out.
+ * Inside the agent. The supervisor decides; the thread that calls rdzv_agent_run carries out.
  *
  *   agent.c      open and free, options, events
  *   run.c        carries out what the supervisor requests     outcome.c  how it ended
@@ -39,21 +39,21 @@ struct rdzv_agent {
   struct log_dir log_dir;
   struct streams_settings streams;
 
-  rdzv_server *standalone; /* NULL: the rendezvous is elsewhere */
+  rdzv_server *standalone; /* NULL: it is not a standalone job */
   rdzv_handler *handler;
   struct guard guard;
-  bool adopted_before; /* orphans were this process' before */
+  bool adopted_before; /* orphans were adopted before the agent was opened */
   uv_loop_t loop;
   bool loop_made;
 
-  /* Told to stop, from anywhere. */
-  struct flag stop;  /* up from the first time on */
-  int told_fd;       /* an event descriptor: once more */
+  /* Signals, from any thread. */
+  struct flag stop;  /* raised by the first one */
+  int told_fd;       /* an event descriptor that counts them */
   atomic_int signal; /* the last one */
 
   struct supervisor supervisor;
   struct failures failures;
-  rdzv_error error;  /* why it ended, where that is not the workers' doing */
+  rdzv_error error;  /* why it ended, if not by its workers */
   char reason[1024]; /* for people */
 
   /* Of the round. */
@@ -61,16 +61,16 @@ struct rdzv_agent {
   bool has_left;
   struct exchange exchange;
   struct attempt attempt;
-  rdzv_server *workers_store; /* NULL: somebody else serves it */
-  int port_fd;                /* as rank 0, keeps the port of the workers' store from others; -1: none */
+  rdzv_server *workers_store; /* NULL: another process serves it */
+  int port_fd;                /* as rank 0, reserves the port of the workers' store; -1: none */
   struct group group;
 };
 
-/* Tells of a change of the agent's state, and of a worker's. */
+/* Reports a change of the agent's state, or of a worker's. */
 void agent_note(rdzv_agent *agent, rdzv_agent_state state, const char *format, ...) RDZV_PRINTF(3, 4);
 void agent_note_worker(rdzv_agent *agent, rdzv_worker_state state, const struct worker *worker, const char *text);
 
-/* Sets the reason for what follows, for people. */
+/* Sets the reason for the next state, for people. */
 void agent_because(rdzv_agent *agent, const char *format, ...) RDZV_PRINTF(2, 3);
 
 /* Does output of workers go to files? */
@@ -94,11 +94,11 @@ int outcome_make(rdzv_agent *agent, rdzv_agent_result **out, rdzv_error *error);
 
 /* ---- round.c ---- */
 
-/* Joins the next round and starts the workers. RDZV_E_CANCELED: told to stop. 1: the round is over already, and there
- * will be another one. */
+/* Joins the next round and starts the workers. RDZV_E_CANCELED: after a signal. 1: the round ended before its workers
+ * started, and another one follows. */
 int round_begin(rdzv_agent *agent, rdzv_error *error);
 
-/* The workers are gone; so are the round's parts. */
+/* Frees the round, once its workers are gone. */
 void round_end(rdzv_agent *agent);
 
 #endif

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the agents of a round tell each other through its store, under PyTorch's keys:
+ * The role exchange, the exit barrier and failures: what the agents of a round publish in its store, under PyTorch's
+ * keys:
  *
- *   torchelastic/role_info<rank>                 of PyTorch before 2.4, whose agents read all of them,
- *   torchelastic/role_info<rank>.FIN             and say so; that of rank 0 waits for these
- *   torchelastic/role_info/<rank>                newer: the agent of rank 0 reads all of them,
- *   torchelastic/assigned_ranks/<rank>           and tells each its workers' ranks
- *   torchelastic/agent/terminal_state<rank>[.FIN]               older: its workers are done
- *   torchelastic/agent/terminal_state/{num_members,last_member} newer
- *   rdzv/terms                                   ours, if rank 0 is one: struct round_terms
- *   rdzv/failure/<attempt>                       ours: the first failure of a worker in this round
+ *   torchelastic/role_info<rank>                 PyTorch before 2.4: each agent reads all of them,
+ *   torchelastic/role_info<rank>.FIN             and confirms it; the agent of rank 0 waits for these
+ *   torchelastic/role_info/<rank>                since 2.4: the agent of rank 0 reads all of them,
+ *   torchelastic/assigned_ranks/<rank>           and assigns the ranks of each agent's workers
+ *   torchelastic/agent/terminal_state<rank>[.FIN]               before 2.4: the agent's workers are done
+ *   torchelastic/agent/terminal_state/{num_members,last_member} since 2.4
+ *   rdzv/terms                                   of a rank 0 of ours: struct round_terms
+ *   rdzv/failure/<attempt>                       of our agents: the first failure of a worker in this round
  *
- * Ours write both, so that either kind finds what it waits for. In a round of ours alone it takes each agent three
- * requests; which kind another is, is found out only when somebody does not come forward.
+ * Our agents write the keys of both schemes, so that PyTorch agents of either kind find theirs. A round of our agents
+ * alone takes three requests per agent. Which kind another agent is matters only if it does not answer in time.
  */
 #ifndef RDZV_AGENT_EXCHANGE_H
 #define RDZV_AGENT_EXCHANGE_H
@@ -26,28 +27,28 @@ struct exchange {
   rdzv_store *store; /* of the round */
   int64_t rank, world_size;
   const char *backend;
-  int interrupt_fds[2]; /* readable: give up */
+  int interrupt_fds[2]; /* readable: the exchange ends with RDZV_E_CANCELED */
   int64_t timeout_ms;
-  const rdzv_log *log; /* of what is waited for */
-  int64_t attempt;     /* names the failures of this one */
-  int fresh_port;      /* as rank 0: one for the workers' store that no round had before; 0: none */
+  const rdzv_log *log; /* for lines about waits */
+  int64_t attempt;     /* part of the key of failures */
+  int fresh_port;      /* as rank 0: a port for the workers' store that no earlier round used; 0: none */
 };
 
-/* Ranks and terms. RDZV_E_CANCELED: interrupted; RDZV_E_TIMEOUT says who is missing; RDZV_E_CORRUPT. */
+/* Agrees on ranks and terms. RDZV_E_CANCELED; RDZV_E_TIMEOUT names the agents that are missing; RDZV_E_CORRUPT. */
 int exchange_ranks(const struct exchange *exchange, const struct role_info *own, struct worker_ranks *ranks,
                    struct round_terms *terms, rdzv_error *error);
 
-/* Our workers are done: says so, once; waits until all others' are, or then. The same errors. */
+/* The exit barrier: publishes that our workers are done, once; waits until those of all agents are. The same errors. */
 int exchange_tell_exit(const struct exchange *exchange, rdzv_error *error);
 int exchange_await_exit(const struct exchange *exchange, deadline until, rdzv_error *error);
 
-/* Are the workers of any agent done? False also where that cannot be found out. */
+/* Are the workers of any agent done? False also if the store does not answer. */
 bool exchange_any_done(const struct exchange *exchange);
 
-/* Tells of a failure, as text, unless another was told before. */
+/* Publishes a failure as text, unless one was published before. */
 int exchange_tell_failure(const struct exchange *exchange, const char *text, rdzv_error *error);
 
-/* What was told; NULL: nothing, or it cannot be found out. To be freed. */
+/* The published failure, to be freed. NULL: none, or the store does not answer. */
 char *exchange_failure(const struct exchange *exchange);
 
 #endif

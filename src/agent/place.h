@@ -5,8 +5,8 @@
 
 #include <rdzv/params.h>
 
-/* A store at a loopback address is for the nodes of one machine. RDZV_E_INVALID: there is reason to believe that this
- * job's are on several, where each would wait for the others for ever. */
+/* A store at a loopback address serves the nodes of one machine. RDZV_E_INVALID: the environment says that the job runs
+ * on several machines; each node would wait for ever at its own store. */
 int place_check(const rdzv_params *params, const rdzv_log *log, rdzv_error *error);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Which ranks the workers of each agent get, and how agents tell each other, as text. An agent says its role and how
- * many workers it has; the workers of the agent of group rank 0 come first, and so on; among those of one role the
- * same.
+ * The ranks of each agent's workers, and the texts that agents exchange about them. An agent publishes its role and its
+ * number of workers. Ranks go to the workers of group rank 0 first, then to those of group rank 1, and so on; ranks
+ * within a role in the same order.
  */
 #ifndef RDZV_AGENT_ROLES_H
 #define RDZV_AGENT_ROLES_H
@@ -12,34 +12,34 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What an agent says of itself: {"role": "default", "rank": 0, "local_world_size": 2}. */
+/* What an agent publishes: {"role": "default", "rank": 0, "local_world_size": 2}. */
 struct role_info {
   char role[64];
   int64_t rank, local_world_size;
-  int64_t restart_count; /* ours say it, too */
-  bool ours;             /* another member, by which we know each other */
+  int64_t restart_count; /* of our agents only */
+  bool ours;             /* an agent of ours: the text has a field of its own */
 };
 
 /* To be freed; NULL: no memory. */
 char *role_info_write(const struct role_info *info);
 int role_info_read(rdzv_bytes text, struct role_info *out, rdzv_error *error);
 
-/* Of one agent's workers: the first one's rank, and of how many. */
+/* Of one agent's workers: the rank of the first, and the world size. */
 struct worker_ranks {
   int64_t base, world_size;
   int64_t role_base, role_world_size;
 };
 
-/* Of all agents, in the order of their group ranks. Takes O(count log count). False: no memory. */
+/* Assigns the ranks of all agents, in the order of their group ranks, in O(count log count). False: no memory. */
 bool assign_ranks(const struct role_info *infos, size_t count, struct worker_ranks *out);
 
 /* PyTorch's list of four numbers. To be freed; NULL: no memory. */
 char *worker_ranks_write(const struct worker_ranks *ranks);
 int worker_ranks_read(rdzv_bytes text, struct worker_ranks *out, rdzv_error *error);
 
-/* What our agent of group rank 0 says to ours for the round. */
+/* What group rank 0, if it is ours, sets for all agents of ours in the round. */
 struct round_terms {
-  int64_t restart_count; /* the most that anybody has used up: workers put it into the names of their keys */
+  int64_t restart_count; /* the most that any agent has used; part of the names of keys that workers use */
   bool agent_store;      /* the agent of rank 0 serves the workers' store */
   int master_port;       /* of the workers' store in this round alone; 0: the one that rank 0 has published */
 };

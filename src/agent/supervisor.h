@@ -23,12 +23,12 @@ enum supervisor_event_kind {
   SUPERVISOR_EV_WORKER_FAILED,
   SUPERVISOR_EV_WORKERS_DONE, /* all of them, and none failed */
   SUPERVISOR_EV_NODES,        /* joined or left the round */
-  SUPERVISOR_EV_CLOSED,       /* by somebody else, for a failure that was told */
+  SUPERVISOR_EV_CLOSED,       /* by another node, for a failure that it published */
   SUPERVISOR_EV_EVICTED,      /* this node's place in the round is lost */
-  SUPERVISOR_EV_STORE_LOST,   /* it has been silent for so long that the others must take us for dead */
-  SUPERVISOR_EV_SIGNAL,       /* told to stop, by `signal` */
+  SUPERVISOR_EV_STORE_LOST,   /* silent for so long that other nodes consider this node dead */
+  SUPERVISOR_EV_SIGNAL,       /* `signal` asks this node to leave */
   SUPERVISOR_EV_STOPPED,      /* STOP: no worker is left */
-  SUPERVISOR_EV_DONE,         /* EXIT_BARRIER, LEAVE, CLOSE: over, whatever came of it */
+  SUPERVISOR_EV_DONE,         /* EXIT_BARRIER, LEAVE, CLOSE: over, in whatever way */
   SUPERVISOR_EV_AGREED,       /* JOIN: with the other agents; a restart of one node is a restart of all */
 };
 
@@ -53,23 +53,23 @@ enum supervisor_request {
 enum supervisor_outcome {
   SUPERVISOR_OUTCOME_SUCCEEDED,
   SUPERVISOR_OUTCOME_FAILED, /* workers of ours */
-  SUPERVISOR_OUTCOME_LEFT,   /* told to stop */
+  SUPERVISOR_OUTCOME_LEFT,   /* after a signal */
   SUPERVISOR_OUTCOME_CLOSED_ON_US,
-  SUPERVISOR_OUTCOME_NOT_JOINED, /* or out again, for the store was lost */
+  SUPERVISOR_OUTCOME_NOT_JOINED, /* or the store was lost */
 };
 
 /* Changed by supervisor_step alone. */
 struct supervisor {
   enum supervisor_request request; /* what to do now */
   enum supervisor_outcome outcome; /* with END */
-  int signal;                      /* that we were told to stop by; 0: none. STOP passes it on */
-  int64_t restarts, max_restarts;  /* used up, and to be used up */
+  int signal;                      /* the last one; 0: none. STOP sends it to the workers */
+  int64_t restarts, max_restarts;  /* used, and allowed */
   enum supervisor_request then;    /* after STOP; private */
 };
 
 void supervisor_init(struct supervisor *supervisor, int64_t max_restarts);
 
-/* True: the request is a new one. An event that comes too late, or changes nothing, leaves the one that there is. */
+/* True: there is a new request. An event that does not apply to the current request changes nothing. */
 bool supervisor_step(struct supervisor *supervisor, const struct supervisor_event *event);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A control group (v2) for the workers, below our own, where we may make one: whatever they start is in it, and can be
- * killed at once. Usually that takes root, or a part of the tree that was delegated to us.
+ * A control group (v2) for the workers, below our own. All processes that workers start are in it and can be killed at
+ * once. Creating one usually needs root, or a delegated subtree.
  */
 #ifndef RDZV_AGENT_GUARD_CGROUP_H
 #define RDZV_AGENT_GUARD_CGROUP_H
@@ -15,16 +15,16 @@ struct cgroup {
 
 #define CGROUP_NONE ((struct cgroup){-1, -1, ""})
 
-/* Where we may not, CGROUP_NONE. */
+/* CGROUP_NONE if it cannot be created. */
 void cgroup_open(struct cgroup *cgroup);
 
-/* This process joins it. */
+/* Moves this process into it. */
 void cgroup_join(const struct cgroup *cgroup);
 
-/* Kills all that are in it, and waits for their end until then. Does no harm in a forked child, as what follows. */
+/* Kills all processes in it, and waits for their end until then. Safe in a forked child, as cgroup_remove is. */
 void cgroup_kill(const struct cgroup *cgroup, deadline until);
 
-/* Removes it, with those that others have made in it, if nobody is there any more. */
+/* Removes it, with the cgroups below it, if no process is left in them. */
 void cgroup_remove(const struct cgroup *cgroup);
 
 /* Closes the descriptors. */

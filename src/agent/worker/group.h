@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The workers of one attempt. Each is monitored through a descriptor of its process. One that has ended stays a zombie
- * until all are, so that its id, which is also that of its process group, is nobody else's when the group is killed.
+ * The workers of one attempt. Each is monitored through a descriptor of its process. An ended worker stays a zombie
+ * until all have ended: no other process group can get its id before its own group is killed.
  */
 #ifndef RDZV_AGENT_WORKER_GROUP_H
 #define RDZV_AGENT_WORKER_GROUP_H
@@ -40,32 +40,33 @@ struct group {
   const struct streams_settings *streams;
   void (*on_end)(void *user, struct worker *worker);
   void *user;
-  pthread_mutex_t lock; /* guards `workers`, their ids and that those are not reaped: another thread may signal */
+  pthread_mutex_t lock; /* guards `workers`, their pids and `reaped`, for group_suspend */
   struct worker *workers;
   size_t count;
   size_t running;
-  bool stopping;        /* an end from here on is our doing */
-  uint64_t descriptors; /* that a worker may open; 0: as many as we */
+  bool stopping;        /* workers that end from now on were stopped by us */
+  uint64_t descriptors; /* the limit for a worker; 0: ours */
 };
 
-/* Starts all, or none. `argv` is the program, `dir` where files go. */
+/* Starts all workers. On failure some may run: the caller ends the group. `argv` is the program, `dir` is for files. */
 int group_start(struct group *group, char *const *argv, const struct attempt *attempt, struct log_dir *dir,
                 rdzv_error *error);
 
-/* Tells of those that have ended and have not been told of yet: from here on an end may be our doing. */
+/* Calls on_end for workers that have ended since. Before group_signal, after which an end may be our doing. */
 void group_sweep(struct group *group);
 
-/* To all that run, and to what they have started. */
+/* Sends the signal to the process groups of all running workers. */
 void group_signal(struct group *group, int signal);
 
-/* Stops all that run, and what they have started, or lets them go on. From any thread. */
+/* Stops the process groups of all workers, or continues them. From any thread. */
 void group_suspend(struct group *group, bool suspended);
 
-/* Kills what is left of all, and forgets them. What runs even so is left behind: *left is how many. The workers with
- * their ends stay readable until group_free. Gives how many daemons of theirs were killed, as far as that is known. */
+/* Kills the process groups and daemons of all workers, reaps the workers and closes their streams. *left is the number
+ * of workers that cannot be killed. How workers ended stays readable until group_free. Returns the number of daemons
+ * that were killed, as far as it is known. */
 size_t group_end(struct group *group, size_t *left);
 
-/* Takes away daemons of workers that have ended. */
+/* Reaps daemons that have ended. */
 void group_reap_orphans(const struct group *group);
 
 void group_free(struct group *group);

@@ -11,7 +11,7 @@
 struct log_dir {
   bool none;           /* there are no files */
   bool in_memory;      /* a temporary base may be in memory */
-  char base[PATH_MAX]; /* made by us where the user names none; "" before */
+  char base[PATH_MAX]; /* created by us if the user names none; "" before */
   bool own_base;
   char run[PATH_MAX]; /* of this run; "" before the first attempt */
 };
@@ -20,12 +20,12 @@ struct log_dir {
  * output does not go there; else in /tmp. RDZV_E_INVALID: it is not a folder. */
 int log_dir_init(struct log_dir *dir, const char *base, bool output, rdzv_error *error);
 
-/* Makes the folder of that worker and attempt. What is left in it of before stays, but for an error file. `path` is ""
- * where there are no files. */
+/* Creates the folder of that worker and attempt. Files of an earlier round stay in it, except the error file. `path` is
+ * "" if there are no files. Local rank 0 comes first. */
 int log_dir_worker(struct log_dir *dir, const char *run_id, int64_t attempt, int64_t local_rank, char path[PATH_MAX],
                    rdzv_error *error);
 
-/* The run is over. A folder without any file is removed, and a temporary one unless `keep`. `run` is "" then. */
+/* Ends the run: removes folders without files, and a temporary folder unless `keep`. `run` is "" if it is removed. */
 void log_dir_end(struct log_dir *dir, bool keep);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which local rank's streams are meant, as torchrun's flags say it. Pure. */
+/* The streams of local ranks, as torchrun's flags name them. Pure. */
 #ifndef RDZV_AGENT_WORKER_STD_MAP_H
 #define RDZV_AGENT_WORKER_STD_MAP_H
 
@@ -20,18 +20,18 @@ struct std_map {
   size_t count;
 };
 
-/* `option` is the name that an error tells. */
+/* `option` is the name for errors. */
 int std_map_parse(const char *option, const char *text, struct std_map *out, rdzv_error *error);
 unsigned std_map_of(const struct std_map *map, int64_t local_rank);
 
-/* Is any stream of any local rank meant? */
+/* Is any stream of any local rank in the map? */
 bool std_map_any(const struct std_map *map);
 void std_map_free(struct std_map *map);
 
 /* "0,2" as a map whose entries have no streams. */
 int rank_list_parse(const char *option, const char *text, struct std_map *out, rdzv_error *error);
 
-/* Everybody is in an empty list. */
+/* All local ranks are in an empty list. */
 bool rank_list_has(const struct std_map *list, int64_t local_rank);
 
 #endif

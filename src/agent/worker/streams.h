@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Where a worker's stdout and stderr go. */
+/* The stdout and stderr of a worker. */
 #ifndef RDZV_AGENT_WORKER_STREAMS_H
 #define RDZV_AGENT_WORKER_STREAMS_H
 
@@ -18,18 +18,17 @@ struct streams {
   struct pump_stream *out_stream, *err_stream;
 };
 
-/* `folder` "": there are no files, and what was to go to one goes nowhere. */
+/* `folder` "": there are no files, and output for files is dropped. */
 int streams_open(const struct streams_settings *settings, int64_t local_rank, int64_t rank, const char *folder,
                  struct streams *out, rdzv_error *error);
 
-/* The worker has its own copies by now. */
+/* Closes our copies, once the worker has its own. */
 void streams_started(struct streams *streams);
 
-/* The worker has ended: lets the pump pass on what is left while others are closed. */
+/* After the worker's end: lets the pump pass on what is left, while other streams are closed. */
 void streams_finish(const struct streams_settings *settings, struct streams *streams);
 
-/* Passes on what is left, if it can by then. The last lines of stderr, to be freed; NULL: not known, or there are none.
- */
+/* Passes on what is left, until then. Returns the last lines of stderr, to be freed; NULL: none are known. */
 char *streams_close(const struct streams_settings *settings, struct streams *streams, deadline until);
 
 #endif
