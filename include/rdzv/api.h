@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/** \file
+ * Macros that the other headers use. */
 #ifndef RDZV_API_H
 #define RDZV_API_H
 
-/* What the shared library exports; everything else in it is hidden. */
+/** Marks a function that the library exports. All other symbols are hidden. */
 #define RDZV_API __attribute__((visibility("default")))
 
-/* The compiler checks the arguments of a printf-like function. */
+/** Makes the compiler check the arguments of a printf-like function. */
 #define RDZV_PRINTF(text, first) __attribute__((__format__(__printf__, text, first)))
 
 #ifdef __cplusplus

@@ -1,20 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/** \file
+ * Errors. Every function of this library that can fail returns 0 or one of these negative codes, and fills an optional
+ * rdzv_error. Its message says what was tried, on what, and why it failed, with the innermost cause last. Everything
+ * here can be used from any thread, and has no effect on the process. */
 #ifndef RDZV_ERROR_H
 #define RDZV_ERROR_H
 
 #include <rdzv/api.h>
 #include <stdint.h>
 
-/*
- * Every function of this library that can fail returns 0 or one of these negative codes, and fills an optional
- * rdzv_error whose sentence says what was tried, on what, and why it failed, the innermost cause last.
- *
- * The class says what a caller can do:
- *   RETRYABLE  nothing was changed, or doing it again is harmless: the same call may succeed later
- *   DEFINITE   the answer is no; the same call gives the same answer until something else changes
- *   UNCERTAIN  the store may not hold what the caller believes: the call may have taken effect, or what was written
- *              before is gone. Read before going on
- */
+/** What a caller can do about an error. */
+typedef enum rdzv_error_class {
+  RDZV_ERROR_CLASS_OK = 0,    /**< No error. */
+  RDZV_ERROR_CLASS_RETRYABLE, /**< Nothing was changed, or a repetition does no harm: the same call may succeed later.
+                               */
+  RDZV_ERROR_CLASS_DEFINITE,  /**< The same call fails again until something else changes. */
+  RDZV_ERROR_CLASS_UNCERTAIN, /**< The call may have taken effect, or data that was written before is lost. Read before
+                                 you continue. */
+} rdzv_error_class;
+
+/** All errors: name, number, class, general text. */
 #define RDZV_ERROR_LIST(X)                                                                                            \
   X(INVALID, -1, DEFINITE, "invalid argument")                                                                        \
   X(NO_MEMORY, -2, RETRYABLE, "out of memory")                                                                        \
@@ -38,19 +43,13 @@
   X(CLOSED, -20, DEFINITE, "the rendezvous is closed")                                                                \
   X(GRACEFUL_EXIT, -21, DEFINITE, "the rendezvous was closed while this node was a spare")
 
+/** The error codes: RDZV_E_INVALID and so on, one for each entry of RDZV_ERROR_LIST. */
 typedef enum rdzv_error_code {
-  RDZV_OK = 0,
+  RDZV_OK = 0, /**< Success. */
 #define RDZV_ERROR_ENUM(name, number, class_, text) RDZV_E_##name = number,
   RDZV_ERROR_LIST(RDZV_ERROR_ENUM)
 #undef RDZV_ERROR_ENUM
 } rdzv_error_code;
-
-typedef enum rdzv_error_class {
-  RDZV_ERROR_CLASS_OK = 0,
-  RDZV_ERROR_CLASS_RETRYABLE,
-  RDZV_ERROR_CLASS_DEFINITE,
-  RDZV_ERROR_CLASS_UNCERTAIN,
-} rdzv_error_class;
 
 /** The size of a message in bytes, with the zero byte at its end. */
 #define RDZV_MESSAGE_SIZE 988
@@ -71,12 +70,13 @@ typedef struct rdzv_error {
 
 RDZV_BEGIN
 
-/* The general text of a code ("timed out"). Static storage; "unknown error" for a number that is no code. */
+/** Returns the general text of a code ("timed out"), or "unknown error". Static storage. */
 RDZV_API const char *rdzv_error_text(int code);
 
-/* The name of a code as it stands above ("TIMEOUT"). Static storage. */
+/** Returns the name of a code as in RDZV_ERROR_LIST ("TIMEOUT"), or "UNKNOWN". Static storage. */
 RDZV_API const char *rdzv_error_name(int code);
 
+/** Returns the class of a code; RDZV_ERROR_CLASS_UNCERTAIN for a number that is not a code. */
 RDZV_API rdzv_error_class rdzv_error_class_of(int code);
 
 RDZV_END

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/** \file
+ * A store in etcd, and an etcd that a program runs beside it. */
 #ifndef RDZV_ETCD_H
 #define RDZV_ETCD_H
 
@@ -7,83 +9,102 @@
 #include <rdzv/log.h>
 #include <rdzv/store.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
+/** The port of etcd for clients. */
 #define RDZV_ETCD_PORT 2379
 
-/* How to reach an etcd cluster. Zero means the default in every field; `size` is always sizeof the struct. Everything
- * is copied. */
+/** How to reach an etcd cluster. Set `size`; a field that is zero has its default. Everything is copied. */
 typedef struct rdzv_etcd_options {
-  size_t size;
-  const char *endpoints; /* "host:port,host:port"; default "localhost:2379". The other members are found out */
-  bool https;
-  const char *ca_cert; /* files in PEM: whom to believe; default the system's */
-  const char *cert;    /* who we are; default nobody */
-  const char *key;     /* of cert */
-  const char *user;    /* default none */
-  const char *password;
-  int64_t read_timeout_ms; /* for a request, with all its tries; default 60 s */
-  const rdzv_log *log;
+  size_t size;             /**< sizeof(rdzv_etcd_options) */
+  const char *endpoints;   /**< "host:port,host:port"; default "localhost:2379". The other members are discovered. */
+  bool https;              /**< Use TLS. */
+  const char *ca_cert;     /**< CA certificates (PEM file); default those of the system. */
+  const char *cert;        /**< Client certificate (PEM file); default none. */
+  const char *key;         /**< Key of the client certificate (PEM file). */
+  const char *user;        /**< Default none. */
+  const char *password;    /**< Default none. */
+  int64_t read_timeout_ms; /**< For one request with all its tries; default 60 s. */
+  const rdzv_log *log;     /**< Default none. */
 } rdzv_etcd_options;
 
+/** Options of a store in etcd. Set `size`; a field that is zero has its default. Everything is copied. */
 typedef struct rdzv_etcd_store_options {
-  size_t size;
-  int64_t timeout_ms;
-  const rdzv_log *log;
-  int cancel_fd;
-  const rdzv_etcd_options *etcd; /* how to reach etcd; default all defaults. Its log is this one where it has none */
+  size_t size;                   /**< sizeof(rdzv_etcd_store_options) */
+  int64_t timeout_ms;            /**< See rdzv_store_set_timeout; default RDZV_STORE_TIMEOUT_MS. */
+  const rdzv_log *log;           /**< Default none. */
+  int cancel_fd;                 /**< See rdzv/store.h; default none. */
+  const rdzv_etcd_options *etcd; /**< How to reach etcd; default all defaults. If it has no log, it uses this one. */
 } rdzv_etcd_store_options;
 
 RDZV_BEGIN
 
-/*
- * A store in etcd, below the path `prefix`: PyTorch's EtcdStore, with the same keys and values (base64 of both), so
- * that both can use it at the same time. It has versions, and no queues. Keys of more than one level,
- * which base64 with '/' in it makes, are found as well. A write is never done twice: where its answer is lost it is
- * looked for, and where that does not tell, it is RDZV_E_OUTCOME_UNKNOWN. Errors as for a tcp store; also
- * RDZV_E_PROTOCOL where no endpoint is that of an etcd, RDZV_E_UNSUPPORTED where etcd has no v2 API, RDZV_E_INVALID for
- * certificates that cannot be used: none of these is waited for to get better.
+/**
+ * Opens a store in etcd below the path `prefix`: PyTorch's EtcdStore, with the same keys and values (both in base64),
+ * so that PyTorch processes can use it at the same time. It has versions, and no queues.
+ *
+ * A write is never done twice. If its answer is lost, the library looks for its effect in etcd; if that does not tell,
+ * the call returns RDZV_E_OUTCOME_UNKNOWN. Errors as for a tcp store, and at once RDZV_E_PROTOCOL (no endpoint is an
+ * etcd), RDZV_E_UNSUPPORTED (etcd has no v2 API), RDZV_E_INVALID (a certificate cannot be used).
+ *
+ * Threads, signals and forks: as every store; with https, a program should ignore SIGPIPE, which a TLS library may
+ * raise. Effects on the process: the first use of etcd loads libcurl, which stays loaded.
  */
 RDZV_API int rdzv_store_open_etcd(const char *prefix, const rdzv_etcd_store_options *options, rdzv_store **out,
                                   rdzv_error *error);
 
-/* ---- etcd as a sidecar ---------------------------------------------------------------------------------------- */
-
-/* A local etcd of one member, a process of its own that ends with this one, in whatever way that ends. Variables of the
- * environment that etcd would take for its flags (ETCD_...) are kept from it. */
+/**
+ * An etcd of one member on this machine, a child process that ends with this process, however that ends.
+ *
+ * Threads: from one thread at a time. Two threads may wait.
+ *
+ * Signals: none of its calls can be used in a signal handler. SIGCHLD is neither needed nor handled, and may be
+ * ignored; a program that waits for all its children may take the end of this child, too, which does no harm.
+ *
+ * Forks: it belongs to the process that started it. In a child, rdzv_etcd_process_wait returns RDZV_E_INVALID, and
+ * rdzv_etcd_process_free frees the copy of the child only. A child that lives on does not keep the parent from ending
+ * etcd.
+ *
+ * Effects on the process: one child process. Environment variables that etcd would read as flags (ETCD_…) are not
+ * passed to it; the environment of this process is not changed.
+ */
 typedef struct rdzv_etcd_process rdzv_etcd_process;
 
+/** Options of an etcd process. Set `size`; a field that is zero has its default. Everything is copied. */
 typedef struct rdzv_etcd_process_options {
-  size_t size;
-  const char *binary;   /* default: RDZV_ETCD_BINARY, TORCHELASTIC_ETCD_BINARY_PATH, <libexec>/rdzv/etcd, PATH */
-  const char *data_dir; /* default: one of its own below TMPDIR or /tmp, removed at the end */
-  const char *log_path; /* what it writes is appended there; default: read for the error's sentence, and else dropped */
-  int log_fd;           /* its stderr goes there instead, borrowed until it is started; default none */
-  int port;             /* for clients, on 127.0.0.1; default a free one */
-  int64_t timeout_ms;   /* for it to answer; default 60 s */
-  int tries;            /* with other ports, where none was given; default 3 */
-  const rdzv_log *log;
+  size_t size;          /**< sizeof(rdzv_etcd_process_options) */
+  const char *binary;   /**< Default: RDZV_ETCD_BINARY, TORCHELASTIC_ETCD_BINARY_PATH, LIBEXEC/rdzv/etcd, PATH. */
+  const char *data_dir; /**< Default: a new folder below TMPDIR or /tmp, which is removed at the end. */
+  const char *log_path; /**< The output of etcd is appended to this file. Default: kept for the error message only. */
+  int log_fd;           /**< Receives the stderr of etcd instead; borrowed until etcd is started. Default none. */
+  int port;             /**< For clients, on 127.0.0.1; default a free one. */
+  int64_t timeout_ms;   /**< For etcd to answer; default 60 s. */
+  int tries;            /**< With different ports, if none was given; default 3. */
+  const rdzv_log *log;  /**< Default none. */
 } rdzv_etcd_process_options;
 
-/* Starts it, and waits until it answers. RDZV_E_IO: there is no binary, it cannot be run, the port is taken, or a file
- * cannot be written. RDZV_E_TIMEOUT and RDZV_E_CONNECTION: it did not answer, or ended; the sentence has the last lines
- * that it wrote. RDZV_E_INVALID: there is no such port. */
+/** Starts etcd, and waits until it answers. Free it with rdzv_etcd_process_free. RDZV_E_IO: there is no binary, it
+ * cannot be run, the port is taken, or a file cannot be written. RDZV_E_TIMEOUT, RDZV_E_CONNECTION: etcd did not
+ * answer, or ended; the message has its last lines. RDZV_E_INVALID: the port is not valid. */
 RDZV_API int rdzv_etcd_process_start(const rdzv_etcd_process_options *options, rdzv_etcd_process **out,
                                      rdzv_error *error);
 
-/* "127.0.0.1:39001". Owned by the object. */
+/** Returns the endpoint for clients: "127.0.0.1:39001". Owned by the object. */
 RDZV_API const char *rdzv_etcd_process_endpoint(const rdzv_etcd_process *process);
+
+/** Returns the port for clients. */
 RDZV_API int rdzv_etcd_process_port(const rdzv_etcd_process *process);
 
-/* Of the process that watches etcd, and ends it with itself. */
+/** Returns the process id of the guard, the child that runs etcd and ends it. */
 RDZV_API int64_t rdzv_etcd_process_pid(const rdzv_etcd_process *process);
 
-/* Waits until it ends by itself, or until cancel_fd (0: none) is readable: 0 and *status of etcd as waitpid gives it,
- * or RDZV_E_CANCELED. It needs no SIGCHLD, and nobody who waits for other children is in its way. */
+/** Waits until etcd ends by itself, and sets *status as waitpid does. RDZV_E_CANCELED: cancel_fd (0: none) is readable.
+ */
 RDZV_API int rdzv_etcd_process_wait(rdzv_etcd_process *process, int cancel_fd, int *status, rdzv_error *error);
 
-/* Ends it, also where it has ended already, removes a data directory of its own making and only that, and frees it;
- * NULL is fine. In a process forked from the one that started it, it only frees. */
+/** Ends etcd if it runs, removes a data folder that rdzv_etcd_process_start created, and frees the object. NULL is
+ * ignored. */
 RDZV_API void rdzv_etcd_process_free(rdzv_etcd_process *process);
 
 RDZV_END

@@ -1,40 +1,42 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/** \file
+ * Events of a rendezvous, for a record: PyTorch's rendezvous events. */
 #ifndef RDZV_EVENT_H
 #define RDZV_EVENT_H
 
 #include <rdzv/api.h>
 #include <stdint.h>
 
-/* PyTorch's NodeState. */
+/** The state of a node in an event: PyTorch's NodeState. */
 typedef enum rdzv_node_state {
-  RDZV_NODE_STATE_INIT = 0,
-  RDZV_NODE_STATE_RUNNING,
-  RDZV_NODE_STATE_SUCCEEDED,
-  RDZV_NODE_STATE_FAILED,
+  RDZV_NODE_STATE_INIT = 0,  /**< The node opened the rendezvous. */
+  RDZV_NODE_STATE_RUNNING,   /**< The node joins or is in a round. */
+  RDZV_NODE_STATE_SUCCEEDED, /**< What the node tried is done. */
+  RDZV_NODE_STATE_FAILED,    /**< What the node tried failed. */
 } rdzv_node_state;
 
-/* A step that somebody would want to read of after the fact: PyTorch's rendezvous event. The texts are valid during
- * the call only, and never NULL. */
+/** One step of a node. The library creates it; a later version may add fields at its end. The texts are valid during
+ * the callback only, and never NULL. */
 typedef struct rdzv_event {
-  int64_t time_us; /* since 1970, by this machine's clock */
-  const char *run_id;
-  const char *node; /* as PyTorch prints it, addr_pid_localid; "" before there is one */
-  const char *host; /* the machine's name */
-  int64_t pid;
-  int64_t local_id; /* of this handler among those of the process */
-  int64_t round;    /* -1: in none */
-  int64_t rank;     /* -1: none */
-  rdzv_node_state state;
-  const char *message;
+  int64_t time_us;       /**< Microseconds since 1970 by the clock of this machine. */
+  const char *run_id;    /**< The run. */
+  const char *node;      /**< This node as PyTorch prints it: addr_pid_localid. "" before it has a name. */
+  const char *host;      /**< The name of the machine. */
+  int64_t pid;           /**< The process. */
+  int64_t local_id;      /**< The number of this handler in the process. */
+  int64_t round;         /**< The round; -1 if there is none. */
+  int64_t rank;          /**< The rank; -1 if there is none. */
+  rdzv_node_state state; /**< The state. */
+  const char *message;   /**< A sentence. */
 } rdzv_event;
 
-/* Called from threads that use the handler and from the handler's own, one at a time; it must not call back into the
- * handler. */
+/** Receives events. It is called from threads that use the handler and from the thread of the handler, one call at a
+ * time. It must not call back into the handler. */
 typedef void rdzv_on_event(void *user, const rdzv_event *event);
 
 RDZV_BEGIN
 
-/* "INIT", "RUNNING", "SUCCEEDED", "FAILED". Static storage. */
+/** Returns the name of a state: "INIT", "RUNNING", "SUCCEEDED", "FAILED". Static storage. */
 RDZV_API const char *rdzv_node_state_name(rdzv_node_state state);
 
 RDZV_END

@@ -1,236 +1,267 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/** \file
+ * A node of a rendezvous: rounds, changes, leaving, closing.
+ *
+ * An rdzv_handler is one node of a rendezvous: PyTorch's RendezvousHandler. Between min_nodes and max_nodes nodes agree
+ * on a round and on ranks, and do so again when nodes come, leave or die.
+ *
+ *   rdzv_handler_open -> rdzv_handler_next -> work, and rdzv_handler_wait_change -> rdzv_handler_next -> …
+ *   -> rdzv_handler_leave or rdzv_handler_shutdown -> rdzv_handler_free
+ *
+ * A thread of the handler keeps the node alive, on a connection of its own. If this node serves the store, the store is
+ * gone after rdzv_handler_free.
+ *
+ * Threads: all calls from any thread. rdzv_handler_next, rdzv_handler_leave, rdzv_handler_set_closed and
+ * rdzv_handler_shutdown are done one after the other. rdzv_handler_free only when no other call runs.
+ *
+ * Signals: rdzv_handler_cancel can be called in a signal handler, the other calls cannot. All signals are blocked in
+ * the thread of the handler. A lost connection never raises SIGPIPE.
+ *
+ * Forks: a handler and the store of a result belong to the process that opened them. In a child, rdzv_handler_free and
+ * rdzv_result_free free the copies of the child without any effect on the parent, rdzv_handler_cancel does nothing, the
+ * descriptors are -1, and every call that can fail returns RDZV_E_INVALID. Results, changes and statuses stay readable.
+ *
+ * Effects on the process: threads and descriptors that are gone after rdzv_handler_free; if this node serves the store,
+ * those of rdzv_server; with etcd, those of rdzv_store_open_etcd.
+ *
+ * `error` may be NULL in every call. Every call may return RDZV_E_NO_MEMORY and RDZV_E_IO, and a call that uses the
+ * store the errors of the store.
+ */
 #ifndef RDZV_HANDLER_H
 #define RDZV_HANDLER_H
 
 #include <rdzv/api.h>
+#include <rdzv/bytes.h>
 #include <rdzv/error.h>
 #include <rdzv/params.h>
 #include <rdzv/store.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
-/*
- * One node of a rendezvous: PyTorch's RendezvousHandler. The nodes of a job, between min and max of them, agree on a
- * round, on ranks 0 … n-1 and a world of n, and do it again when nodes come, go or die.
- *
- *   rdzv_handler_open -> rdzv_handler_next -> work, with rdzv_handler_wait_change -> rdzv_handler_next -> … ->
- * rdzv_handler_leave or rdzv_handler_shutdown -> rdzv_handler_free
- *
- * From rdzv_handler_next on, a thread of the handler keeps the node alive, on a connection of its own; signals are
- * blocked in it. If the node is the one that serves the store, the store is gone with rdzv_handler_free.
- *
- * Threads: all calls from any thread; of rdzv_handler_next, rdzv_handler_leave, rdzv_handler_set_closed and
- * rdzv_handler_shutdown one at a time, the others wait. rdzv_handler_free only when no other call is under way. `error`
- * may be NULL everywhere.
- *
- * A child that this process forks has no use for the handler: there rdzv_handler_free and rdzv_result_free free memory
- * and take nothing from the parent, and every other call returns RDZV_E_INVALID.
- *
- * Any call may return RDZV_E_NO_MEMORY and RDZV_E_IO, and those that ask the store what the store's calls return.
- */
-
-/** A participant of a round. Made by the library; later versions may add fields at its end. */
+/** A participant of a round. The library creates it; a later version may add fields at its end. */
 typedef struct rdzv_participant {
-  const char *node; /* addr_pid_localid */
-  const char *addr;
-  int64_t pid;
-  int64_t local_id;
-  int64_t rank;
+  const char *node; /**< The name of the node: addr_pid_localid. */
+  const char *addr; /**< The address of the node. */
+  int64_t pid;      /**< The process. */
+  int64_t local_id; /**< The number of the handler in the process. */
+  int64_t rank;     /**< The rank. */
 } rdzv_participant;
 
-/** A round with us in it. Everything in it is its own. Made by the library; later versions may add fields at its end.
- */
+/** A completed round with this node in it. It owns everything in it, and may outlive the handler. The library creates
+ * it; a later version may add fields at its end. */
 typedef struct rdzv_result {
-  int64_t round;
-  int64_t rank;
-  int64_t world_size;
-  const char *run_id;
-  const char *backend;
-  const char *node;        /* this one */
-  const char *master_addr; /* where rank 0 can be reached, from the round's store, under MASTER_ADDR and MASTER_PORT. */
-  int master_port;         /* "" and 0: rank 0 is a PyTorch that has not published them. A
-                              round whose rank 0, a node of this library, goes before is not given out */
-  rdzv_store *store;       /* a view for this round, torch.rendezvous.<run_id>.<round>/, on a connection of its own */
+  int64_t round;           /**< The number of the round. */
+  int64_t rank;            /**< The rank of this node. */
+  int64_t world_size;      /**< The number of participants. */
+  const char *run_id;      /**< The run. */
+  const char *backend;     /**< The name of the backend. */
+  const char *node;        /**< The name of this node. */
+  const char *master_addr; /**< The address of rank 0, from MASTER_ADDR in the store of the round; "" if rank 0 is a
+                              PyTorch node that has not published it. */
+  int master_port;         /**< The port of rank 0, from MASTER_PORT; 0 if master_addr is "". */
+  rdzv_store *store;       /**< A store for this round (keys below torch.rendezvous.RUN_ID.ROUND/), on a connection of
+                              its own. It cannot be used after the server of the store is gone. */
 } rdzv_result;
+
+/** What has happened to a round, from rdzv_handler_wait_change. Free it with rdzv_change_free. It is a value: it
+ * outlives its handler, and has no effect on the process. */
+typedef struct rdzv_change rdzv_change;
+
+/** What a participant of a round is told: flags. */
+enum {
+  RDZV_CHANGE_WAITING = 1 << 0, /**< A node waits for the next round, and there is room for it. */
+  RDZV_CHANGE_LEFT = 1 << 1,    /**< A participant left. */
+  RDZV_CHANGE_DIED = 1 << 2,    /**< A participant sent no heartbeat for too long. */
+  RDZV_CHANGE_CLOSED = 1 << 3,  /**< The rendezvous was closed. */
+  RDZV_CHANGE_EVICTED = 1 << 4, /**< The other nodes continue without this one: they did not hear it, or the store was
+                                   lost. */
+};
+
+/** What a node is to the rendezvous. */
+typedef enum rdzv_node_kind {
+  RDZV_NODE_KIND_PARTICIPANT = 0, /**< It has a place in the round. */
+  RDZV_NODE_KIND_WAITING,         /**< It waits for the next round. */
+  RDZV_NODE_KIND_SPARE            /**< It is beyond max_nodes, and takes the place of a node that leaves. */
+} rdzv_node_kind;
+
+/** A node of a status. The library creates it; a later version may add fields at its end. */
+typedef struct rdzv_node_status {
+  const char *node;         /**< The name of the node: addr_pid_localid. */
+  rdzv_node_kind kind;      /**< What it is. */
+  int64_t rank;             /**< Its rank; -1 before the round is complete. */
+  int64_t heartbeat_age_ms; /**< The time since its last heartbeat; by the clock of that node if this handler has not
+                               seen the heartbeat change. -1: there is none. */
+} rdzv_node_status;
+
+/** A rendezvous at one moment. It owns everything in it. The library creates it; a later version may add fields at its
+ * end. */
+typedef struct rdzv_status {
+  bool exists;       /**< Did a node ever join? If not, the other fields have no meaning. */
+  int64_t round;     /**< The number of the round. */
+  const char *phase; /**< "gathering", "last call", "complete", "closed". */
+  bool complete;     /**< Is the round complete? Also if the rendezvous is closed. */
+  bool closed;       /**< Is the rendezvous closed? */
+  int64_t
+      deadline_left_ms; /**< Time left of the last call, by the clock of the node that began it; -1: there is none. */
+  int64_t min_nodes;    /**< Of this handler. */
+  int64_t max_nodes;    /**< Of this handler. */
+  size_t participants;  /**< The number of participants. */
+  size_t waiting;       /**< The number of waiting nodes. */
+  size_t spares;        /**< The number of spares. */
+  const char *layout;   /**< The PyTorch version that the state is written for: "2.6". */
+  const char *reason;   /**< Why the rendezvous was closed; "" if it is open, or no node gave a reason. */
+} rdzv_status;
 
 RDZV_BEGIN
 
-/* Finds the store, serves it if it is this node's to serve, and connects. RDZV_E_INVALID: params, the sentence names
- * the field or option and its value. RDZV_E_CONNECTION, RDZV_E_ADDRESS, RDZV_E_TIMEOUT: the store cannot be reached. */
+/* ---- opening ----------------------------------------------------------------------------------------------- */
+
+/** Opens a rendezvous: finds the store, serves it if this node has to, and connects. Free the handler with
+ * rdzv_handler_free. RDZV_E_INVALID: params; the message names the field or option. RDZV_E_CONNECTION, RDZV_E_ADDRESS,
+ * RDZV_E_TIMEOUT: the store cannot be reached. */
 RDZV_API int rdzv_handler_open(const rdzv_params *params, rdzv_handler **out, rdzv_error *error);
 
-/*
- * The same by a URL, as PyTorch's first generation is opened:
+/**
+ * Opens a rendezvous by a URL, as PyTorch's first generation does:
  *
  *   etcd://localhost:2379/job7?min_workers=1&max_workers=3&timeout=60
  *   BACKEND://[USER[:PASSWORD]@]HOST:PORT[,HOST:PORT]/RUN_ID[?NAME=VALUE&...]
  *
- * min_nodes and max_nodes are those of the params, every other name is one of the backend's options (rdzv/params.h),
- * and each is given once. Special characters are written %XX; no value can have a comma. Where there is no HOST the
- * default holds. `params` has what the URL does not say, and may be NULL; its backend, endpoint and run id are not
- * looked at, its conf comes before the URL's options. RDZV_E_INVALID: the URL; the rest as rdzv_handler_open.
+ * min_nodes and max_nodes are those of the params; every other name is an option of the backend (rdzv/params.h). Each
+ * name is given once. Special characters are written as %XX; a value cannot have a comma. Without HOST the default is
+ * used. `params` has everything that the URL does not say, and may be NULL; its backend, endpoint and run id are
+ * ignored, and its conf comes before the options of the URL. RDZV_E_INVALID: the URL. Other errors as
+ * rdzv_handler_open.
  */
 RDZV_API int rdzv_handler_open_url(const char *url, const rdzv_params *params, rdzv_handler **out, rdzv_error *error);
 
-/*
- * Joins the next round, leaving the one that we are in, and waits until it is complete; *out is to be freed with
- * rdzv_result_free. RDZV_E_TIMEOUT: no round within join_timeout; the sentence tells who was there, who was heard when,
- * how many were needed. RDZV_E_CLOSED; RDZV_E_GRACEFUL_EXIT: closed while this node was a spare, which is
- * no failure of its. RDZV_E_CANCELED. RDZV_E_CORRUPT: what is in the store is no state of a
- * rendezvous. RDZV_E_CONNECTION: this node has been in a round, and the store has not answered
- * for the dead time, as for rdzv_handler_wait_change; a node that joins for the first time waits for its store until
- * join_timeout. On failure the node is taken out again, in the background if need be.
+/** Frees a handler without leaving the rendezvous: the other nodes count this node until they miss its heartbeat. NULL
+ * is ignored. */
+RDZV_API void rdzv_handler_free(rdzv_handler *handler);
+
+/** Returns the name of this node as other nodes see it: addr_pid_localid. Owned by the handler. */
+RDZV_API const char *rdzv_handler_node(const rdzv_handler *handler);
+
+/** Returns one line that says where the rendezvous is: "c10d tcp localhost:29400 (127.0.0.1:29400, rdzv), served by
+ * this process". Owned by the handler. */
+RDZV_API const char *rdzv_handler_describe(rdzv_handler *handler);
+
+/* ---- rounds ------------------------------------------------------------------------------------------------ */
+
+/**
+ * Leaves the current round, joins the next one, and waits until it is complete. Free *out with rdzv_result_free.
+ *
+ * RDZV_E_TIMEOUT: no round was completed within join_timeout; the message says which nodes were there, when they were
+ * heard last, and how many were needed. RDZV_E_CLOSED: the rendezvous is closed. RDZV_E_GRACEFUL_EXIT: the rendezvous
+ * was closed while this node was a spare; not a failure. RDZV_E_CANCELED. RDZV_E_CORRUPT: the store holds something
+ * else than the state of a rendezvous. RDZV_E_CONNECTION: this node has been in a round, and the store has not answered
+ * for the dead time (keep_alive_interval × keep_alive_max_attempt); a node that joins for the first time waits for the
+ * store until join_timeout. After a failure the node is removed from the rendezvous, in the background if necessary.
+ *
+ * A round whose rank 0, a node of this library, leaves before it has published its address is never returned.
  */
 RDZV_API int rdzv_handler_next(rdzv_handler *handler, rdzv_result **out, rdzv_error *error);
 
-/* Closes its store, too; NULL is fine. It may outlive the handler, though its store not the server. */
-RDZV_API void rdzv_result_free(rdzv_result *result);
-
-/** The participant of that rank, 0 to world_size - 1; owned by the result. NULL: there is no such rank, or nobody knows
- * who has it, as in a static rendezvous. Of backend etcd only ranks and this node's own name are known. */
+/** Returns the participant with that rank, 0 to world_size - 1; owned by the result. NULL: there is no such rank, or
+ * the backend does not know its participants (static). Backend etcd knows ranks, and the name of this node only. */
 RDZV_API const rdzv_participant *rdzv_result_participant(const rdzv_result *result, int64_t rank);
 
-/* What a member of a round wants to hear of. */
-enum {
-  RDZV_CHANGE_WAITING = 1 << 0, /* a node waits for the next round, and there is room */
-  RDZV_CHANGE_LEFT = 1 << 1,    /* a member left */
-  RDZV_CHANGE_DIED = 1 << 2,    /* a member was silent for too long */
-  RDZV_CHANGE_CLOSED = 1 << 3,
-  RDZV_CHANGE_EVICTED = 1 << 4, /* the others go on without us: they did not hear us, or the store was lost */
-};
+/** Frees a result and its store. NULL is ignored. */
+RDZV_API void rdzv_result_free(rdzv_result *result);
 
-/** What has happened to a round. Made by rdzv_handler_wait_change, and to be freed with rdzv_change_free. It has
- * nothing to do with its handler any more, and outlives it. Threads: as any value. */
-typedef struct rdzv_change rdzv_change;
-
-/**
- * Waits for a change since rdzv_handler_next, or since the call before; what has happened already is told at once.
- * timeout_ms 0 does not wait. RDZV_E_TIMEOUT: nothing happened. RDZV_E_CANCELED. RDZV_E_INVALID: we are in no round. A
- * store that has not answered for so long that the others must take us for dead: its error. Time in which this process
- * did not run is not counted, nor is time without a call beyond a third of the dead time (5 s by default) each.
- * *out is to be freed with rdzv_change_free.
- */
-RDZV_API int rdzv_handler_wait_change(rdzv_handler *handler, int64_t timeout_ms, rdzv_change **out, rdzv_error *error);
-
-/** Gives what has happened: RDZV_CHANGE_…, one or more. */
-RDZV_API unsigned rdzv_change_what(const rdzv_change *change);
-
-/** Gives how many nodes are known to have left or died. */
-RDZV_API size_t rdzv_change_node_count(const rdzv_change *change);
-
-/** Gives the name of one of them, addr_pid_localid; owned by the change. NULL: there are not so many. */
-RDZV_API const char *rdzv_change_node(const rdzv_change *change, size_t index);
-
-/** Frees it; NULL is fine. */
-RDZV_API void rdzv_change_free(rdzv_change *change);
-
-/* A descriptor that is readable while rdzv_handler_wait_change has a change to tell, for programs with a loop of their
- * own; that the store is silent it does not show, so call rdzv_handler_wait_change every few seconds all the same.
- * Owned by the handler; -1: this kind of rendezvous never changes. */
-RDZV_API int rdzv_handler_change_fd(const rdzv_handler *handler);
-
-/** Gives a descriptor that is readable while rdzv_handler_wait_change has more to tell than that nodes wait: the round
- * is over. Owned by the handler; -1: this kind of rendezvous never changes. */
-RDZV_API int rdzv_handler_ended_fd(const rdzv_handler *handler);
-
-/** Asks where rank 0 of the round can be reached, waits until it has published that, and sets master_addr and
- * master_port of the result. Does nothing where rdzv_handler_next has done so (params.find_master_later). master_port
- * stays 0 where a PyTorch rank 0 has not published it, and where the round ends before. Errors as rdzv_handler_next.
- * From one thread at a time. */
+/** Waits until rank 0 has published its address, and sets master_addr and master_port of the result. Does nothing if
+ * rdzv_handler_next has done so (params.find_master_later is false). master_port stays 0 if a PyTorch rank 0 has not
+ * published it, or the round ends first. Errors as rdzv_handler_next. From one thread at a time. */
 RDZV_API int rdzv_handler_find_master(rdzv_handler *handler, rdzv_result *result, rdzv_error *error);
 
+/* ---- changes ----------------------------------------------------------------------------------------------- */
+
+/** Waits for a change of the round since rdzv_handler_next, or since the last call; a change that has happened already
+ * is returned at once. timeout_ms 0 does not wait. Free *out with rdzv_change_free. RDZV_E_TIMEOUT: there was no
+ * change. RDZV_E_CANCELED. RDZV_E_INVALID: this node is in no round. An error of the store: it has not answered for the
+ * dead time, after which the other nodes take this one for dead. Time in which this process did not run does not count,
+ * nor does time between two calls beyond a third of the dead time. */
+RDZV_API int rdzv_handler_wait_change(rdzv_handler *handler, int64_t timeout_ms, rdzv_change **out, rdzv_error *error);
+
+/** Returns what has happened: one or more of RDZV_CHANGE_…. */
+RDZV_API unsigned rdzv_change_what(const rdzv_change *change);
+
+/** Returns the number of nodes that are known to have left or died. */
+RDZV_API size_t rdzv_change_node_count(const rdzv_change *change);
+
+/** Returns the name of a node that left or died; owned by the change. NULL: the index is too large. */
+RDZV_API const char *rdzv_change_node(const rdzv_change *change, size_t index);
+
+/** Frees a change. NULL is ignored. */
+RDZV_API void rdzv_change_free(rdzv_change *change);
+
+/** Returns a descriptor that is readable while rdzv_handler_wait_change has a change to return, for a program with an
+ * event loop. It does not show that the store is silent: call rdzv_handler_wait_change every few seconds, too. Owned by
+ * the handler. -1: this backend has no changes. */
+RDZV_API int rdzv_handler_change_fd(const rdzv_handler *handler);
+
+/** Returns a descriptor that is readable while rdzv_handler_wait_change has another change to return than
+ * RDZV_CHANGE_WAITING: the round is over. Owned by the handler. -1: this backend has no changes. */
+RDZV_API int rdzv_handler_ended_fd(const rdzv_handler *handler);
+
+/** Asks the store whether the rendezvous is closed. */
 RDZV_API int rdzv_handler_is_closed(rdzv_handler *handler, bool *closed, rdzv_error *error);
 
-/* How many wait for the next round. */
+/** Asks the store how many nodes wait for the next round. */
 RDZV_API int rdzv_handler_num_nodes_waiting(rdzv_handler *handler, int64_t *count, rdzv_error *error);
 
-/* Closes the rendezvous for all, for good. This node stays in its round. `reason` is for those who find it closed;
- * NULL: none. One that was given before stays. RDZV_E_TIMEOUT: not within close_timeout. */
+/* ---- ending ------------------------------------------------------------------------------------------------ */
+
+/** Closes the rendezvous for all nodes, for good. This node stays in its round. `reason` is for nodes that find the
+ * rendezvous closed; NULL: none. The first reason stays. RDZV_E_TIMEOUT: not done within close_timeout. */
 RDZV_API int rdzv_handler_set_closed(rdzv_handler *handler, const char *reason, rdzv_error *error);
 
-/* Takes this node out without closing: the others go on, and hear of it. RDZV_E_TIMEOUT. */
+/** Takes this node out of the rendezvous without closing it: the other nodes are told, and continue. RDZV_E_TIMEOUT:
+ * not done within close_timeout. */
 RDZV_API int rdzv_handler_leave(rdzv_handler *handler, rdzv_error *error);
 
-/* PyTorch's shutdown: no more heartbeats, and closes the rendezvous for all. */
+/** Stops the heartbeat of this node, and closes the rendezvous for all nodes: PyTorch's shutdown. */
 RDZV_API int rdzv_handler_shutdown(rdzv_handler *handler, rdzv_error *error);
 
-/** Limits how long each later call of rdzv_handler_leave, rdzv_handler_set_closed and rdzv_handler_shutdown takes,
- * whatever close_timeout says and whether the store answers or not; 0: close_timeout again. For a program that has to
- * end. */
+/** Limits the time of each later rdzv_handler_leave, rdzv_handler_set_closed and rdzv_handler_shutdown, whatever
+ * close_timeout says and whether the store answers or not; 0 restores close_timeout. For a program that has to end. */
 RDZV_API int rdzv_handler_set_close_timeout(rdzv_handler *handler, int64_t timeout_ms, rdzv_error *error);
 
-/** Makes rdzv_handler_free of a node that serves the store wait until the other nodes have disconnected, for that time
- * at most; default 0, it does not wait. */
+/** Makes rdzv_handler_free of the node that serves the store wait until the other nodes have disconnected, for
+ * timeout_ms at most; default 0. */
 RDZV_API int rdzv_handler_set_linger(rdzv_handler *handler, int64_t timeout_ms, rdzv_error *error);
 
-/* Makes rdzv_handler_next, rdzv_handler_wait_change and rdzv_handler_status return RDZV_E_CANCELED, now and later; the
- * others, which say farewell, work on. From any thread and from a signal handler. */
+/** Makes rdzv_handler_next, rdzv_handler_wait_change and rdzv_handler_status return RDZV_E_CANCELED, now and later. The
+ * calls that leave and close still work. Can be called from any thread and in a signal handler. */
 RDZV_API void rdzv_handler_cancel(rdzv_handler *handler);
 
-/* Frees it, without leaving: whatever it is in lapses with its heartbeat, so that others count this node until then.
- * NULL is fine. */
-RDZV_API void rdzv_handler_free(rdzv_handler *handler);
+/* ---- looking at a rendezvous ------------------------------------------------------------------------------- */
 
-/* This node, as others see it: addr_pid_localid. Owned by the handler. */
-RDZV_API const char *rdzv_handler_node(const rdzv_handler *handler);
-
-/* Where the rendezvous is: "c10d tcp localhost:29400 (127.0.0.1:29400, rdzv), served by this process". Owned by the
- * handler. */
-RDZV_API const char *rdzv_handler_describe(rdzv_handler *handler);
-
-/* ---- extra data: backend etcd only --------------------------------------------------------------------------- */
-
-/* A text that all members of this version can read under that name. RDZV_E_INVALID: we are in no round;
- * RDZV_E_UNSUPPORTED: another backend, which has the round's store for that. */
-RDZV_API int rdzv_handler_set_extra(rdzv_handler *handler, const char *key, const char *value, rdzv_error *error);
-
-/* Waits until somebody has set it. RDZV_E_TIMEOUT. To be freed with rdzv_value_free. */
-RDZV_API int rdzv_handler_get_extra(rdzv_handler *handler, const char *key, int64_t timeout_ms, rdzv_value *out,
-                                    rdzv_error *error);
-
-/* ---- looking at it from outside ------------------------------------------------------------------------------ */
-
-typedef enum rdzv_node_kind {
-  RDZV_NODE_KIND_PARTICIPANT = 0,
-  RDZV_NODE_KIND_WAITING,
-  RDZV_NODE_KIND_SPARE
-} rdzv_node_kind;
-
-/** A node, as the state shows it. Made by the library; later versions may add fields at its end. */
-typedef struct rdzv_node_status {
-  const char *node;
-  rdzv_node_kind kind;
-  int64_t rank; /* -1 before the round is complete */
-  /* Since its last heartbeat: since we saw it change where we did, else by its own clock, which may be wrong; -1: it
-   * has none. */
-  int64_t heartbeat_age_ms;
-} rdzv_node_status;
-
-/** A rendezvous at one moment. Made by the library; later versions may add fields at its end. */
-typedef struct rdzv_status {
-  bool exists; /* false: nobody has ever joined, and the rest says nothing */
-  int64_t round;
-  const char *phase; /* "gathering", "last call", "complete", "closed" */
-  bool complete;     /* also where it is closed */
-  bool closed;
-  int64_t deadline_left_ms;             /* of the last call, by the clock of whoever called it; -1: there is none */
-  int64_t min_nodes, max_nodes;         /* this handler's own */
-  size_t participants, waiting, spares; /* how many nodes of each kind */
-  const char *layout;                   /* the PyTorch that the state is written for: "2.6" */
-  const char *reason;                   /* why it was closed; "" where it is not, or nobody has said */
-} rdzv_status;
-
-/* Asks the store, and joins nothing. wait_ms > 0: waits so long for it to be another than the last that this handler
- * saw; if it does not, the same again. *out is to be freed with rdzv_status_free. RDZV_E_CORRUPT. */
+/** Reads the state of the rendezvous without joining it. wait_ms > 0: waits so long until it differs from the last one
+ * that this handler returned; if it does not, returns the same again. Free *out with rdzv_status_free. RDZV_E_CORRUPT.
+ * RDZV_E_UNSUPPORTED: backend static. */
 RDZV_API int rdzv_handler_status(rdzv_handler *handler, int64_t wait_ms, rdzv_status **out, rdzv_error *error);
 
-/** How many nodes there are of all kinds, and each of them: participants by rank or name, then those who wait, then
- * spares. Owned by the status; NULL where there are not so many. */
+/** Returns the number of nodes of all kinds. */
 RDZV_API size_t rdzv_status_node_count(const rdzv_status *status);
+
+/** Returns a node; owned by the status. Participants come first, by rank or name, then waiting nodes, then spares.
+ * NULL: the index is too large. */
 RDZV_API const rdzv_node_status *rdzv_status_node(const rdzv_status *status, size_t index);
 
-/** Frees it; NULL is fine. */
+/** Frees a status. NULL is ignored. */
 RDZV_API void rdzv_status_free(rdzv_status *status);
+
+/* ---- extra data: backend etcd only ------------------------------------------------------------------------- */
+
+/** Sets a text that all participants of this round can read under that name. RDZV_E_INVALID: this node is in no round.
+ * RDZV_E_UNSUPPORTED: another backend, which has the store of the round for that. */
+RDZV_API int rdzv_handler_set_extra(rdzv_handler *handler, const char *key, const char *value, rdzv_error *error);
+
+/** Waits until a participant has set the text, and reads it. Free *out with rdzv_value_free. RDZV_E_TIMEOUT. */
+RDZV_API int rdzv_handler_get_extra(rdzv_handler *handler, const char *key, int64_t timeout_ms, rdzv_value *out,
+                                    rdzv_error *error);
 
 RDZV_END
 

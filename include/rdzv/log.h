@@ -1,38 +1,41 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/** \file
+ * Where log lines go. The library has no log of its own: each object writes to the log in its options, or to none. */
 #ifndef RDZV_LOG_H
 #define RDZV_LOG_H
 
 #include <rdzv/api.h>
 #include <stddef.h>
 
+/** How important a log line is. */
 typedef enum rdzv_log_level {
-  RDZV_LOG_OFF = 0,
-  RDZV_LOG_ERROR,
-  RDZV_LOG_WARNING,
-  RDZV_LOG_INFO,
-  RDZV_LOG_DEBUG,
+  RDZV_LOG_OFF = 0, /**< No lines. */
+  RDZV_LOG_ERROR,   /**< Something failed, and no call returns it. */
+  RDZV_LOG_WARNING, /**< Something needs attention: a wait that takes long, a retry. */
+  RDZV_LOG_INFO,    /**< Steps that an operator wants to see. */
+  RDZV_LOG_DEBUG,   /**< Decisions of the rendezvous. */
 } rdzv_log_level;
 
-/*
- * Where an object's log lines go. Each object that logs takes a pointer to one in its options, and copies it; NULL,
- * the default, is nowhere. So two users of the library in one process share nothing.
+/**
+ * A log. Options name it by pointer, and the object copies it. NULL, the default, means no log. So two users of the
+ * library in one process share nothing.
  *
- * write() gets one line without a line end. It may be called from any thread that uses the object and from the
- * object's own threads, from several at once; it must not call back into that object.
+ * Threads: `write` may be called from every thread that uses the object and from the threads of the object, from
+ * several at once. It must not call back into the object.
  */
 typedef struct rdzv_log {
-  size_t size; /* sizeof(rdzv_log) */
-  void (*write)(void *user, rdzv_log_level level, const char *line);
-  void *user;
-  rdzv_log_level level; /* the most talkative level that is written */
+  size_t size;                                                       /**< sizeof(rdzv_log) */
+  void (*write)(void *user, rdzv_log_level level, const char *line); /**< Writes one line, which has no line end. */
+  void *user;                                                        /**< Passed to `write`. */
+  rdzv_log_level level;                                              /**< The least important level that is written. */
 } rdzv_log;
 
 RDZV_BEGIN
 
-/* "error", "warning", "info", "debug", "off". Static storage. */
+/** Returns the name of a level: "off", "error", "warning", "info", "debug". Static storage. */
 RDZV_API const char *rdzv_log_level_name(rdzv_log_level level);
 
-/* The level of that name, or -1. */
+/** Returns the level of that name, or -1. */
 RDZV_API int rdzv_log_level_parse(const char *name);
 
 RDZV_END

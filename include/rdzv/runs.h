@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/** \file
+ * The runs that a store or an etcd cluster holds, of the backends c10d, etcd-v2 and etcd.
+ *
+ * Both calls read backend, endpoint, conf, cancel_fd and log of `params`. They connect, do their work and disconnect;
+ * they never serve the store. They return the errors of opening the store, and RDZV_E_UNSUPPORTED for another backend.
+ * Threads: any. Effects on the process: none that outlive the call. */
 #ifndef RDZV_RUNS_H
 #define RDZV_RUNS_H
 
@@ -8,20 +14,15 @@
 #include <rdzv/params.h>
 #include <stddef.h>
 
-/*
- * The runs that a store or an etcd knows: rendezvous by their run ids, of the backends c10d, etcd-v2 and etcd. Of
- * `params` backend, endpoint, conf, cancel_fd and log are looked at; the store is never served by this process. Both
- * return what opening the store returns, and RDZV_E_UNSUPPORTED of another backend.
- */
 RDZV_BEGIN
 
-/* Gives the run ids in order, to be freed with rdzv_values_free(*out, *count). A run that was only asked for, and never
- * joined, may be among them. RDZV_E_UNSUPPORTED: a PyTorch server that cannot list its keys. */
+/** Lists the run ids in alphabetical order. Free them with rdzv_values_free(*out, *count). A run that was queried but
+ * never joined may be in the list. RDZV_E_UNSUPPORTED: a PyTorch server that cannot list its keys. */
 RDZV_API int rdzv_runs_list(const rdzv_params *params, rdzv_value **out, size_t *count, rdzv_error *error);
 
-/* Removes the run of params->run_id with all that it has left, so that its id can be used again, from round 0 on; tells
- * how many keys there were. Whether it is closed is not asked: nodes of one that is not lose their places. Rounds'
- * stores stay where a PyTorch server cannot list its keys. */
+/** Removes the run params->run_id and all its keys, so that a new run with this id begins with round 0. Sets *removed
+ * to the number of keys. An open run is removed, too: its nodes lose their places. On a PyTorch server that cannot list
+ * its keys, the keys of the rounds' stores stay. */
 RDZV_API int rdzv_runs_remove(const rdzv_params *params, size_t *removed, rdzv_error *error);
 
 RDZV_END

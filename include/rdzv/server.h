@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/** \file
+ * The store server, to be run inside a program. */
 #ifndef RDZV_SERVER_H
 #define RDZV_SERVER_H
 
@@ -9,69 +11,84 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/*
- * The store server: PyTorch's TCPStore protocol in both its dialects and our own, on one port, in one thread.
+/**
+ * A store server. It speaks both dialects of PyTorch's TCPStore and our own on one port, in one thread.
  *
- * Life: open (bound and listening; clients may connect already) -> run in this thread, or start in a thread of its
- * own -> stop -> close. Threads: stop from any thread and from a signal handler; the others from one thread at a time.
- * Processes: a server belongs to the process that opened it. In a child made by fork run and start return
- * RDZV_E_INVALID, stop and drain do nothing, and close gives up the child's copy and leaves the parent's at work.
+ *   rdzv_server_open -> rdzv_server_run, or rdzv_server_start -> rdzv_server_stop -> rdzv_server_free
+ *
+ * Clients can connect as soon as rdzv_server_open returns; they are served once the server runs.
+ *
+ * Threads: rdzv_server_stop from any thread; the other calls from one thread at a time.
+ *
+ * Signals: rdzv_server_stop can be called in a signal handler. All signals are blocked in the thread of
+ * rdzv_server_start; rdzv_server_run blocks SIGPIPE in its thread until it returns. No handler is installed.
+ *
+ * Forks: a server belongs to the process that opened it. In a child, rdzv_server_run and rdzv_server_start return
+ * RDZV_E_INVALID, rdzv_server_stop and rdzv_server_drain do nothing, and rdzv_server_free frees the copy of the child
+ * and leaves the server of the parent running.
+ *
+ * Effects on the process: none that outlives the server, but for a pipe (two descriptors) that libuv opens once for the
+ * process, with the first server or agent. The descriptor limit is read and not changed: if it is too low for
+ * max_connections, fewer clients are admitted.
  */
 typedef struct rdzv_server rdzv_server;
 
-/* Zero means the default in every field; `size` is always sizeof the struct. */
-typedef struct rdzv_server_options {
-  size_t size;
-  const char *bind; /* an address or a name; "*": every address, IPv6 and IPv4; default "127.0.0.1" */
-  int port;         /* default RDZV_DEFAULT_PORT; RDZV_ANY_PORT picks a free one */
-  int listen_fd;    /* a listening socket to take instead, owned by the server from then on, also on failure */
-  const rdzv_log *log;
-  const char *run_id; /* the run that this store is for; clients of ours that name another one are refused. Default
-                         none: all are served */
-
-  /* Limits on what a peer may make the server do. Over one, that client is refused and closed, with the reason in
-   * the log and, for clients of our own dialect, in their error. */
-  size_t max_connections; /* default 65536 */
-  size_t max_key_bytes;   /* without the slash that clients put before each key; default 8192 */
-  size_t max_value_bytes; /* default 8 MiB */
-  size_t max_keys;        /* in one request; default 131072 */
-  size_t max_memory;      /* all keys, values and buffers together; default 1 GiB */
-  int64_t
-      request_timeout_ms;  /* for a half-sent request, and for an answer that the client does not read; default 60 s */
-  int64_t idle_timeout_ms; /* closes a client that neither asks nor waits for anything; default: never */
-  /* How long the server remembers the last write of a client that lost its connection, so that the client can find out
-   * whether it was done; default 60 s. */
-  int64_t session_timeout_ms;
-  size_t max_waits; /* keys that one client waits for and watches at the same time; default 131072 */
-} rdzv_server_options;
-
+/** A port for rdzv_server_options.port: any free one. */
 #define RDZV_ANY_PORT (-1)
+
+/** Options of a server. Set `size`; a field that is zero has its default. Everything is copied. */
+typedef struct rdzv_server_options {
+  size_t size;         /**< sizeof(rdzv_server_options) */
+  const char *bind;    /**< The address or name to listen on; "*": every address, IPv6 and IPv4. Default "127.0.0.1". */
+  int port;            /**< The port, or RDZV_ANY_PORT; default RDZV_DEFAULT_PORT. */
+  int listen_fd;       /**< A listening socket to use instead of bind and port. The server owns it from then on, also if
+                          rdzv_server_open fails. Default none. */
+  const rdzv_log *log; /**< Default none. */
+  const char *run_id;  /**< The run that this store is for: a client of this library that names another run is refused
+                          with  RDZV_E_STALE. Default none: all clients are served. */
+
+  /* Limits. A client that exceeds one is refused and disconnected. The log has the reason, and so has the error of a
+   * client of this library. */
+  size_t max_connections; /**< Default 65536. */
+  size_t max_key_bytes;   /**< Without the slash that PyTorch puts before each key; default 8192. */
+  size_t max_value_bytes; /**< Default 8 MiB. */
+  size_t max_keys;        /**< Keys in one request; default 131072. */
+  size_t max_memory;      /**< For all keys, values and buffers together; default 1 GiB. */
+  int64_t
+      request_timeout_ms;  /**< For a client to finish a request that it began, and to read an answer; default 60 s. */
+  int64_t idle_timeout_ms; /**< Disconnects a client that neither asks nor waits for anything; default never. */
+  int64_t session_timeout_ms; /**< How long the server remembers the last write of a client that lost its connection, so
+                                 that a repeated write is done once; default 60 s. */
+  size_t max_waits;           /**< Keys that one client waits for and watches at the same time; default 131072. */
+} rdzv_server_options;
 
 RDZV_BEGIN
 
-/* Binds and listens. RDZV_E_INVALID, RDZV_E_ADDRESS, RDZV_E_IN_USE (the message names the address), RDZV_E_IO,
- * RDZV_E_NO_MEMORY. */
+/** Binds the address and listens. Free the server with rdzv_server_free. RDZV_E_INVALID, RDZV_E_ADDRESS, RDZV_E_IN_USE
+ * (the message names the address), RDZV_E_IO, RDZV_E_NO_MEMORY. */
 RDZV_API int rdzv_server_open(const rdzv_server_options *options, rdzv_server **out, rdzv_error *error);
 
-/* Where it listens: "127.0.0.1:29400", "[::1]:29400". Owned by the server. */
+/** Returns the address that the server listens on: "127.0.0.1:29400", "[::1]:29400". Owned by the server. */
 RDZV_API const char *rdzv_server_address(const rdzv_server *server);
+
+/** Returns the port that the server listens on. */
 RDZV_API int rdzv_server_port(const rdzv_server *server);
 
-/* Serves in the calling thread until it is stopped; 0 then. */
+/** Serves in the calling thread until the server is stopped, and returns 0 then. */
 RDZV_API int rdzv_server_run(rdzv_server *server, rdzv_error *error);
 
-/* Serves in a thread of its own. */
+/** Serves in a new thread, and returns at once. RDZV_E_IO: the thread cannot be started. */
 RDZV_API int rdzv_server_start(rdzv_server *server, rdzv_error *error);
 
-/* Asks it to stop accepting, to close every client in an orderly way (those that wait are told), and to end. May be
- * called from any thread and from a signal handler. */
+/** Tells the server to stop: it stops to accept clients, answers those that wait, disconnects all, and ends. Returns at
+ * once. */
 RDZV_API void rdzv_server_stop(rdzv_server *server);
 
-/* Waits until no client is connected, or the time is over: for one that is to go last. Not from the thread that runs
- * it. */
+/** Waits until no client is connected, for timeout_ms at most. For a process that has to end after its clients. Not
+ * from the thread that serves. */
 RDZV_API void rdzv_server_drain(rdzv_server *server, int64_t timeout_ms);
 
-/* Stops it if it runs, waits for its thread, and frees it; NULL is fine. Not from the thread that runs it. */
+/** Stops a running server, waits for its thread, and frees it. NULL is ignored. Not from the thread that serves. */
 RDZV_API void rdzv_server_free(rdzv_server *server);
 
 RDZV_END

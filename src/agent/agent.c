@@ -239,7 +239,9 @@ void rdzv_agent_stop(rdzv_agent *agent, int signal) {
   }
 }
 
-void rdzv_agent_suspend(rdzv_agent *agent, bool suspended) { group_suspend(&agent->group, suspended); }
+void rdzv_agent_suspend(rdzv_agent *agent, bool suspended) {
+  if (!fork_crossed(agent->born)) group_suspend(&agent->group, suspended);
+}
 
 rdzv_handler *rdzv_agent_handler(rdzv_agent *agent) { return agent->handler; }
 

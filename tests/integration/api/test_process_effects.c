@@ -306,6 +306,7 @@ static void use_in_child(struct objects *all) {
   CHILD_CHECK(rdzv_status_node_count(all->status) == 1);
   rdzv_server_stop(all->server);
   rdzv_agent_stop(all->agent, SIGTERM);
+  rdzv_agent_suspend(all->agent, true);
   rdzv_handler_cancel(all->handlers[0]);
   rdzv_store_cancel(all->stores[2]);
   CHILD_CHECK(rdzv_registry_add(all->registry, "c10d", NULL, NULL, NULL) == RDZV_E_INVALID);

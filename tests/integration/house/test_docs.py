@@ -282,12 +282,13 @@ class Wire(unittest.TestCase):
 class Headers(unittest.TestCase):
     def test_every_header_compiles_alone_in_c_and_cpp(self):
         for header in os.listdir(os.path.join(rdzvtest.SOURCE, "include", "rdzv")):
-            for compiler in (["cc", "-std=c11", "-xc"], ["c++", "-std=c++11", "-xc++"]):
+            for compiler in (["gcc", "-std=c11", "-xc"], ["clang", "-std=c11", "-xc"], ["g++", "-std=c++17", "-xc++"],
+                             ["clang++", "-std=c++17", "-xc++"]):
                 done = subprocess.run([*compiler, "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", "-I",
                                        os.path.join(rdzvtest.SOURCE, "include"), "-"],
                                       input=f"#include <rdzv/{header}>\n#include <rdzv/{header}>\nextern int unused;\n",
                                       capture_output=True, text=True, check=False)
-                self.assertEqual(done.returncode, 0, f"{header}: {done.stderr}")
+                self.assertEqual((done.returncode, done.stderr), (0, ""), f"{header} with {compiler}")
 
 
 if __name__ == "__main__":
