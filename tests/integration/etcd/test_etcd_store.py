@@ -159,7 +159,7 @@ class Waiting(Case):
         self.etcd.put(f"{self.prefix}/{name('k')}", name("v"))
         self.etcd.fill_history()
         gate.set()
-        self.assert_done(self.finish(ours, 10), "v\n")
+        self.assert_waited(self.finish(ours, rdzvtest.DEADLINE), "v\n")
 
 
 class Adding(Case):

@@ -241,7 +241,7 @@ class Limits(rdzvtest.Case):
 
     def test_a_slow_reader_that_keeps_reading_is_served(self):
         """The timeout is for one that does not read, not for all that it has asked for together."""
-        self.open("--request-timeout", "0.5")
+        self.open("--request-timeout", "1.5")
         self.witness.set(b"/large", bytes(1 << 20))
         self.witness.num_keys()  # so that it is there for the others
         with Client(self.port, "v2", receive_buffer=4096) as slow:
@@ -250,8 +250,8 @@ class Limits(rdzvtest.Case):
             began = time.monotonic()
             for _ in range(20):
                 self.assertEqual(len(slow.receive_value()), 1 << 20)
-                time.sleep(0.1)
-            self.assertGreater(time.monotonic() - began, 4 * 0.5)
+                time.sleep(0.2)
+            self.assertGreater(time.monotonic() - began, 2 * 1.5)
             self.assertGreater(slow.num_keys(), 0)
 
     def test_a_refusal_tells_our_client_that_was_too_slow(self):
