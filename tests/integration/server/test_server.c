@@ -201,17 +201,22 @@ static void test_a_second_start_is_refused(void **state) {
   rdzv_server_free(server);
 }
 
+static int connect_raw(const rdzv_server *server) {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const struct sockaddr_in address = {.sin_family = AF_INET,
+                                      .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+                                      .sin_port = htons((uint16_t)rdzv_server_port(server))};
+  assert_int_equal(connect(fd, (const struct sockaddr *)&address, sizeof address), 0);
+  return fd;
+}
+
 /* Clients may connect as soon as it is open; they are served when it is started. */
 static void test_clients_that_come_early_are_served_when_it_starts(void **state) {
   (void)state;
   rdzv_server_options options = any_port();
   rdzv_server *server;
   assert_code(rdzv_server_open(&options, &server, NULL), 0);
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  const struct sockaddr_in address = {.sin_family = AF_INET,
-                                      .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
-                                      .sin_port = htons((uint16_t)rdzv_server_port(server))};
-  assert_int_equal(connect(fd, (const struct sockaddr *)&address, sizeof address), 0);
+  const int fd = connect_raw(server);
   const uint8_t num_keys = 6; /* V1 */
   uint8_t answer[8];
   assert_int_equal(send(fd, &num_keys, 1, MSG_NOSIGNAL), 1);
@@ -228,11 +233,7 @@ static void test_a_server_that_never_ran_can_be_closed(void **state) {
   rdzv_server_options options = any_port();
   rdzv_server *server;
   assert_code(rdzv_server_open(&options, &server, NULL), 0);
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  const struct sockaddr_in address = {.sin_family = AF_INET,
-                                      .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
-                                      .sin_port = htons((uint16_t)rdzv_server_port(server))};
-  assert_int_equal(connect(fd, (const struct sockaddr *)&address, sizeof address), 0);
+  const int fd = connect_raw(server);
   rdzv_server_free(server);
   close(fd);
   rdzv_server_free(NULL);
@@ -246,22 +247,6 @@ static void test_a_stop_before_the_start_is_not_lost(void **state) {
   assert_code(rdzv_server_open(&options, &server, NULL), 0);
   rdzv_server_stop(server);
   assert_code(rdzv_server_run(server, NULL), 0);
-  rdzv_server_free(server);
-}
-
-static void *stop_often(void *arg) {
-  for (int i = 0; i < 200; i++) rdzv_server_stop(arg);
-  return NULL;
-}
-
-/* It may be stopped from several threads at once, again and again. */
-static void test_it_may_be_stopped_from_many_threads(void **state) {
-  (void)state;
-  rdzv_server *server = serve();
-  pthread_t threads[4];
-  for (size_t i = 0; i < COUNT_OF(threads); i++)
-    assert_int_equal(pthread_create(&threads[i], NULL, stop_often, server), 0);
-  for (size_t i = 0; i < COUNT_OF(threads); i++) pthread_join(threads[i], NULL);
   rdzv_server_free(server);
 }
 
@@ -337,7 +322,6 @@ int main(void) {
       cmocka_unit_test(test_clients_that_come_early_are_served_when_it_starts),
       cmocka_unit_test(test_a_server_that_never_ran_can_be_closed),
       cmocka_unit_test(test_a_stop_before_the_start_is_not_lost),
-      cmocka_unit_test(test_it_may_be_stopped_from_many_threads),
       cmocka_unit_test(test_who_waits_is_told_that_the_server_stops),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
