@@ -6,6 +6,7 @@ with new ones, longer (CHAOS_LONG). CHAOS_LENGTH is the time of the faults in se
 """
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -47,6 +48,23 @@ class Case(rdzvtest.Case):
 
     def proxy(self, target, number=0, **options):
         return Proxy(self, target, SEED * 100 + number, **options)
+
+    def harm_a_line(self, schedule, moment):
+        """One of self.proxies cuts its connections, or is faulty or silent for a while."""
+        number = self.random.randrange(len(self.proxies))
+        proxy, what = self.proxies[number], self.random.choice(["cut", "faults", "silent"])
+        if what == "cut":
+            schedule.at(moment, f"cut {number}", lambda: proxy.tell("cut"))
+        else:
+            schedule.pair(moment, 2.0, f"{what} {number}", lambda: proxy.tell(f"{what} on"),
+                           lambda: proxy.tell(f"{what} off"))
+
+    def end_harm(self, *stopped):
+        for proxy in self.proxies:
+            proxy.tell("faults off")
+            proxy.tell("silent off")
+        for one in stopped:
+            one.signal(signal.SIGCONT)
 
 
 class Proxy:

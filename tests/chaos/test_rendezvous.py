@@ -83,16 +83,6 @@ class Rounds(chaos.Case):
         else:
             schedule.pair(moment, 1.0, f"{what} node {node.number}", getattr(node, what), node.start)
 
-    def harm_a_line(self, schedule, moment):
-        number = self.random.randrange(len(self.proxies))
-        proxy = self.proxies[number]
-        what = self.random.choice(["cut", "faults", "silent"])
-        if what == "cut":
-            schedule.at(moment, f"cut {number}", lambda: proxy.tell("cut"))
-        else:
-            schedule.pair(moment, 2.0, f"{what} {number}", lambda: proxy.tell(f"{what} on"),
-                           lambda: proxy.tell(f"{what} off"))
-
     def harm_the_server(self, schedule, moment):
         what = self.random.choice(LOSSES)
         if what == "stop":
@@ -111,12 +101,7 @@ class Rounds(chaos.Case):
         return schedule
 
     def calm(self):
-        for proxy in self.proxies:
-            proxy.tell("faults off")
-            proxy.tell("silent off")
-        self.server.signal(signal.SIGCONT)
-        for node in self.nodes:
-            node.signal(signal.SIGCONT)
+        self.end_harm(self.server, *self.nodes)
 
     # ---- what must be ----
 

@@ -105,15 +105,6 @@ class OurServer(chaos.Case, run_nodes.Run):
             schedule.pair(moment, 1.0, f"stop a worker of agent {place.number}",
                            lambda: signal_worker(signal.SIGSTOP), lambda: signal_worker(signal.SIGCONT))
 
-    def harm_a_line(self, schedule, moment):
-        number = self.random.randrange(len(self.proxies))
-        proxy, what = self.proxies[number], self.random.choice(["cut", "faults", "silent"])
-        if what == "cut":
-            schedule.at(moment, f"cut {number}", lambda: proxy.tell("cut"))
-        else:
-            schedule.pair(moment, 2.0, f"{what} {number}", lambda: proxy.tell(f"{what} on"),
-                           lambda: proxy.tell(f"{what} off"))
-
     def harm_the_server(self, schedule, moment):
         if self.random.random() < 0.5:
             schedule.at(moment, "restart the server", self.store_server.restart)
@@ -130,12 +121,7 @@ class OurServer(chaos.Case, run_nodes.Run):
         return schedule
 
     def calm(self):
-        for proxy in self.proxies:
-            proxy.tell("faults off")
-            proxy.tell("silent off")
-        self.store_server.signal(signal.SIGCONT)
-        for place in self.places:
-            place.signal(signal.SIGCONT)
+        self.end_harm(self.store_server, *self.places)
 
     # ---- what must be ----
 

@@ -528,45 +528,36 @@ class Telling(Rendezvous):
         self.assertEqual(failed["pid"], alone.pid)
         self.assertIn("the time to join is over", failed["message"])
 
-    def test_a_terminal_shows_who_is_there(self):
+    def join_on_a_terminal(self, *conf):
+        """Node a, and the function that looks whether its terminal has shown a text; `.shown` is all of it."""
         terminal, other_end = pty.openpty()
         self.addCleanup(os.close, terminal)
-        node = self.start([rdzvtest.RDZV, "join", *self.flags(), "--nnodes", "2:3", "--local-addr", "a"],
+        fcntl.ioctl(other_end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 300, 0, 0))  # the line is long
+        node = self.start([rdzvtest.RDZV, "join", *self.flags(*conf), "--nnodes", "2:3", "--local-addr", "a"],
                           stdout=subprocess.PIPE, stderr=other_end)
         os.close(other_end)
         os.set_blocking(terminal, False)
-        shown = []
 
         def has(text):
             try:
-                shown.append(os.read(terminal, 65536).decode())
+                has.shown += os.read(terminal, 65536).decode()
             except (BlockingIOError, OSError):  # nothing yet, or the end
                 pass
-            return text in "".join(shown)
+            return text in has.shown
 
+        has.shown = ""
+        return node, has
+
+    def test_a_terminal_shows_who_is_there(self):
+        node, has = self.join_on_a_terminal()
         wait_until(lambda: has(f"s: 1 joined, min 2, max 3, 1 more needed: a_{node.pid}_0"), "the line")
         self.node("b", "2:3")
         self.assertEqual(json.loads(node.stdout.readline())["world_size"], 2)
-        wait_until(lambda: has("") and "".join(shown).endswith("\r\033[K"), "the line is gone")
+        wait_until(lambda: has("") and has.shown.endswith("\r\033[K"), "the line is gone")
 
     def test_who_died_two_rounds_ago_is_not_missing(self):
-        terminal, other_end = pty.openpty()
-        self.addCleanup(os.close, terminal)
         quick = "keep_alive_interval=0.3"
-        fcntl.ioctl(other_end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 300, 0, 0))  # the line is long
-        node = self.start([rdzvtest.RDZV, "join", *self.flags(quick), "--nnodes", "2:3", "--local-addr", "a"],
-                          stdout=subprocess.PIPE, stderr=other_end)
-        os.close(other_end)
-        os.set_blocking(terminal, False)
-        shown = []
-
-        def has(text):
-            try:
-                shown.append(os.read(terminal, 65536).decode())
-            except (BlockingIOError, OSError):  # nothing yet, or the end
-                pass
-            return text in "".join(shown)
-
+        node, has = self.join_on_a_terminal(quick)
         wait_until(lambda: has("1 joined, min 2"), "a gathers")
         others = [self.node(name, "2:3", quick) for name in "bc"]
         world = 0
@@ -575,10 +566,10 @@ class Telling(Rendezvous):
         others[1].kill()
         self.assertEqual(json.loads(node.stdout.readline())["world_size"], 2)
         has("")
-        shown.clear()
+        has.shown = ""
         others[0].kill()
         wait_until(lambda: has(f"missing: b_{others[0].pid}_0"), "b is missing")
-        self.assertNotIn(f"c_{others[1].pid}_0", "".join(shown))
+        self.assertNotIn(f"c_{others[1].pid}_0", has.shown)
 
     def test_without_a_terminal_nothing_is_shown(self):
         node = self.node("a", "2")
