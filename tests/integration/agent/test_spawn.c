@@ -6,6 +6,9 @@
 #include "unit.h"
 
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -48,9 +51,9 @@ static void test_a_process_runs_on_the_processors_that_it_is_given(void **state)
 }
 
 /* Those that fail are left out, and the first of them is named, with the step and the cause; the others run. */
-static void test_one_pipe_tells_which_processes_could_not_run_their_program(void **state) {
+static void test_each_process_that_cannot_run_its_program_is_known(void **state) {
   (void)state;
-  enum { COUNT = 300 }; /* more than one piece of the pipe */
+  enum { COUNT = 300 };
   char *const good[] = {"true", NULL}, *const bad[] = {"/no/such/program", NULL}, *const worse[] = {"/", NULL};
   struct guard guard;
   rdzv_error error;
@@ -74,6 +77,46 @@ static void test_one_pipe_tells_which_processes_could_not_run_their_program(void
   guard_close(&guard);
 }
 
+/* Kills the first child of the thread whose list of children this is, once there are two: the starter, unless it has
+ * ended. */
+static void *kill_first_child(void *path) {
+  FILE *children = NULL;
+  long first = 0, second;
+  while (first == 0) {
+    children = fopen(path, "r");
+    if (!children || fscanf(children, "%ld %ld", &first, &second) != 2) first = 0;
+    if (children) fclose(children);
+  }
+  kill((pid_t)first, SIGKILL);
+  return NULL;
+}
+
+/* Each process that it forked is in the list, so that none is left behind. */
+static void test_a_starter_that_is_killed_leaves_no_process_that_we_do_not_know(void **state) {
+  (void)state;
+  enum { COUNT = 200 };
+  char path[64], *const words[] = {"sleep", "1000", NULL};
+  const struct guard none = GUARD_NONE;
+  rdzv_error error;
+  pthread_t killer;
+  pid_t pids[COUNT];
+  struct spawn list[COUNT];
+  for (size_t i = 0; i < COUNT; i++)
+    list[i] = (struct spawn){.argv = words, .environment = environ, .out = -1, .err = -1};
+  snprintf(path, sizeof path, "/proc/self/task/%ld/children", (long)gettid());
+  if (access(path, R_OK) < 0 || !process_has_siblings()) skip();
+  assert_int_equal(pthread_create(&killer, NULL, kill_first_child, path), 0);
+  const int result = spawn(&none, list, COUNT, pids, &error);
+  pthread_join(killer, NULL);
+  if (result < 0) assert_string_equal(error.message, "cannot start 'sleep': the process that starts it was killed");
+  for (size_t i = 0; i < COUNT; i++) {
+    if (pids[i] == 0) continue;
+    kill(pids[i], SIGKILL);
+    assert_int_equal(waitpid(pids[i], NULL, 0), pids[i]);
+  }
+  assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+}
+
 /* The guard is not among the children that the program waits for. */
 static void test_a_guard_is_hidden_from_wait(void **state) {
   (void)state;
@@ -86,8 +129,10 @@ static void test_a_guard_is_hidden_from_wait(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_process_runs_on_the_processors_that_it_is_given),
-                                     cmocka_unit_test(test_one_pipe_tells_which_processes_could_not_run_their_program),
-                                     cmocka_unit_test(test_a_guard_is_hidden_from_wait)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_a_process_runs_on_the_processors_that_it_is_given),
+      cmocka_unit_test(test_each_process_that_cannot_run_its_program_is_known),
+      cmocka_unit_test(test_a_starter_that_is_killed_leaves_no_process_that_we_do_not_know),
+      cmocka_unit_test(test_a_guard_is_hidden_from_wait)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
