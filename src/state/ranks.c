@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Who gets which rank when a round is completed. Whoever completes it decides; everybody else reads the result. */
+/* Which participant gets which rank. The node that completes a round decides; the others read the result. */
 #include "base/error.h"
 #include "state/rendezvous.h"
 
@@ -53,8 +53,8 @@ static int by_text(const void *left, const void *right) {
   return strcmp(a->node, b->node);
 }
 
-/* *kept is the caller's to free, in the order of by_text. Whatever is no such attribute counts as none: it is somebody
- * else's to write, too. */
+/* *kept is sorted by by_text, and the caller frees it. Other nodes can write the attribute, so a malformed one counts
+ * as missing. */
 static int load_kept(const struct rendezvous_state *state, struct kept_rank **kept, size_t *count, rdzv_error *error) {
   const struct pyvalue *value = pynames_find(&state->extra, RANKS_ATTRIBUTE);
   *count = 0;

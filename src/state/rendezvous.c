@@ -66,7 +66,7 @@ void rendezvous_judge_by_wall(struct rendezvous_context *context) {
   context->last_call_over = deadline != DATETIME_NONE && deadline < now;
 }
 
-/* Who has no heartbeat in the state is not to be kept alive: it was evicted, or never was there. */
+/* A node without a heartbeat in the state was evicted, or never was there: it is not kept alive. */
 static bool should_keep_alive(const struct rendezvous_context *context) {
   const struct state_node *node = self(context);
   return node && node->last_heartbeat != DATETIME_NONE && context->keep_alive_due;
@@ -116,7 +116,7 @@ static enum rendezvous_action join_too_late(const struct rendezvous_context *con
   return is(node, NODE_WAITING) ? ACTION_REMOVE_FROM_WAIT_LIST : ACTION_ERROR_TIMEOUT;
 }
 
-/* The round is complete without us. A full one has spares, which nobody takes for a reason to begin another round. */
+/* The round is complete without us. A full one has spares, for which no agent begins another round. */
 static enum rendezvous_action join_next_round(const struct rendezvous_context *context) {
   if (is(self(context), NODE_WAITING)) return keep_alive_or_wait(context);
   if ((int64_t)context->state->num_participants < context->settings->max_nodes) return ACTION_ADD_TO_WAIT_LIST;

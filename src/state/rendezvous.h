@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The rules of the dynamic rendezvous, PyTorch's dynamic_rendezvous.py: what a node does next, given the state that all
- * share, and how that changes the state. Pure: the time comes with the event, and nothing is read, written or waited
- * for.
+ * nodes share, and how that changes the state. Pure: the time comes with the event, and nothing is read, written or
+ * waited for.
  *
- * An operation is a loop (state/engine/engine.h): read the state, drop the dead (state/engine/liveness.h), ask
- * decide_*() for an action; an action that changes the state is applied and written back if nobody else wrote
- * meanwhile; else all begins anew with what the other wrote.
+ * An operation is a loop (state/engine/engine.h): read the state, remove dead nodes (state/engine/liveness.h), ask
+ * decide_*() for an action. An action that changes the state is applied and written back, if no other node has written
+ * meanwhile; otherwise the loop starts again with what that node wrote.
  *
  *                    ADD_TO_PARTICIPANTS                MARK_COMPLETE
  *   outside ------------------------------> gathering ----------------> complete, with us: FINISH
@@ -15,18 +15,18 @@
  *      +--> wait list ------- incomplete -------+----------------------------+
  *      +--> redundancy list (full) -- not full any more --> outside
  *
- * The machine waits, with SYNC, in gathering for others or for the end of the last call, in the wait list for the next
- * round, and in the redundancy list for a free place.
+ * The machine waits, with SYNC: while gathering, for other nodes or the end of the last call; in the wait list, for the
+ * next round; in the redundancy list, for a free place.
  *
- * What is decided, and what that does to the state, is what PyTorch 2.6 does (tests/interop/test_rules.py compares).
- * What we do otherwise:
- *   - who is dead, when our own heartbeat is due, and when the last call is over, is not read off wall clocks: the
- *     context says so, and state/engine/liveness.h and state/engine/last_call.h find out on our own monotonic clock;
- *   - a node can leave without closing (decide_leave);
- *   - rounds never go back for a node, also where the state is lost and begins again (state/engine/rounds.h);
- *   - ranks can be given in another order (state/ranks.c), and a round that somebody has already left is not entered
- * any more;
- *   - a join that fails can say who is there (state/summary.h).
+ * Decisions and their effects are those of PyTorch 2.6 (tests/interop/test_rules.py compares), except:
+ *   - Wall clocks are never compared across nodes. The context says which nodes are dead, whether our heartbeat is due
+ *     and whether the last call is over; state/engine/liveness.h and state/engine/last_call.h measure these on our own
+ *     monotonic clock.
+ *   - A node can leave without closing (decide_leave).
+ *   - Rounds never go back for a node, even if the state is lost and starts again (state/engine/rounds.h).
+ *   - Ranks can be assigned in another order (state/ranks.c).
+ *   - A node does not enter a round that a participant has already left (WORLD_LEFT).
+ *   - The error of a join names the nodes that are there (state/summary.h).
  */
 #ifndef RDZV_STATE_RENDEZVOUS_H
 #define RDZV_STATE_RENDEZVOUS_H
@@ -35,7 +35,7 @@
 
 enum rank_order {
   RANK_ORDER_TORCH,   /* by node, as PyTorch does */
-  RANK_ORDER_STABLE,  /* who was in the round before keeps its rank; others fill the gaps by node */
+  RANK_ORDER_STABLE,  /* participants of the round before keep their ranks; others fill the gaps by node */
   RANK_ORDER_NATURAL, /* by node, numbers within an address as numbers */
 };
 
@@ -50,8 +50,8 @@ struct rendezvous_settings {
   int64_t keep_alive_interval;
   int64_t keep_alive_max_attempt;
   enum rank_order rank_order;
-  bool has_redundancy_list; /* layouts before 2.3 have none: who finds the round full then waits outside of any list */
-  bool marks;               /* what nodes of ours tell each other by marks in the state: WORLD_LEFT, `ours` of a node */
+  bool has_redundancy_list; /* layouts before 2.3 have none: a node that finds the round full waits in no list */
+  bool marks;               /* write marks that only nodes of this library read: WORLD_LEFT, `ours` of a node */
 };
 
 /* PyTorch's defaults. */
@@ -86,7 +86,7 @@ enum rendezvous_action {
   ACTION_ADD_TO_REDUNDANCY_LIST,
   ACTION_REMOVE_FROM_PARTICIPANTS,
   ACTION_REMOVE_FROM_WAIT_LIST,
-  ACTION_REMOVE_FROM_REDUNDANCY_LIST, /* in a join: its deadline begins anew, for now we can be a participant */
+  ACTION_REMOVE_FROM_REDUNDANCY_LIST, /* in a join: restarts its deadline, since a place is free now */
   ACTION_MARK_RENDEZVOUS_COMPLETE,
   ACTION_MARK_RENDEZVOUS_CLOSED,
   ACTION_SYNC, /* wait for a change of the state, or for one of the times in the context */
@@ -120,31 +120,30 @@ enum rendezvous_action decide_join(const struct rendezvous_context *context);
 enum rendezvous_action decide_close(const struct rendezvous_context *context);
 enum rendezvous_action decide_keep_alive(const struct rendezvous_context *context);
 
-/* Leaves whatever list the node is in, without closing: for a node that goes for good. Not PyTorch's. */
+/* Takes the node out of its list for good, without closing the rendezvous. Not PyTorch's. */
 enum rendezvous_action decide_leave(const struct rendezvous_context *context);
 
-/* For how long after its deadline a join still tries to take the node out of the state again. */
+/* How long after its deadline a join still tries to take the node out of the state again. */
 enum { RENDEZVOUS_ROLLBACK_MS = 5000 };
 
-/* Changes the state as the action says. RDZV_E_NO_MEMORY, RDZV_E_LIMIT; the state is then to be thrown away. */
+/* Changes the state as the action says. RDZV_E_NO_MEMORY, RDZV_E_LIMIT: the state is unusable then. */
 int rendezvous_apply(struct rendezvous_context *context, enum rendezvous_action action, rdzv_error *error);
 
-/* Common to a participant that leaves and one that died. */
+/* Updates the state after a participant was removed, because it left or died. */
 void rendezvous_participant_removed(struct rendezvous_state *state, const struct rendezvous_settings *settings);
 
-/* Takes those out of every collection of whom is_dead says so; it is asked about each node, from the last to the
- * first. Gives their number. */
+/* Removes the nodes that is_dead says are dead, from every collection, and returns how many. is_dead is called for each
+ * node, from the last to the first. */
 size_t rendezvous_sanitize(struct rendezvous_state *state, const struct rendezvous_settings *settings,
                            bool (*is_dead)(void *argument, const struct state_node *node), void *argument);
 
 /* ---- state/ranks.c ---- */
 
 /*
- * Gives the participants the ranks 0 … n-1. The stable order needs the ranks of the round before, although everybody
- * has left it by then: they are in an attribute of ours, which PyTorch nodes carry along:
- *   rdzv_ranks: {"host_12_0": 0, …}
- * It is renewed here, in the stable order only, and left out for more than RANKS_MAX_KEPT participants.
- * RDZV_E_NO_MEMORY.
+ * Gives the participants the ranks 0 … n-1. The stable order needs the ranks of the round before, which all
+ * participants have left by then. The state keeps them in an attribute that PyTorch nodes carry along: rdzv_ranks:
+ * {"host_12_0": 0, …} It is renewed here, in the stable order only, and left out for more than RANKS_MAX_KEPT
+ * participants. RDZV_E_NO_MEMORY.
  */
 enum { RANKS_MAX_KEPT = 4096 };
 #define RANKS_ATTRIBUTE "rdzv_ranks"

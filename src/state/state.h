@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The state of a rendezvous, PyTorch's _RendezvousState: the round, and who is in it as what. PyTorch keeps four
+ * The state of a rendezvous, PyTorch's _RendezvousState: the round, and its nodes. PyTorch keeps four
  * collections of nodes (participants, wait_list, redundancy_list, last_heartbeats); here they are one array of
  * nodes, in PyTorch's order, and each node says which collections it is in.
  */
@@ -63,7 +63,7 @@ struct rendezvous_state {
   char *addrs;          /* private: the addresses that came with a copy or from a reader, in one piece */
 };
 
-/* A new rendezvous, with nobody in it. */
+/* A new rendezvous, without nodes. */
 #define STATE_EMPTY ((struct rendezvous_state){.deadline = DATETIME_NONE})
 
 /* Frees what it holds and leaves STATE_EMPTY. */

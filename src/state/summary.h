@@ -9,7 +9,8 @@ struct summary {
   char text[400]; /* leaves room in an rdzv_error for what was tried */
 };
 
-/* Who has joined, how many are needed, who was heard when; names as many as fit, those that were silent longest first:
+/* How many nodes have joined, how many are needed, and when each was heard; names as many as fit, the longest silent
+ * first:
  * "2 of at least 4 nodes joined: 'b_7_0' (heard 12 s ago), 'a_3_0' (heard 0 s ago)" */
 struct summary summary_joined(const struct rendezvous_state *state, const struct rendezvous_settings *settings,
                               const struct liveness *liveness, int64_t now_ms);

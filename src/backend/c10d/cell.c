@@ -89,7 +89,7 @@ static int get_by_version(struct c10d *cell, rdzv_value *out, uint64_t *token, r
   return result < 0 ? result : take_version(cell, &text, version, out, token, error);
 }
 
-/* Whoever is not told looks by itself after a while. */
+/* A node that does not hear the bell looks after a while. */
 static void ring(struct c10d *cell) {
   int64_t count;
   rdzv_error error;
@@ -97,7 +97,7 @@ static void ring(struct c10d *cell) {
     log_line(&cell->log, RDZV_LOG_INFO, "the others are not told of a change: %s", error.message);
 }
 
-/* One try. A sentinel that we did not know of is no state: *again then. */
+/* One try. *again: a sentinel that we did not know is there, which is not a state. */
 static int try_set(struct c10d *cell, rdzv_bytes text, uint64_t *token, bool *written, rdzv_value *out, bool *again,
                    rdzv_error *error) {
   const bool blank = *token == 0;
@@ -133,7 +133,7 @@ static int set_by_version(struct c10d *cell, rdzv_bytes state, unsigned flags, u
   return result;
 }
 
-/* Waits for a key of ours to change, or to be woken. */
+/* Waits for a key of the cell to change, or to be woken. */
 static int wait_changed(struct c10d *cell, const char *key, uint64_t known, int64_t timeout_ms, rdzv_value *out,
                         uint64_t *version, rdzv_error *error) {
   struct store_call call = {timeout_ms, deadline_after(timeout_ms), &cell->wake, error};
@@ -147,7 +147,7 @@ static int await_push(struct c10d *cell, int64_t timeout_ms, uint64_t *token, rd
   return result < 0 ? result : take_version(cell, &text, version, out, token, error);
 }
 
-/* Waits for the bell, or until it is time to look all the same. */
+/* Waits for the bell, or until it is time to look without it. */
 static int await_bell(struct c10d *cell, int64_t timeout_ms, rdzv_error *error) {
   const int64_t look = LOOK_MS + jitter((int64_t)cell->len / LOOK_BYTES_PER_MS);
   rdzv_value count;

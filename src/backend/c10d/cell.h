@@ -3,13 +3,12 @@
  * The cell as one key of a c10d store: PyTorch's C10dRendezvousBackend. The key torch.rendezvous.<run_id> holds the
  * state in base64, or a sentinel where there is none.
  *
- * PyTorch's token is the text itself, so a swap carries the state three times, and a change is found by reading again
- * and again. So it is here with PyTorch's servers and with files. A store that has versions, as our own server, spares
- * both: the version is the token, and changes are pushed. Three keys of ours are beside the cell there:
- *   <key>.bell  counts changes that others want to hear of soon. A state that is large is not pushed to everybody with
- *               each heartbeat of each node: everybody waits for the bell instead, and looks now and then all the same,
- *               for PyTorch nodes do not ring.
- *   <key>.permit, <key>.move  let one node write at a time: backend/c10d/permit.h.
+ * PyTorch's token is the text itself, so a swap carries the state three times, and a change is found by polling. This
+ * is also how it works here with PyTorch's servers and with files. A store with versions, as our own server, avoids
+ * both: the version is the token, and changes are pushed. Three more keys are beside the cell there: <key>.bell  counts
+ * changes that other nodes want to hear of soon. A large state is not pushed to all nodes with each heartbeat of each
+ * node. They wait for the bell instead, and also look now and then, since PyTorch nodes do not ring. <key>.permit,
+ * <key>.move  let one node write at a time: backend/c10d/permit.h.
  */
 #ifndef RDZV_BACKEND_C10D_CELL_H
 #define RDZV_BACKEND_C10D_CELL_H

@@ -6,7 +6,7 @@
  *                       names: the first one to bind the port. The others find the port taken, and are clients.
  *   rendezvous static   rank 0. A port that is taken belongs to another job, and is an error.
  *   the workers' store  the agent of group rank 0, on MASTER_PORT.
- *   rdzv list, reset    nobody: they are clients of a store that is there.
+ *   rdzv list, reset    no process: they are clients of a store that is there.
  */
 #ifndef RDZV_BACKEND_C10D_HOST_H
 #define RDZV_BACKEND_C10D_HOST_H

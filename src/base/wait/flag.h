@@ -15,7 +15,7 @@ struct waiting; /* base/wait/waiting.h */
 struct flag {
   int fd;       /* readable when it is up */
   int raise_fd; /* an event descriptor; the same as fd, unless fd also looks at a descriptor of the caller's */
-  struct waiting *waiting; /* says its lines while the flag is waited for; mostly NULL: nobody wants to hear of it */
+  struct waiting *waiting; /* writes its lines while the flag is waited for; NULL: none */
 };
 
 /* The same flag, for one thread that reports to `waiting` while it waits. `flag` may be NULL. Not to be closed. */

@@ -301,7 +301,7 @@ static bool iterate(struct driver *driver, struct engine_update *update) {
   silence_look(&driver->silence, driver_settings(driver), clock_now_ms());
   if (there) {
     driver_note_store(driver, &event);
-    view_overhear(driver, &event);
+    if (driver->view.watched) view_overhear(driver, &event);
   }
   pthread_mutex_unlock(&driver->lock);
   if (there) driver_step(driver, &event, update);

@@ -159,7 +159,7 @@ int driver_look(struct driver *driver, int64_t wait_ms, const struct flag *cance
 /* Carries out what driver_look wants; *update is what the engine wants next, before and after. */
 void view_carry_out(struct driver *driver, struct engine_update *update);
 
-/* Shows a state that was read anyway to a caller that waits for it. With the lock held. */
+/* Shows a state that was read anyway, if it is another than the watching caller knows. With the lock held. */
 void view_overhear(struct driver *driver, const struct engine_event *event);
 
 /* ---- status.c ---- */

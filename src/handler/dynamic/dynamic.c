@@ -61,7 +61,7 @@ static char *reason_key(const struct dynamic *handler) {
   return asprintf(&key, "torch.rendezvous.%s.reason", handler->base.run_id) < 0 ? NULL : key;
 }
 
-/* Gets the reason for closing, on a connection of its own: the thread may hold the handler's. */
+/* Gets the reason for closing, on another connection: the driver may be using the handler's. */
 static bool get_reason(struct dynamic *handler, const char *key, rdzv_value *out) {
   const rdzv_bytes bytes = rdzv_str(key);
   rdzv_store *store;
@@ -152,7 +152,7 @@ static bool has_reason(struct dynamic *handler) {
   return reason != NULL;
 }
 
-/* Without the reason it is closed all the same. */
+/* A rendezvous is closed even if its reason cannot be written. */
 static void leave_reason(struct dynamic *handler, const char *reason) {
   char *key = reason_key(handler);
   rdzv_store *store = NULL;

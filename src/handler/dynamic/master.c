@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Where rank 0 of a round can be reached: rank 0 says so in the round's store, under PyTorch's names.
+ * Where rank 0 of a round can be reached: rank 0 publishes it in the round's store, under PyTorch's names.
  *
- * PyTorch 2.4 and later says so once in a handler's life, in its first round, and reads it once, too, unless it is told
- * not to share its store; what is older says so above the rendezvous, in each round. So where those may be among the
- * nodes, a node of ours keeps one port for its life, and where this round says nothing, takes what the node that is
- * rank 0 has said before. Else the port is another in each round, which workers of before do not know.
+ * PyTorch 2.4 and later publishes it once in the life of a handler, in its first round, and reads it once, too, unless
+ * it is told not to share its store. Earlier versions publish it above the rendezvous, in each round. So where such
+ * nodes may take part, a node of this library keeps one port for its life; and where a round has no address, it takes
+ * what the node that is rank 0 has published before. Otherwise the port is another one in each round, which workers of
+ * earlier rounds do not know.
  *
- * A rank 0 of ours, which is known by a mark in the state, says so in each round, with its name, so that what an
- * earlier round of that number left in the store is not taken for it. If it goes before, the round is over, and the
- * others join the next one; a round without an address is given out only where rank 0 is a PyTorch.
+ * A rank 0 of this library, which a mark in the state identifies, publishes in each round, with its name, so that keys
+ * which an earlier round of that number left in the store are not mistaken for it. If it leaves before, the round is
+ * over and the others join the next one. A round without an address is returned only where rank 0 is a PyTorch node.
  */
 #include "handler/master.h"
 #include "base/error.h"
@@ -163,7 +164,7 @@ static int find_torch(struct dynamic *handler, struct round_result *result, stru
   return outcome == 0 ? take_from(handler, result, result->base.store, NULL, error) : outcome;
 }
 
-/* A node of ours says so in each round before it goes on, or leaves the round, or dies, and is found dead. */
+/* A node of this library publishes in each round before it goes on, or leaves the round, or dies and is found dead. */
 static int find_ours(struct dynamic *handler, struct round_result *result, struct waiting *waiting, rdzv_error *error) {
   const int64_t dead_time = rendezvous_dead_time(driver_settings(&handler->driver));
   const int64_t longest = rdzv_store_get_timeout(result->base.store) + dead_time;
@@ -172,7 +173,7 @@ static int find_ours(struct dynamic *handler, struct round_result *result, struc
   return remember_taken(handler, result, outcome, error);
 }
 
-/* The round is over, perhaps without somebody else: what rank 0 has said before is there. */
+/* The round is over; rank 0 may have published before. */
 static int find_what_is_there(struct dynamic *handler, struct round_result *result, rdzv_error *error) {
   const rdzv_bytes keys[] = {MASTER_ADDR, MASTER_PORT};
   struct store_call look = {0, deadline_after(0), &handler->base.cancel, error};

@@ -164,7 +164,7 @@ static int open_checked(const rdzv_params *given, unsigned options, struct drive
   return 0;
 }
 
-/* A backend is somebody else's code, too, and may be compiled for another version of its header. */
+/* A backend may be compiled for another version of its header. */
 static int take_ops(const rdzv_backend *backend, rdzv_backend_ops *ops, rdzv_error *error) {
   if (!backend || !backend->ops) return error_null(error, "rdzv_handler_open_dynamic", backend ? "ops" : "backend");
   const int result = options_take(ops, sizeof *ops, backend->ops, "rdzv_backend_ops", error);

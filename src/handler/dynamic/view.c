@@ -30,7 +30,7 @@ static void show(struct driver *driver, const struct engine_event *event) {
 }
 
 void view_overhear(struct driver *driver, const struct engine_event *event) {
-  if (driver->view.watched && event->state && event->token != driver->view.known) show(driver, event);
+  if (event->state && event->token != driver->view.known) show(driver, event);
 }
 
 /* Reads: now, or, where the engine wants nothing and the caller waits, once the state has changed. False: something is

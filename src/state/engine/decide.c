@@ -74,7 +74,7 @@ static int finish_join(struct engine *engine, struct engine_update *update, rdzv
   const bool again = state->round <= engine->rounds.joined;
   if (again || !world_is_whole(state)) {
     engine_trace(engine, "round %" PRId64 " %s -> exit, wait for the next", state->round,
-                 again ? "is none after our last" : "was left by somebody before we came");
+                 again ? "is not after our last one" : "was left by a participant before we came");
     engine->wish = WISH_EXIT;
     return 0;
   }
@@ -267,7 +267,7 @@ static bool is_stale(const struct engine *engine, struct moment now) {
 
 static bool must_back_off(struct engine *engine, struct moment now, struct engine_update *update) {
   if (engine->back_off_ms <= now.mono_ms || is_overdue(engine, now)) return false;
-  engine->known = engine->known && engine->back_off_ms - now.mono_ms <= 1; /* by then somebody else will have written */
+  engine->known = engine->known && engine->back_off_ms - now.mono_ms <= 1; /* by then another node will have written */
   update->request = ENGINE_DO_BACK_OFF;
   update->permit_ms = engine->permit_ms;
   update->until_ms = engine->back_off_ms;

@@ -93,7 +93,7 @@ static void lose(struct engine *engine, struct moment now, bool has_permit) {
   if (has_permit) wait = 0; /* no other node that takes permits writes now */
   engine->back_off_ms = now.mono_ms + wait;
   engine->permit_ms = now.mono_ms + pace_permit(settings, has_heartbeat);
-  engine_trace(engine, "somebody else wrote first, %u in a row -> back off for %lld ms", engine->pace.losses,
+  engine_trace(engine, "another node wrote first, %u in a row -> back off for %lld ms", engine->pace.losses,
                (long long)wait);
 }
 

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * One node of a dynamic rendezvous as a machine: engine_step(event with its moment) says what to do next. It reads no
- * clock, waits for nothing and knows no store; whoever drives it does. The order of things:
+ * clock, waits for nothing and knows no store; its driver does (handler/dynamic/driver.h, tests/sim). The order of
+ * things:
  *
  *   ask join -> READ -> (state) -> SWAP -> (won) -> WAIT … (state: complete, with us) -> joined, and then, as a
- * participant: WAIT until the heartbeat is due -> READ -> SWAP -> WAIT …, with a notice when the participants change
+ *   participant: WAIT until the heartbeat is due -> READ -> SWAP -> WAIT …, with a notice when the participants change
  *
- *   swap lost      -> BACK_OFF, read and decide anew; a heartbeat that is overdue does not back off
- *   store error    -> BACK_OFF, read: whether a swap without an answer took effect, the state itself tells
+ *   swap lost      -> BACK_OFF, read and decide again; a heartbeat that is overdue does not back off
+ *   store error    -> BACK_OFF, read: the state itself tells whether a swap without an answer took effect
  *   nothing is due -> WAIT for a change of the state
  *
  * Beyond the rules (state/rendezvous.h):
- *   - the dead are written off soon after they are found, not with the next heartbeat only;
- *   - a round that somebody left before we could enter it is not entered: we exit and wait for the next;
- *   - who is in the wait list when a round gets full makes itself a spare. PyTorch leaves it there, for every agent to
- *     take as a reason to begin another round, and another;
- *   - who exits a round and goes into the wait list, or the next round, does both in one write.
+ *   - dead nodes are removed soon after they are found, not only with the next heartbeat;
+ *   - a round that a participant left before we could enter it is not entered: we exit and wait for the next;
+ *   - a node that is in the wait list when a round gets full makes itself a spare. PyTorch leaves it in the wait list,
+ *     for which every agent begins another round, and another;
+ *   - a node that exits a round and goes into the wait list, or the next round, does both in one write.
  *
  * At most one request is under way. A step that asks for anything but CONTINUE ends a WAIT or BACK_OFF of before.
  */
@@ -35,7 +36,7 @@ enum engine_event_kind {
   ENGINE_EV_ASK_STOP,    /* no more heartbeats, wishes or notices: what is in the state lapses */
   ENGINE_EV_STATE_READ,  /* what a READ gave, or a WAIT; never older than what came before */
   ENGINE_EV_SWAP_WON,    /* the state is written */
-  ENGINE_EV_SWAP_LOST,   /* somebody else wrote before; with what is there now */
+  ENGINE_EV_SWAP_LOST,   /* another node wrote before; with what is there now */
   ENGINE_EV_TIMER,       /* the time of a WAIT or BACK_OFF has come */
   ENGINE_EV_PERMIT,      /* we have the permit to write, and need not back off any longer */
   ENGINE_EV_STORE_ERROR, /* the request failed, or its outcome is unknown */
@@ -51,7 +52,7 @@ struct engine_event {
 };
 
 enum engine_request {
-  ENGINE_DO_NOTHING,  /* nothing to do until somebody asks */
+  ENGINE_DO_NOTHING,  /* nothing to do until something is asked */
   ENGINE_DO_CONTINUE, /* the request that is under way goes on */
   ENGINE_DO_READ,     /* read the state */
   ENGINE_DO_SWAP,     /* write `state` if the version is still `token` (0: if there is none yet) */
@@ -75,7 +76,7 @@ enum engine_news {
 
 enum engine_why {
   ENGINE_WHY_CLOSED = 1,
-  ENGINE_WHY_GRACEFUL_EXIT, /* closed, while we were a spare: no failure of ours */
+  ENGINE_WHY_GRACEFUL_EXIT, /* closed while this node was a spare; not an error */
   ENGINE_WHY_TIMEOUT,
   ENGINE_WHY_STORE, /* error's sentence ends with the store's */
 };
@@ -120,7 +121,7 @@ struct engine {
 
   enum engine_wish wish;
   int64_t wish_deadline;
-  struct summary too_late; /* who was there when the deadline passed; "" before */
+  struct summary too_late; /* which nodes were there when the deadline passed; "" before */
   bool closing;
   int64_t close_deadline;
 
@@ -140,7 +141,7 @@ struct engine {
   bool fresh;             /* the dead of this state have not been looked for yet */
   bool dropped;           /* the dead were taken out of this state */
   int64_t back_off_ms;    /* until then */
-  int64_t permit_ms;      /* or, waiting for the permit, until then; 0: it is no race that we back off from */
+  int64_t permit_ms;      /* or, waiting for the permit, until then; 0: we do not back off from a race */
   rdzv_error store_error; /* code 0: the last request was answered */
   struct liveness liveness;
   struct last_call last_call;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "state/engine/last_call.h"
 
-enum { SLACK_US = 1000000 }; /* PyTorch asks the clock anew for the deadline, after the heartbeat */
+enum { SLACK_US = 1000000 }; /* PyTorch reads the clock again for the deadline, after the heartbeat */
 
 static int64_t longest_left_us(const struct rendezvous_state *state, int64_t timeout_us) {
   int64_t longest = -1;

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * When the last call of a round is over. The deadline in the state is by the wall clock of whoever wrote it; compared
- * with ours, a clock that is wrong by ten minutes would end the call at once, or ten minutes late. So each node counts
- * what is left down on its own monotonic clock, from when it first sees the deadline.
+ * When the last call of a round is over. The deadline in the state is by the wall clock of the node that wrote it;
+ * compared with ours, a clock that is wrong by ten minutes would end the call at once, or ten minutes late. So each
+ * node counts the time that is left down on its own monotonic clock, from when it first sees the deadline.
  *
- * What is left then? The writer knows. For the others: a participant's heartbeat that is before the deadline by no more
- * than last_call_timeout may be by the writer's clock (the writer's own is), and then deadline - heartbeat is what was
- * left when it beat. The longest of these is taken, or last_call_timeout if there are none: so no call is cut short,
- * and none is longer than last_call_timeout after it was first seen. The writer, if it lives, ends it in time.
+ * The writer knows how much is left. The others estimate it: a participant's heartbeat that is before the deadline by
+ * no more than last_call_timeout may be by the writer's clock (the writer's own heartbeat is), and then deadline -
+ * heartbeat was left when it beat. They take the longest of these, or last_call_timeout if there are none. So no call
+ * is cut short, and none lasts longer than last_call_timeout after it was first seen. A writer that lives ends it in
+ * time.
  *
- * Who is in the wait list has announced itself for this very round and is on its way in: as long as somebody is, the
- * call goes on, for the dead time at most. Else a crowd that needs longer than the last call to get in would complete
- * one round after the other, each without some, who wait, so that all begin anew.
+ * A node in the wait list has announced itself for this very round. While there is one, the call goes on, for the dead
+ * time at most. Otherwise a crowd that needs longer than the last call to get in would complete one round after the
+ * other, each without some nodes, which makes all begin again.
  */
 #ifndef RDZV_STATE_ENGINE_LAST_CALL_H
 #define RDZV_STATE_ENGINE_LAST_CALL_H
@@ -24,8 +25,8 @@ struct last_call {
 };
 #define LAST_CALL_NONE ((struct last_call){.deadline = DATETIME_NONE})
 
-/* Takes note of a state's deadline. A new one that is `ours` has just been written by us; in the end of somebody else's
- * `later_ms` are put, so that not everybody comes at once. */
+/* Takes note of a state's deadline. `ours`: we have just written it. Another node's call ends `later_ms` later for us,
+ * so that not all nodes complete the round at once. */
 void last_call_observe(struct last_call *call, const struct rendezvous_state *state,
                        const struct rendezvous_settings *settings, struct moment now, bool ours, int64_t later_ms);
 

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Who is dead. PyTorch compares the others' wall clocks with its own, so a clock that is wrong evicts the living. Here
- * a node is dead when its heartbeat has not *changed* for keep_alive_interval × keep_alive_max_attempt (the dead time)
- * by our own monotonic clock, counted from when we saw it change last, or first saw it. Whatever its value says.
+ * Which nodes are dead. PyTorch compares the wall clocks of other nodes with its own, so a wrong clock evicts the
+ * living. Here a node is dead when its heartbeat has not *changed* for keep_alive_interval × keep_alive_max_attempt
+ * (the dead time) by our own monotonic clock, counted from when we saw it change last, or first saw it, whatever its
+ * value is.
  *
  * Time in which we did not look does not count: of the time between two looks at the state at most two fifths of the
- * dead time are credited. So if we were stopped, or the store was away, the others get the chance to show that they
- * live before we judge them. Look at least every liveness_look_interval(), a third of the dead time, and nothing is
- * lost.
+ * dead time are credited. So if we were stopped, or the store was away, the other nodes get the chance to show that
+ * they live before we judge them. A node that looks at least every liveness_look_interval(), a third of the dead time,
+ * loses nothing.
  *
- * One exception makes a node that has just arrived as quick as the others. Of those who were there at our very first
- * look and have not stirred since, the timestamp is believed where there is a clock that it can be compared with: a
- * later heartbeat of the same host (by addr), or our own clock if the host is ours. Who is behind that by more than the
- * dead time is dead at once. When our own clock jumps, nothing is believed from there on. What can fool this is a host
- * whose clock jumped within the last keep-alive interval before our first look, and two hosts that go by one name.
+ * One exception lets a node that has just arrived find the dead as quickly as the others do. For nodes that were there
+ * at our very first look and have not changed since, the timestamp is believed where there is a clock to compare it
+ * with: a later heartbeat of the same host (by addr), or our own clock if the host is ours. A node that is behind that
+ * by more than the dead time is dead at once. When our own clock jumps, no timestamp is believed from then on. This can
+ * be fooled by a host whose clock jumped within the last keep-alive interval before our first look, and by two hosts
+ * with one name.
  */
 #ifndef RDZV_STATE_ENGINE_LIVENESS_H
 #define RDZV_STATE_ENGINE_LIVENESS_H
@@ -52,8 +54,8 @@ int64_t liveness_age(const struct liveness *liveness, const struct rendezvous_se
 /* Have we seen that heartbeat change? Else it may be older than we know. */
 bool liveness_saw_change(const struct liveness *liveness, const struct node_desc *node);
 
-/* When to look again, on the monotonic clock, at the latest: the first of them may be dead then. INT64_MAX: nobody but
- * us is there. */
+/* When to look again at the latest, on the monotonic clock: a node may be dead then. INT64_MAX: we are the only node.
+ */
 int64_t liveness_wake(const struct liveness *liveness, const struct rendezvous_settings *settings,
                       const struct node_desc *self);
 

@@ -37,7 +37,7 @@ int64_t pace_before_join(struct pace *pace, const struct rendezvous_settings *se
   return pace_jitter(pace, least(SPREAD_MS, most(pace->trip_ms, 1) * settings->max_nodes / 2));
 }
 
-/* Those who may be trying: while the round gathers, as many as it has places for; then those who keep alive. */
+/* How many nodes may be trying: while the round gathers, one for each free place; then each node that keeps alive. */
 static int64_t crowd(const struct rendezvous_settings *settings, const struct rendezvous_state *state) {
   const int64_t places = settings->max_nodes - (int64_t)state->num_participants;
   return most(4, state->complete ? (int64_t)state->count : places);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Rounds never go back. The state can get lost: the server was restarted, or somebody has deleted the key. A state that
- * begins at round 0 again would give numbers a second time, with other participants, while keys of the first are in the
- * store and workers of the first are still alive. So each node knows the first round that it may take part in, and when
- * it becomes a participant of a round before that, the round gets that number: of a new state, or of one that others
- * have made. A round that gathers is nobody's yet, so its number may change; to PyTorch it is a number as good as any.
+ * Rounds never go back. The state can get lost: the server was restarted, or the key was deleted. A state that starts
+ * at round 0 again would use numbers a second time, with other participants, while keys of the first are in the store
+ * and workers of the first are still alive. So each node knows the first round that it may take part in. When it
+ * becomes a participant of an earlier round, it gives the round that number, whether the state is new or another
+ * node's. A round that gathers has been given to no node yet, so its number may change; PyTorch takes any number.
  *
- * A node knows of every complete round that it saw, and of the one that it has entered, which others may have completed
- * before the state got lost. Where nobody who takes part knows of a number, it can be given again: what two such rounds
- * could share is gone with those who knew, or they are late, and not in it.
+ * A node knows every complete round that it saw, and the one that it has entered, which other nodes may have completed
+ * before the state got lost. A number that no participant knows can be used again: the nodes that knew it are gone, or
+ * they are late and not in the round.
  */
 #ifndef RDZV_STATE_ENGINE_ROUNDS_H
 #define RDZV_STATE_ENGINE_ROUNDS_H
@@ -29,7 +29,7 @@ struct rounds {
 void rounds_write(struct rounds *rounds, const struct rendezvous_state *state, const struct node_desc *self,
                   uint64_t token);
 
-/* It was written; was not; or nobody knows, and it may be yet. */
+/* It was written; it was not; or it is unknown, and it may be written yet. */
 void rounds_written(struct rounds *rounds);
 void rounds_not_written(struct rounds *rounds);
 void rounds_maybe_written(struct rounds *rounds);

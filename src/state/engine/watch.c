@@ -43,7 +43,8 @@ static bool is_participant(const struct rendezvous_state *state, const struct no
   return node && (node->kinds & NODE_PARTICIPANT);
 }
 
-/* Nobody says whether a node left or was evicted: who had been silent for most of the dead time was. */
+/* The state does not say whether a node left or was evicted: a node that had been silent for most of the dead time was
+ * evicted. */
 static void miss(struct engine *engine, struct engine_peer *peer, struct moment now, struct engine_update *update) {
   const struct rendezvous_settings *settings = &engine->config.settings;
   const int64_t age = liveness_age(&engine->liveness, settings, &peer->desc, now.mono_ms);

@@ -11,7 +11,7 @@
 #include <rdzv/bytes.h>
 
 struct state_entry {
-  rdzv_bytes addr; /* somebody else's, until the state is built */
+  rdzv_bytes addr; /* borrowed, until the state is built */
   int64_t pid;
   int64_t local_id;
   int64_t rank;

@@ -40,7 +40,7 @@ bool pickle_global(struct pickle_machine *machine, rdzv_bytes module, rdzv_bytes
     *result = (struct pickle_value){.kind = PICKLE_GLOBAL, .number = globals[i].global};
     return true;
   }
-  return pickle_bad(machine, "it asks for '%s.%s', which is no part of a rendezvous state and is not run",
+  return pickle_bad(machine, "it asks for '%s.%s', which is not part of a rendezvous state and is not run",
                     bytes_quote(module).text, bytes_quote(name).text);
 }
 

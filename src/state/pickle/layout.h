@@ -21,7 +21,7 @@ const struct torch_traits *torch_traits(enum torch_layout layout);
 /* The layout of a version "X.Y" (or "X.Y.Z"). RDZV_E_INVALID: it is no version. */
 int torch_layout_parse(const char *version, enum torch_layout *layout, rdzv_error *error);
 
-/* A state with nobody in it does not show all of its traits: those layouts, and all between them, could be its own. */
+/* A state without nodes does not show all of its traits: those layouts, and all between them, could be its own. */
 struct torch_layouts {
   enum torch_layout oldest, newest;
 };

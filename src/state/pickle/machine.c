@@ -239,7 +239,7 @@ static bool push_stack_global(struct pickle_machine *machine) {
   const struct pickle_value *names = pop(machine, 2);
   if (!names) return false;
   if (names[0].kind != PICKLE_STR || names[1].kind != PICKLE_STR)
-    return pickle_bad(machine, "the name of a class is no str");
+    return pickle_bad(machine, "the name of a class is not a str");
   struct pickle_value class_ = {0};
   return pickle_global(machine, pickle_bytes(&names[0]), pickle_bytes(&names[1]), &class_) && push(machine, class_);
 }
@@ -322,7 +322,7 @@ static bool start(struct pickle_machine *machine) {
   const uint8_t *proto = take(machine, 2);
   if (!proto) return false;
   return (proto[0] == OP_PROTO && proto[1] >= 2 && proto[1] <= 5) ||
-         pickle_bad(machine, "it is no pickle of protocol 2 to 5");
+         pickle_bad(machine, "it is not a pickle of protocol 2 to 5");
 }
 
 bool pickle_run(struct pickle_machine *machine, struct pickle_value *result) {

@@ -102,7 +102,7 @@ static bool keep(struct reader *reader, const struct pickle_value *from, int dep
            (pyvalue_make_bytes(to, kind, pickle_bytes(from)) || pickle_no_memory(&reader->machine));
   }
   if (to->kind == PYVALUE_NONE && from->kind != PICKLE_NONE)
-    return pickle_bad(&reader->machine, "%s is no plain value", pickle_kind_name(from->kind));
+    return pickle_bad(&reader->machine, "%s is not a plain value", pickle_kind_name(from->kind));
   if (to->kind == PYVALUE_FLOAT)
     to->real = from->real;
   else if (to->kind == PYVALUE_BOOL)
@@ -114,7 +114,7 @@ static bool keep(struct reader *reader, const struct pickle_value *from, int dep
 
 static bool keep_attribute(struct reader *reader, rdzv_bytes name, const struct pickle_value *from) {
   if (name.len > PYVALUE_MAX_NAME || memchr(name.data, 0, name.len))
-    return pickle_bad(&reader->machine, "'%s' is no name of an attribute", bytes_quote(name).text);
+    return pickle_bad(&reader->machine, "'%s' is not the name of an attribute", bytes_quote(name).text);
   char text[PYVALUE_MAX_NAME + 1];
   bytes_copy(text, name.data, name.len);
   text[name.len] = '\0';

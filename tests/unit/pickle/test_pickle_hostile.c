@@ -109,7 +109,7 @@ static void test_items_for_what_is_no_such_container_are_refused(void **context)
   REFUSED("\x80\4\x8f(}\x90.", "a dict cannot be in a set or a key");
   REFUSED("\x80\4\x8f(" STATE_CLASS NEW "\x90.", "a _RendezvousState cannot be");
   REFUSED("\x80\4\x8f(" NODE_CLASS NEW "\x90.", "a _NodeDesc cannot be");
-  REFUSED("\x80\4KbKb\x93.", "the name of a class is no str");
+  REFUSED("\x80\4KbKb\x93.", "the name of a class is not a str");
 }
 
 static void test_lengths_beyond_the_end_or_a_limit_are_refused_before_they_are_used(void **context) {

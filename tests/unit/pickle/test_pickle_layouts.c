@@ -333,11 +333,11 @@ static void test_long_lists_strings_and_dicts_survive(void **context) {
 static void test_what_is_not_plain_cannot_be_kept_and_is_named(void **context) {
   (void)context;
 #define NOT_KEPT(code, part) assert_attribute_refused("x", BYTES(code), "attribute 'x' cannot be kept: " part)
-  NOT_KEPT(NODE("a"), "a _NodeDesc is no plain value");
-  NOT_KEPT("]" NODE("a") "a", "a _NodeDesc is no plain value");
-  NOT_KEPT(NAIVE("\1"), "a datetime is no plain value");
-  NOT_KEPT("cdatetime\ndatetime\n", "a class is no plain value");
-  NOT_KEPT(STATE_CLASS NEW, "a _RendezvousState is no plain value");
+  NOT_KEPT(NODE("a"), "a _NodeDesc is not a plain value");
+  NOT_KEPT("]" NODE("a") "a", "a _NodeDesc is not a plain value");
+  NOT_KEPT(NAIVE("\1"), "a datetime is not a plain value");
+  NOT_KEPT("cdatetime\ndatetime\n", "a class is not a plain value");
+  NOT_KEPT(STATE_CLASS NEW, "a _RendezvousState is not a plain value");
   NOT_KEPT("}]\x85Ns", "a set or a key of a dict has a list");
   NOT_KEPT("\x8f(]\x85\x90", "a set or a key of a dict has a list");
   assert_attribute_refused("a\xc3\xa9", BYTES(NODE("a")), "attribute 'a\\xc3\\xa9' cannot be kept");
@@ -349,13 +349,13 @@ static void test_a_name_that_is_too_long_or_has_a_zero_is_refused(void **context
   pickle.len -= 3; /* "ub." */
   const size_t before = pickle.len;
   assert_true(buf_append(&pickle, STR("\3", "a\0b") "Nub.", 9));
-  assert_refused((rdzv_bytes){pickle.data, pickle.len}, "'a\\x00b' is no name of an attribute");
+  assert_refused((rdzv_bytes){pickle.data, pickle.len}, "'a\\x00b' is not the name of an attribute");
   pickle.len = before;
   char name[300];
   memset(name, 'x', sizeof name);
   assert_true(buf_append(&pickle, "X\x2c\1\0\0", 5) && buf_append(&pickle, name, 300) &&
               buf_append(&pickle, "Nub.", 4));
-  assert_refused((rdzv_bytes){pickle.data, pickle.len}, "is no name of an attribute");
+  assert_refused((rdzv_bytes){pickle.data, pickle.len}, "is not the name of an attribute");
   buf_free(&pickle);
 }
 
