@@ -11,7 +11,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-static int failed(struct flag *flag, rdzv_error *error) {
+static int fail_open(struct flag *flag, rdzv_error *error) {
   const int errnum = errno;
   flag_close(flag);
   return error_errno(error, RDZV_E_IO, errnum, "cannot create an event descriptor");
@@ -26,7 +26,7 @@ struct flag flag_with(const struct flag *flag, struct waiting *waiting) {
 int flag_open(struct flag *flag, rdzv_error *error) {
   flag->waiting = NULL;
   flag->fd = flag->raise_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  return flag->fd < 0 ? failed(flag, error) : 0;
+  return flag->fd < 0 ? fail_open(flag, error) : 0;
 }
 
 static bool look_at(int epoll_fd, int fd) {
@@ -39,7 +39,7 @@ int flag_open_with(struct flag *flag, int also, rdzv_error *error) {
   const int result = flag_open(flag, error);
   if (result < 0 || also <= 0) return result;
   flag->fd = epoll_create1(EPOLL_CLOEXEC);
-  if (flag->fd < 0 || !look_at(flag->fd, flag->raise_fd)) return failed(flag, error);
+  if (flag->fd < 0 || !look_at(flag->fd, flag->raise_fd)) return fail_open(flag, error);
   if (look_at(flag->fd, also)) return 0;
   const int errnum = errno;
   flag_close(flag);
@@ -50,7 +50,7 @@ int flag_share(struct flag *flag, const struct flag *with, rdzv_error *error) {
   flag->waiting = NULL;
   flag->fd = flag->raise_fd = fcntl(with->fd, F_DUPFD_CLOEXEC, 0);
   if (flag->fd >= 0 && with->raise_fd != with->fd) flag->raise_fd = fcntl(with->raise_fd, F_DUPFD_CLOEXEC, 0);
-  return flag->fd < 0 || flag->raise_fd < 0 ? failed(flag, error) : 0;
+  return flag->fd < 0 || flag->raise_fd < 0 ? fail_open(flag, error) : 0;
 }
 
 void flag_raise(struct flag *flag) {

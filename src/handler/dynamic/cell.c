@@ -47,7 +47,7 @@ static int decode(struct driver *driver, rdzv_value *bytes, uint64_t token, stru
   return result;
 }
 
-static void failed(struct engine_event *event, rdzv_error *error) {
+static void set_store_error(struct engine_event *event, rdzv_error *error) {
   *event = (struct engine_event){.kind = ENGINE_EV_STORE_ERROR, .error = error};
 }
 
@@ -59,7 +59,7 @@ void cell_read(struct driver *driver, struct engine_event *event, struct rendezv
   *event = (struct engine_event){.kind = ENGINE_EV_STATE_READ};
   int result = driver->ops.get(driver->backend, &bytes, &token, error);
   if (result == 0) result = decode(driver, &bytes, token, event, state, error);
-  if (result < 0) failed(event, error);
+  if (result < 0) set_store_error(event, error);
 }
 
 static int encode(struct driver *driver, const struct rendezvous_state *state, struct buf *out, rdzv_error *error) {
@@ -83,7 +83,7 @@ void cell_swap(struct driver *driver, const struct engine_update *update, struct
     result = decode(driver, &now, token, event, state, error);
   else
     rdzv_value_free(&now);
-  if (result < 0) failed(event, error);
+  if (result < 0) set_store_error(event, error);
 }
 
 bool cell_await(struct driver *driver, uint64_t token, int64_t until_ms, struct engine_event *event,
@@ -96,6 +96,6 @@ bool cell_await(struct driver *driver, uint64_t token, int64_t until_ms, struct 
   if (result == RDZV_E_TIMEOUT)
     event->kind = ENGINE_EV_TIMER;
   else if (result < 0)
-    failed(event, error);
+    set_store_error(event, error);
   return true;
 }

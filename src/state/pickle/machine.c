@@ -12,7 +12,7 @@
 /* ---- the stack -------------------------------------------------------------------------------------------------- */
 
 static bool push(struct pickle_machine *machine, struct pickle_value value) {
-  if (machine->depth >= PICKLE_MAX_STACK) return pickle_bad(machine, "over %d values on the stack", PICKLE_MAX_STACK);
+  if (machine->depth >= PICKLE_MAX_STACK) return pickle_fail(machine, "over %d values on the stack", PICKLE_MAX_STACK);
   if (!pickle_grow(machine, &machine->stack, &machine->stack_cap, machine->depth + 1, PICKLE_MAX_STACK, sizeof value))
     return false;
   machine->stack[machine->depth++] = value;
@@ -23,7 +23,7 @@ static bool push(struct pickle_machine *machine, struct pickle_value value) {
 static const struct pickle_value *pop(struct pickle_machine *machine, size_t count) {
   const size_t floor = machine->marks_count > 0 ? machine->marks[machine->marks_count - 1] : 0;
   if (machine->depth - floor < count) {
-    pickle_bad(machine, "the stack has fewer values than the opcode needs");
+    pickle_fail(machine, "the stack has fewer values than the opcode needs");
     return NULL;
   }
   machine->depth -= count;
@@ -33,7 +33,7 @@ static const struct pickle_value *pop(struct pickle_machine *machine, size_t cou
 /* Takes all values above the last mark, and the mark; NULL: failed. */
 static const struct pickle_value *pop_mark(struct pickle_machine *machine, size_t *count) {
   if (machine->marks_count == 0) {
-    pickle_bad(machine, "there is no mark");
+    pickle_fail(machine, "there is no mark");
     return NULL;
   }
   const size_t floor = machine->marks[--machine->marks_count];
@@ -44,7 +44,7 @@ static const struct pickle_value *pop_mark(struct pickle_machine *machine, size_
 
 static bool mark(struct pickle_machine *machine) {
   if (machine->marks_count >= PICKLE_MAX_MARKS)
-    return pickle_bad(machine, "over %d objects in one another", PICKLE_MAX_MARKS);
+    return pickle_fail(machine, "over %d objects in one another", PICKLE_MAX_MARKS);
   /* Even of nothing, what stands above a mark is a place in the stack. */
   if (!pickle_grow(machine, &machine->stack, &machine->stack_cap, 1, PICKLE_MAX_STACK, sizeof *machine->stack))
     return false;
@@ -57,7 +57,7 @@ static bool mark(struct pickle_machine *machine) {
 /* The next `count` bytes of the pickle; NULL: it ends before. */
 static const uint8_t *take(struct pickle_machine *machine, size_t count) {
   if (machine->len - machine->pos < count) {
-    pickle_bad(machine, "the pickle is cut short");
+    pickle_fail(machine, "the pickle is cut short");
     return NULL;
   }
   machine->pos += count;
@@ -77,7 +77,7 @@ static bool take_sized(struct pickle_machine *machine, size_t size, struct pickl
   uint64_t len;
   if (!take_number(machine, size, &len)) return false;
   if (len > PICKLE_MAX_STRING)
-    return pickle_bad(machine, "a length of %llu, over the limit of %d", (unsigned long long)len, PICKLE_MAX_STRING);
+    return pickle_fail(machine, "a length of %llu, over the limit of %d", (unsigned long long)len, PICKLE_MAX_STRING);
   value->len = (uint32_t)len;
   value->bytes = take(machine, (size_t)len);
   return value->bytes != NULL;
@@ -120,7 +120,7 @@ static bool push_text(struct pickle_machine *machine, uint32_t kind, size_t size
   struct pickle_value value = {.kind = kind};
   if (!take_sized(machine, size, &value)) return false;
   if (kind == PICKLE_STR && !utf8_is_valid(pickle_bytes(&value)))
-    return pickle_bad(machine, "the str '%s' is not UTF-8", bytes_quote(pickle_bytes(&value)).text);
+    return pickle_fail(machine, "the str '%s' is not UTF-8", bytes_quote(pickle_bytes(&value)).text);
   return push(machine, value);
 }
 
@@ -155,7 +155,7 @@ static bool push_container(struct pickle_machine *machine, uint32_t kind) {
 static bool check_key(struct pickle_machine *machine, const struct pickle_value *key) {
   const bool hashable = key->kind != PICKLE_LIST && key->kind != PICKLE_DICT && key->kind != PICKLE_SET &&
                         key->kind != PICKLE_STATE && (key->kind != PICKLE_NODE || key->node->built);
-  return hashable || pickle_bad(machine, "%s cannot be in a set or a key of a dict", pickle_kind_name(key->kind));
+  return hashable || pickle_fail(machine, "%s cannot be in a set or a key of a dict", pickle_kind_name(key->kind));
 }
 
 /* Puts values into the container on top of the stack. */
@@ -164,9 +164,9 @@ static bool put_items(struct pickle_machine *machine, uint32_t kind, const struc
   if (!container) return false;
   machine->depth++; /* it stays */
   if (container->kind != kind)
-    return pickle_bad(machine, "%s is to be %s", pickle_kind_name(container->kind), pickle_kind_name(kind));
+    return pickle_fail(machine, "%s is to be %s", pickle_kind_name(container->kind), pickle_kind_name(kind));
   const size_t step = kind == PICKLE_DICT ? 2 : 1;
-  if (count % step != 0) return pickle_bad(machine, "a key has no value");
+  if (count % step != 0) return pickle_fail(machine, "a key has no value");
   for (size_t i = 0; kind != PICKLE_LIST && i < count; i += step)
     if (!check_key(machine, &values[i])) return false;
   return pickle_extend(machine, container->items, values, count);
@@ -189,7 +189,7 @@ static bool memo_put(struct pickle_machine *machine, uint64_t place) {
   const struct pickle_value *value = pop(machine, 1);
   if (!value) return false;
   machine->depth++; /* it stays */
-  if (place >= PICKLE_MAX_MEMO) return pickle_bad(machine, "over %d values in the memo", PICKLE_MAX_MEMO);
+  if (place >= PICKLE_MAX_MEMO) return pickle_fail(machine, "over %d values in the memo", PICKLE_MAX_MEMO);
   const size_t before = machine->memo_cap;
   if (!pickle_grow(machine, &machine->memo, &machine->memo_cap, (size_t)place + 1, PICKLE_MAX_MEMO, sizeof *value))
     return false;
@@ -201,7 +201,7 @@ static bool memo_put(struct pickle_machine *machine, uint64_t place) {
 
 static bool memo_get(struct pickle_machine *machine, uint64_t place) {
   if (place >= machine->memo_cap || machine->memo[place].kind == PICKLE_UNSET)
-    return pickle_bad(machine, "the memo has no value %llu", (unsigned long long)place);
+    return pickle_fail(machine, "the memo has no value %llu", (unsigned long long)place);
   return push(machine, machine->memo[place]);
 }
 
@@ -222,7 +222,7 @@ static bool take_line(struct pickle_machine *machine, rdzv_bytes *line) {
   const size_t left = machine->len - machine->pos;
   const size_t most = left < PICKLE_MAX_STRING ? left : PICKLE_MAX_STRING;
   const uint8_t *end = memchr(start, '\n', most);
-  if (!end) return pickle_bad(machine, "the name of a class does not end");
+  if (!end) return pickle_fail(machine, "the name of a class does not end");
   *line = (rdzv_bytes){start, (size_t)(end - start)};
   machine->pos += line->len + 1;
   return true;
@@ -239,7 +239,7 @@ static bool push_stack_global(struct pickle_machine *machine) {
   const struct pickle_value *names = pop(machine, 2);
   if (!names) return false;
   if (names[0].kind != PICKLE_STR || names[1].kind != PICKLE_STR)
-    return pickle_bad(machine, "the name of a class is not a str");
+    return pickle_fail(machine, "the name of a class is not a str");
   struct pickle_value class_ = {0};
   return pickle_global(machine, pickle_bytes(&names[0]), pickle_bytes(&names[1]), &class_) && push(machine, class_);
 }
@@ -264,7 +264,7 @@ static bool build(struct pickle_machine *machine) {
 static bool frame(struct pickle_machine *machine) {
   uint64_t len;
   if (!take_number(machine, 8, &len)) return false;
-  return len <= machine->len - machine->pos || pickle_bad(machine, "the pickle is cut short");
+  return len <= machine->len - machine->pos || pickle_fail(machine, "the pickle is cut short");
 }
 
 static bool step(struct pickle_machine *m, uint8_t op) {
@@ -312,17 +312,17 @@ static bool step(struct pickle_machine *m, uint8_t op) {
     case OP_NEWOBJ: return push_made(m, pickle_newobj);
     case OP_REDUCE: return push_made(m, pickle_reduce);
     case OP_BUILD: return build(m);
-    default: return pickle_bad(m, "opcode 0x%02x is none that a rendezvous state needs", op);
+    default: return pickle_fail(m, "opcode 0x%02x is none that a rendezvous state needs", op);
   }
 }
 
 static bool start(struct pickle_machine *machine) {
   if (machine->len > PICKLE_MAX_BYTES)
-    return pickle_bad(machine, "the pickle has %zu bytes, over the limit of %d", machine->len, PICKLE_MAX_BYTES);
+    return pickle_fail(machine, "the pickle has %zu bytes, over the limit of %d", machine->len, PICKLE_MAX_BYTES);
   const uint8_t *proto = take(machine, 2);
   if (!proto) return false;
   return (proto[0] == OP_PROTO && proto[1] >= 2 && proto[1] <= 5) ||
-         pickle_bad(machine, "it is not a pickle of protocol 2 to 5");
+         pickle_fail(machine, "it is not a pickle of protocol 2 to 5");
 }
 
 bool pickle_run(struct pickle_machine *machine, struct pickle_value *result) {
@@ -335,9 +335,9 @@ bool pickle_run(struct pickle_machine *machine, struct pickle_value *result) {
     if (!step(machine, *op)) return false;
   }
   if (machine->pos != machine->len)
-    return pickle_bad(machine, "%zu bytes come after its end", machine->len - machine->pos);
+    return pickle_fail(machine, "%zu bytes come after its end", machine->len - machine->pos);
   if (machine->depth != 1 || machine->marks_count != 0)
-    return pickle_bad(machine, "it leaves %zu values, not one", machine->depth);
+    return pickle_fail(machine, "it leaves %zu values, not one", machine->depth);
   *result = machine->stack[0];
   return true;
 }

@@ -96,7 +96,7 @@ bool pickle_run(struct pickle_machine *machine, struct pickle_value *result);
 void pickle_machine_free(struct pickle_machine *machine);
 
 /* Notes that the pickle is corrupt, and why; always false. */
-bool pickle_bad(struct pickle_machine *machine, const char *format, ...) RDZV_PRINTF(2, 3);
+bool pickle_fail(struct pickle_machine *machine, const char *format, ...) RDZV_PRINTF(2, 3);
 bool pickle_no_memory(struct pickle_machine *machine);
 
 /* Memory for an object, until pickle_machine_free. NULL: failed. */

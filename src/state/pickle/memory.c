@@ -9,7 +9,7 @@
 
 /* ---- failures and memory -------------------------------------------------------------------------------------- */
 
-bool pickle_bad(struct pickle_machine *machine, const char *format, ...) {
+bool pickle_fail(struct pickle_machine *machine, const char *format, ...) {
   char why[RDZV_MESSAGE_SIZE];
   va_list args;
   va_start(args, format);
@@ -36,7 +36,7 @@ static bool add_block(struct pickle_machine *machine, size_t size) {
   if (block_size > LARGEST_BLOCK) block_size = LARGEST_BLOCK;
   if (block_size < size) block_size = size;
   if (block_size > PICKLE_MAX_MEMORY - machine->memory)
-    return pickle_bad(machine, "its objects need over %d bytes", PICKLE_MAX_MEMORY);
+    return pickle_fail(machine, "its objects need over %d bytes", PICKLE_MAX_MEMORY);
   struct pickle_block *block = malloc(sizeof *block + block_size);
   if (!block) return pickle_no_memory(machine);
   block->next = machine->blocks;

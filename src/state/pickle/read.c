@@ -63,8 +63,8 @@ static enum pyvalue_kind plain_kind(uint32_t kind) {
 static bool spend(struct reader *reader, size_t count, size_t bytes, int depth) {
   struct pyvalue_budget *left = &reader->budget;
   if (depth > PYVALUE_MAX_DEPTH || count > left->count || bytes > left->bytes)
-    return pickle_bad(&reader->machine, "it has over %d values or %d bytes, or is over %d deep", PYVALUE_MAX_COUNT,
-                      PYVALUE_MAX_BYTES, PYVALUE_MAX_DEPTH);
+    return pickle_fail(&reader->machine, "it has over %d values or %d bytes, or is over %d deep", PYVALUE_MAX_COUNT,
+                       PYVALUE_MAX_BYTES, PYVALUE_MAX_DEPTH);
   left->count -= count;
   left->bytes -= bytes;
   return true;
@@ -83,7 +83,7 @@ static bool keep_items(struct reader *reader, const struct pickle_value *from, i
   for (size_t i = 0; i < count; i++) {
     if (!keep(reader, tuple ? &from->tuple[i] : pickle_next(&walk), depth + 1, &to->items[i])) return false;
     if (to->kind >= PYVALUE_SET && i % step == 0 && !pyvalue_is_hashable(&to->items[i]))
-      return pickle_bad(&reader->machine, "a set or a key of a dict has a list, set or dict in it");
+      return pickle_fail(&reader->machine, "a set or a key of a dict has a list, set or dict in it");
   }
   return true;
 }
@@ -102,7 +102,7 @@ static bool keep(struct reader *reader, const struct pickle_value *from, int dep
            (pyvalue_make_bytes(to, kind, pickle_bytes(from)) || pickle_no_memory(&reader->machine));
   }
   if (to->kind == PYVALUE_NONE && from->kind != PICKLE_NONE)
-    return pickle_bad(&reader->machine, "%s is not a plain value", pickle_kind_name(from->kind));
+    return pickle_fail(&reader->machine, "%s is not a plain value", pickle_kind_name(from->kind));
   if (to->kind == PYVALUE_FLOAT)
     to->real = from->real;
   else if (to->kind == PYVALUE_BOOL)
@@ -114,7 +114,7 @@ static bool keep(struct reader *reader, const struct pickle_value *from, int dep
 
 static bool keep_attribute(struct reader *reader, rdzv_bytes name, const struct pickle_value *from) {
   if (name.len > PYVALUE_MAX_NAME || memchr(name.data, 0, name.len))
-    return pickle_bad(&reader->machine, "'%s' is not the name of an attribute", bytes_quote(name).text);
+    return pickle_fail(&reader->machine, "'%s' is not the name of an attribute", bytes_quote(name).text);
   char text[PYVALUE_MAX_NAME + 1];
   bytes_copy(text, name.data, name.len);
   text[name.len] = '\0';
@@ -129,9 +129,9 @@ static bool keep_attribute(struct reader *reader, rdzv_bytes name, const struct 
 
 /* ---- nodes -------------------------------------------------------------------------------------------------- */
 
-static bool bad_item(struct reader *reader, enum attribute in, const struct pickle_value *value, const char *wanted) {
-  return pickle_bad(&reader->machine, "in attribute '%s' is %s, not %s", known[in].name, pickle_kind_name(value->kind),
-                    wanted);
+static bool fail_item(struct reader *reader, enum attribute in, const struct pickle_value *value, const char *wanted) {
+  return pickle_fail(&reader->machine, "in attribute '%s' is %s, not %s", known[in].name, pickle_kind_name(value->kind),
+                     wanted);
 }
 
 static bool note_time(struct reader *reader, const struct pickle_value *value) {
@@ -145,7 +145,7 @@ static bool note_time(struct reader *reader, const struct pickle_value *value) {
 /* NULL: failed. */
 static struct state_entry *add_node(struct reader *reader, enum attribute in, const struct pickle_value *value) {
   if (value->kind != PICKLE_NODE || !value->node->built) {
-    bad_item(reader, in, value, "a _NodeDesc");
+    fail_item(reader, in, value, "a _NodeDesc");
     return NULL;
   }
   const struct pickle_node *node = value->node;
@@ -175,7 +175,7 @@ static bool add_participants(struct reader *reader) {
   for (const struct pickle_value *node, *rank; (node = pickle_next(&walk)) && (rank = pickle_next(&walk));) {
     struct state_entry *entry = add_node(reader, PARTICIPANTS, node);
     if (!entry) return false;
-    if (rank->kind != PICKLE_INT) return bad_item(reader, PARTICIPANTS, rank, "an int of 64 bits");
+    if (rank->kind != PICKLE_INT) return fail_item(reader, PARTICIPANTS, rank, "an int of 64 bits");
     entry->kinds |= NODE_PARTICIPANT;
     entry->rank = rank->number;
   }
@@ -188,7 +188,7 @@ static bool add_heartbeats(struct reader *reader) {
   for (const struct pickle_value *node, *time; (node = pickle_next(&walk)) && (time = pickle_next(&walk));) {
     struct state_entry *entry = add_node(reader, LAST_HEARTBEATS, node);
     if (!entry) return false;
-    if (!note_time(reader, time)) return bad_item(reader, LAST_HEARTBEATS, time, "a datetime");
+    if (!note_time(reader, time)) return fail_item(reader, LAST_HEARTBEATS, time, "a datetime");
     entry->last_heartbeat = time->number;
     entry->ours = time->len != 0;
   }
@@ -216,7 +216,7 @@ static bool sort_attributes(struct reader *reader, const struct pickle_state *st
   struct pickle_walk walk = pickle_walk(&state->attributes);
   for (const struct pickle_value *name, *value; (name = pickle_next(&walk)) && (value = pickle_next(&walk));) {
     if (name->kind != PICKLE_STR)
-      return pickle_bad(&reader->machine, "the name of an attribute is %s", pickle_kind_name(name->kind));
+      return pickle_fail(&reader->machine, "the name of an attribute is %s", pickle_kind_name(name->kind));
     const enum attribute attribute = attribute_of(pickle_bytes(name));
     if (attribute < ATTRIBUTES)
       reader->values[attribute] = value; /* what comes last holds, as in Python */
@@ -229,10 +229,11 @@ static bool sort_attributes(struct reader *reader, const struct pickle_state *st
 static bool check_attributes(struct reader *reader) {
   for (enum attribute i = 0; i < ATTRIBUTES; i++) {
     const struct pickle_value *value = reader->values[i];
-    if (!value && i != REDUNDANCY_LIST) return pickle_bad(&reader->machine, "attribute '%s' is missing", known[i].name);
+    if (!value && i != REDUNDANCY_LIST)
+      return pickle_fail(&reader->machine, "attribute '%s' is missing", known[i].name);
     if (value && known[i].kind != PICKLE_UNSET && value->kind != known[i].kind)
-      return pickle_bad(&reader->machine, "attribute '%s' is %s, not %s", known[i].name, pickle_kind_name(value->kind),
-                        pickle_kind_name(known[i].kind));
+      return pickle_fail(&reader->machine, "attribute '%s' is %s, not %s", known[i].name, pickle_kind_name(value->kind),
+                         pickle_kind_name(known[i].kind));
   }
   return true;
 }
@@ -245,7 +246,8 @@ static bool set_plain(struct reader *reader) {
   const struct pickle_value *deadline = values[DEADLINE];
   if (deadline->kind == PICKLE_NONE) return true;
   if (!note_time(reader, deadline))
-    return pickle_bad(&reader->machine, "attribute 'deadline' is %s, not a datetime", pickle_kind_name(deadline->kind));
+    return pickle_fail(&reader->machine, "attribute 'deadline' is %s, not a datetime",
+                       pickle_kind_name(deadline->kind));
   reader->state.deadline = deadline->number;
   return true;
 }
@@ -254,10 +256,10 @@ static bool set_plain(struct reader *reader) {
  * different layouts can meet; but those that meet in nodes or times would make every PyTorch fail. */
 static bool find_layouts(struct reader *reader, struct torch_layouts *layouts) {
   const bool listed = reader->values[REDUNDANCY_LIST];
-  if (reader->naive && reader->aware) return pickle_bad(&reader->machine, "some datetimes have a time zone, some not");
-  if (reader->addr && reader->fqdn) return pickle_bad(&reader->machine, "some nodes have 'addr', some 'fqdn'");
+  if (reader->naive && reader->aware) return pickle_fail(&reader->machine, "some datetimes have a time zone, some not");
+  if (reader->addr && reader->fqdn) return pickle_fail(&reader->machine, "some nodes have 'addr', some 'fqdn'");
   if (reader->fqdn && (reader->aware || reader->state.num_spares > 0))
-    return pickle_bad(&reader->machine, "its nodes are of PyTorch 1.13, the rest is not");
+    return pickle_fail(&reader->machine, "its nodes are of PyTorch 1.13, the rest is not");
   if (reader->fqdn)
     *layouts = (struct torch_layouts){TORCH_1_13, TORCH_1_13};
   else if (reader->aware)
@@ -271,7 +273,7 @@ static bool find_layouts(struct reader *reader, struct torch_layouts *layouts) {
 
 static bool make_state(struct reader *reader, const struct pickle_value *result, struct torch_layouts *layouts) {
   if (result->kind != PICKLE_STATE || !result->state->built)
-    return pickle_bad(&reader->machine, "it is %s, not a _RendezvousState", pickle_kind_name(result->kind));
+    return pickle_fail(&reader->machine, "it is %s, not a _RendezvousState", pickle_kind_name(result->kind));
   return sort_attributes(reader, result->state) && check_attributes(reader) && set_plain(reader) && add_nodes(reader) &&
          find_layouts(reader, layouts);
 }
