@@ -66,9 +66,9 @@ static void test_what_is_no_pickle_of_protocol_2_to_5_is_refused(void **context)
   (void)context;
   REFUSED("", "cut short");
   REFUSED("\x80", "cut short");
-  REFUSED("(dp0\n.", "no pickle of protocol 2 to 5");
-  REFUSED("\x80\1N.", "no pickle of protocol 2 to 5");
-  REFUSED("\x80\6N.", "no pickle of protocol 2 to 5");
+  REFUSED("(dp0\n.", "not a pickle of protocol 2 to 5");
+  REFUSED("\x80\1N.", "not a pickle of protocol 2 to 5");
+  REFUSED("\x80\6N.", "not a pickle of protocol 2 to 5");
   REFUSED("\x80\4\x80\4N.", "opcode 0x80");
   REFUSED("\x80\4i", "at byte 2: opcode 0x69");
   REFUSED("\x80\4", "cut short");
