@@ -90,7 +90,7 @@ static void test_what_is_missing_or_wrong_is_told(void **state) {
       {NULL, "rank=0", "the endpoint is missing"},
       {"localhost:port", "rank=0", "invalid endpoint 'localhost:port': the port is not a number"},
       {"localhost:1", "rank=0,join_timeout=1", "option 'join_timeout' does not apply to this backend"},
-      {"localhost:1", "rank=0,timeout=0", "option 'timeout' is '0'"},
+      {"localhost:1", "rank=0,timeout=0", "invalid value '0' for option 'timeout'"},
   };
   for (size_t i = 0; i < COUNT_OF(cases); i++)
     assert_error(node_try_open(&node, cases[i].endpoint, "n", as_rank(cases[i].conf, 2), &error), RDZV_E_INVALID,
