@@ -51,13 +51,23 @@ static void set_store_error(struct engine_event *event, rdzv_error *error) {
   *event = (struct engine_event){.kind = ENGINE_EV_STORE_ERROR, .error = error};
 }
 
+/* A backend may be code of others: an error that it leaves empty gets a sentence. `error` was empty before the call. */
+static int explain(const struct driver *driver, int result, rdzv_error *error) {
+  if (result > 0)
+    return error_set(error, RDZV_E_INVALID, "backend '%s' returned %d, which is not an error code", driver->ops.name,
+                     result);
+  if (result < 0 && error->code == 0) error_prefix(error, result, "backend '%s'", driver->ops.name);
+  return result;
+}
+
 /* ---- requests ------------------------------------------------------------------------------------------------- */
 
 void cell_read(struct driver *driver, struct engine_event *event, struct rendezvous_state *state, rdzv_error *error) {
   rdzv_value bytes;
   uint64_t token = 0;
   *event = (struct engine_event){.kind = ENGINE_EV_STATE_READ};
-  int result = driver->ops.get(driver->backend, &bytes, &token, error);
+  error->code = 0;
+  int result = explain(driver, driver->ops.get(driver->backend, &bytes, &token, error), error);
   if (result == 0) result = decode(driver, &bytes, token, event, state, error);
   if (result < 0) set_store_error(event, error);
 }
@@ -74,9 +84,12 @@ void cell_swap(struct driver *driver, const struct engine_update *update, struct
   uint64_t token = update->token;
   bool written = false;
   int result = encode(driver, update->state, &bytes, error);
-  if (result == 0)
+  if (result == 0) {
+    error->code = 0;
     result = driver->ops.set(driver->backend, (rdzv_bytes){bytes.data, bytes.len},
                              update->urgent ? RDZV_BACKEND_URGENT : 0, &token, &written, &now, error);
+    result = explain(driver, result, error);
+  }
   buf_free(&bytes);
   *event = (struct engine_event){.kind = written ? ENGINE_EV_SWAP_WON : ENGINE_EV_SWAP_LOST, .token = token};
   if (result == 0 && !written)
@@ -90,7 +103,9 @@ bool cell_await(struct driver *driver, uint64_t token, int64_t until_ms, struct 
                 struct rendezvous_state *state, rdzv_error *error) {
   rdzv_value bytes;
   *event = (struct engine_event){.kind = ENGINE_EV_STATE_READ};
+  error->code = 0;
   int result = driver->ops.await_change(driver->backend, deadline_left(until_ms), &token, &bytes, error);
+  result = explain(driver, result, error);
   if (result == RDZV_E_CANCELED) return false;
   if (result == 0) result = decode(driver, &bytes, token, event, state, error);
   if (result == RDZV_E_TIMEOUT)

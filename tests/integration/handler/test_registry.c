@@ -15,7 +15,8 @@ struct memory {
   size_t len;
   uint64_t version;
   atomic_int open, gets, sets, waits;
-  atomic_bool held; /* get waits until it is let go */
+  atomic_bool held;     /* get waits until it is let go */
+  atomic_int get_fails; /* without a word, with that code; 0: it does not */
   sem_t in_get, go_on;
 };
 
@@ -42,6 +43,7 @@ static int memory_get(rdzv_backend *backend, rdzv_value *out, uint64_t *token, r
   struct memory *memory = ((struct cell *)backend)->memory;
   (void)error;
   atomic_fetch_add(&memory->gets, 1);
+  if (atomic_load(&memory->get_fails)) return atomic_load(&memory->get_fails);
   if (atomic_load(&memory->held)) {
     sem_post(&memory->in_get);
     while (sem_wait(&memory->go_on) < 0) {
@@ -251,7 +253,7 @@ static void test_an_option_that_is_wrong_closes_the_backend(void **state) {
   rdzv_error error;
   scene->options.conf = "join_timeout=never";
   assert_error(node_try_open(&node, NULL, "a", scene->options, &error), RDZV_E_INVALID, &error,
-               "cannot open rendezvous 'job': option 'join_timeout' is 'never'");
+               "cannot open rendezvous 'job': invalid value 'never' for option 'join_timeout'");
   scene->options.conf = "rank=1";
   assert_error(node_try_open(&node, NULL, "a", scene->options, &error), RDZV_E_INVALID, &error,
                "option 'rank' does not apply to this backend");
@@ -290,6 +292,28 @@ static void test_a_backend_that_lacks_a_call_is_refused(void **state) {
     assert_error(rdzv_handler_open_dynamic(&params, &cell.base, NULL, &handler, &error), RDZV_E_INVALID, &error,
                  "lacks a call");
     assert_null(handler);
+  }
+}
+
+/* A backend that fails without a sentence gets one, and a number that is no code is not taken for success. */
+static void test_a_backend_that_fails_without_a_word_is_explained(void **state) {
+  struct scene *scene = *state;
+  static const struct {
+    int returns;
+    const char *says;
+  } cases[] = {{RDZV_E_CORRUPT, "backend 'memory': the data is corrupt"},
+               {RDZV_E_IO, "backend 'memory': input or output failed"},
+               {7, "backend 'memory' returned 7, which is not an error code"}};
+  scene->options.conf = "join_timeout=0.3";
+  for (size_t i = 0; i < COUNT_OF(cases); i++) {
+    struct node node;
+    node_open(&node, NULL, "a", scene->options);
+    atomic_store(&scene->memory.get_fails, cases[i].returns);
+    node_join_run(&node);
+    assert_true(node.code < 0);
+    if (!strstr(node.error.message, cases[i].says)) fail_msg("%s", node.error.message);
+    atomic_store(&scene->memory.get_fails, 0);
+    node_close(&node);
   }
 }
 
@@ -430,6 +454,7 @@ int main(void) {
       IN_A_SCENE(test_an_option_that_is_wrong_closes_the_backend),
       IN_A_SCENE(test_options_of_c10d_are_for_c10d),
       IN_A_SCENE(test_a_backend_that_lacks_a_call_is_refused),
+      IN_A_SCENE(test_a_backend_that_fails_without_a_word_is_explained),
       IN_A_SCENE(test_names_are_given_once),
       IN_A_SCENE(test_a_creator_that_fails_is_an_error),
       IN_A_SCENE(test_an_unknown_backend_is_refused_with_the_nearest),
