@@ -7,7 +7,7 @@ BUILD ?= build
 JOBS ?= $(shell nproc)
 export PREFIX DESTDIR BUILD
 
-.PHONY: all deps run test chaos install uninstall clean format check abi lint fuzz bench-build bench-store bench-rdzv bench-etcd bench-run \
+.PHONY: all deps run test chaos install uninstall clean format check abi reference lint fuzz bench-build bench-store bench-rdzv bench-etcd bench-run \
   asan tsan clang coverage help
 
 all: ## build the library and the command (build/rdzv); installs nothing
@@ -44,6 +44,10 @@ check: ## format, include directions, shell scripts
 abi: ## compare the interface of the library with the baseline in abi/
 	@scripts/setup test
 	@scripts/abi check
+
+reference: ## build the reference of the C interface from the headers (build/reference)
+	@scripts/setup test
+	@scripts/reference
 
 lint: ## clang-tidy
 	@scripts/setup test

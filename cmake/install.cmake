@@ -30,6 +30,9 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/rdzv.pc DESTINATION ${CMAKE_INSTALL_LI
 install(FILES man/rdzv.1 man/rdzv-close.1 man/rdzv-etcd.1 man/rdzv-join.1 man/rdzv-list.1 man/rdzv-reset.1 man/rdzv-run.1 man/rdzv-serve.1
   man/rdzv-status.1 man/rdzv-store.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 install(FILES man/librdzv.3 DESTINATION ${CMAKE_INSTALL_MANDIR}/man3)
+# The pages that `make reference` makes, if it was called.
+install(DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/reference/man/man3 DESTINATION ${CMAKE_INSTALL_MANDIR} OPTIONAL
+  FILES_MATCHING PATTERN "rdzv_*.3")
 install(FILES completions/rdzv.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME rdzv)
 install(FILES completions/_rdzv DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
 install(FILES completions/rdzv.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
