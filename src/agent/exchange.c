@@ -359,27 +359,21 @@ static bool all_alike(void) {
   return alike && strcmp(alike, "1") == 0;
 }
 
+/* The ranks of agents that are alike, as one that is alone is, and terms that no agent needs to hear. */
 static void assign_alike(const struct exchange *exchange, const struct role_info *own, struct worker_ranks *ranks,
                          struct round_terms *terms) {
   const int64_t base = exchange->rank * own->local_world_size, all = exchange->world_size * own->local_world_size;
+  const bool alone = exchange->world_size == 1;
   *ranks = (struct worker_ranks){base, all, base, all};
-  *terms =
-      (struct round_terms){.restart_count = own->restart_count, .agent_store = agent_serves(exchange, true, false)};
-}
-
-/* There is no other agent to tell, and nobody to hear from. */
-static void assign_alone(const struct exchange *exchange, const struct role_info *own, struct worker_ranks *ranks,
-                         struct round_terms *terms) {
-  *ranks = (struct worker_ranks){0, own->local_world_size, 0, own->local_world_size};
   *terms = (struct round_terms){.restart_count = own->restart_count,
-                                .agent_store = agent_serves(exchange, false, false),
-                                .master_port = exchange->fresh_port};
+                                .agent_store = agent_serves(exchange, !alone, false),
+                                .master_port = alone ? exchange->fresh_port : 0};
 }
 
 int exchange_ranks(const struct exchange *exchange, const struct role_info *own, struct worker_ranks *ranks,
                    struct round_terms *terms, rdzv_error *error) {
   if (exchange->world_size == 1) {
-    assign_alone(exchange, own, ranks, terms);
+    assign_alike(exchange, own, ranks, terms);
     return 0;
   }
   const bool alike = all_alike();

@@ -21,7 +21,6 @@ struct monitor {
   rdzv_agent *agent;
   uv_poll_t changes, told, guard;
   uv_timer_t timer, reaper;
-  bool has_changes;
   bool changed; /* the supervisor wants something else */
   bool late;    /* the timer's time is over */
   deadline until;
@@ -205,37 +204,36 @@ static void adopt(struct monitor *monitor, uv_handle_t *handle) {
   monitor->open++;
 }
 
+static void poll_fd(struct monitor *monitor, uv_poll_t *handle, int fd, int events, uv_poll_cb act) {
+  if (fd < 0 || uv_poll_init(&monitor->agent->loop, handle, fd) < 0) return;
+  adopt(monitor, (uv_handle_t *)handle);
+  uv_poll_start(handle, events, act);
+}
+
+static void close_poll(uv_poll_t *handle) {
+  if (handle->data) uv_close((uv_handle_t *)handle, on_closed);
+}
+
 static void monitor_open(struct monitor *monitor, rdzv_agent *agent, bool changes) {
-  const int change_fd = changes ? rdzv_handler_change_fd(agent->handler) : -1;
   *monitor = (struct monitor){.agent = agent};
   agent->group.on_end = on_worker_end;
   agent->group.user = monitor;
   uv_timer_init(&agent->loop, &monitor->timer);
   adopt(monitor, (uv_handle_t *)&monitor->timer);
-  if (uv_poll_init(&agent->loop, &monitor->told, agent->told_fd) == 0) {
-    adopt(monitor, (uv_handle_t *)&monitor->told);
-    uv_poll_start(&monitor->told, UV_READABLE, on_told);
-  }
   uv_timer_init(&agent->loop, &monitor->reaper);
   adopt(monitor, (uv_handle_t *)&monitor->reaper);
   if (agent->group.adopts) uv_timer_start(&monitor->reaper, on_reap, LOOK_MS, LOOK_MS);
-  if (uv_poll_init(&agent->loop, &monitor->guard, agent->guard.fd) == 0) {
-    adopt(monitor, (uv_handle_t *)&monitor->guard);
-    uv_poll_start(&monitor->guard, UV_READABLE | UV_DISCONNECT, on_guard);
-  }
-  if (change_fd >= 0 && uv_poll_init(&agent->loop, &monitor->changes, change_fd) == 0) {
-    adopt(monitor, (uv_handle_t *)&monitor->changes);
-    uv_poll_start(&monitor->changes, UV_READABLE, on_change);
-    monitor->has_changes = true;
-  }
+  poll_fd(monitor, &monitor->told, agent->told_fd, UV_READABLE, on_told);
+  poll_fd(monitor, &monitor->guard, agent->guard.fd, UV_READABLE | UV_DISCONNECT, on_guard);
+  if (changes) poll_fd(monitor, &monitor->changes, rdzv_handler_change_fd(agent->handler), UV_READABLE, on_change);
 }
 
 static void monitor_close(struct monitor *monitor) {
   uv_close((uv_handle_t *)&monitor->timer, on_closed);
   uv_close((uv_handle_t *)&monitor->reaper, on_closed);
-  if (monitor->guard.data) uv_close((uv_handle_t *)&monitor->guard, on_closed);
-  if (monitor->told.data) uv_close((uv_handle_t *)&monitor->told, on_closed);
-  if (monitor->has_changes) uv_close((uv_handle_t *)&monitor->changes, on_closed);
+  close_poll(&monitor->guard);
+  close_poll(&monitor->told);
+  close_poll(&monitor->changes);
   while (monitor->open > 0) uv_run(&monitor->agent->loop, UV_RUN_NOWAIT);
   monitor->agent->group.user = NULL;
 }
@@ -245,7 +243,7 @@ void monitor_workers(rdzv_agent *agent) {
   agent_note(agent, RDZV_AGENT_RUNNING, "%zu worker%s", agent->group.running,
              agent->group.running == 1 ? " runs" : "s run");
   monitor_open(&monitor, agent, true);
-  if (monitor.has_changes) uv_timer_start(&monitor.timer, on_look, LOOK_MS, LOOK_MS);
+  if (monitor.changes.data) uv_timer_start(&monitor.timer, on_look, LOOK_MS, LOOK_MS);
   while (!monitor.changed) uv_run(&agent->loop, UV_RUN_DEFAULT);
   group_sweep(&agent->group);
   monitor_close(&monitor);

@@ -93,12 +93,19 @@ struct shown shown(const char *text);
 /* "rdzv serve: cannot …" to stderr. */
 void complain(const char *command, const char *format, ...) __attribute__((__format__(__printf__, 2, 3)));
 
+/* The same for an error of the library, and for memory that has run out. Give the exit code. */
+int complain_error(const char *command, const rdzv_error *error);
+int complain_no_memory(const char *command);
+
 /* A line without an end is shown on the terminal, or is gone: log lines take its place. */
 void show_open_line(bool shown);
 
 /* A log that writes to stderr, each line with the time, the host and the command, which must stay: "rdzv serve". Valid
  * until the next call: to be copied by an object that is opened with it. */
 const rdzv_log *stderr_log(const char *command, int level);
+
+/* Is it from 0 to 65535? False: it has said so. */
+bool check_port(const char *command, int64_t port);
 
 /* Writes the port there, in one step. Gives -1 when it has said what was wrong. */
 int write_port_file(const char *command, const char *path, int port);

@@ -24,6 +24,16 @@ void complain(const char *command, const char *format, ...) {
   fprintf(stderr, "%s: %s\n", command, shown(text).text);
 }
 
+int complain_error(const char *command, const rdzv_error *error) {
+  complain(command, "%s", error->message);
+  return exit_code_of(error->code);
+}
+
+int complain_no_memory(const char *command) {
+  complain(command, "out of memory");
+  return EXIT_IO;
+}
+
 static atomic_bool line_is_open;
 
 void show_open_line(bool shown) { atomic_store(&line_is_open, shown); }

@@ -25,7 +25,8 @@
 
 /* ---- closing ---------------------------------------------------------------------------------------------- */
 
-void log_refusal(struct rdzv_server *server, const char *peer, const char *why) {
+/* At most ten times a second, so that clients cannot fill a disk. */
+static void log_refusal(struct rdzv_server *server, const char *peer, const char *why) {
   enum { LINES = 10 };
   const int64_t second = (int64_t)(uv_now(&server->loop) / 1000);
   if (second != server->refusals_second) {
@@ -417,7 +418,7 @@ static void greet(struct conn *conn) {
     conn_settle(conn);
 }
 
-static void refuse_newcomer(struct rdzv_server *server, int fd, const struct sockaddr *address, const char *why) {
+void conn_refuse(struct rdzv_server *server, int fd, const struct sockaddr *address, const char *why) {
   char peer[ENDPOINT_TEXT_SIZE];
   net_format(address, peer);
   log_refusal(server, peer, why);
@@ -427,7 +428,7 @@ static void refuse_newcomer(struct rdzv_server *server, int fd, const struct soc
 void conn_begin(struct rdzv_server *server, int fd, const struct sockaddr *peer) {
   struct conn *conn = calloc(1, sizeof *conn);
   if (!conn) {
-    refuse_newcomer(server, fd, peer, "no memory is left for it");
+    conn_refuse(server, fd, peer, "no memory is left for it");
     return;
   }
   conn->server = server;
@@ -435,7 +436,7 @@ void conn_begin(struct rdzv_server *server, int fd, const struct sockaddr *peer)
   const int failed = uv_poll_init(&server->loop, &conn->poll, fd);
   if (failed) {
     free(conn);
-    refuse_newcomer(server, fd, peer, uv_strerror(failed));
+    conn_refuse(server, fd, peer, uv_strerror(failed));
     return;
   }
   DL_APPEND(server->conns, conn);

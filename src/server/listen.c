@@ -101,17 +101,13 @@ static int accept_one(const struct rdzv_server *server, struct sockaddr_storage 
 }
 
 /* Accepts and closes the next client, when no descriptor is left. False: that failed, too. */
-static bool turn_away(struct rdzv_server *server) {
+static bool refuse_next(struct rdzv_server *server) {
   if (server->reserve_fd < 0) return false;
   close(server->reserve_fd);
   struct sockaddr_storage address = {0};
   const int fd = accept_one(server, &address);
-  if (fd >= 0) {
-    char peer[ENDPOINT_TEXT_SIZE];
-    net_format((struct sockaddr *)&address, peer);
-    log_refusal(server, peer, "the process cannot open more descriptors (see ulimit -n)");
-    close(fd);
-  }
+  if (fd >= 0)
+    conn_refuse(server, fd, (struct sockaddr *)&address, "the process cannot open more descriptors (see ulimit -n)");
   server->reserve_fd = open_reserve();
   return fd >= 0;
 }
@@ -144,7 +140,7 @@ static void on_acceptable(uv_poll_t *listener, int status, int events) {
       return;
     } else if (errno == EMFILE || errno == ENFILE) {
       const int errnum = errno;
-      if (!turn_away(server)) return rest(server, errnum);
+      if (!refuse_next(server)) return rest(server, errnum);
     } else if (errno == ENOBUFS || errno == ENOMEM) {
       return rest(server, errno);
     } /* else the client has closed its connection */

@@ -66,6 +66,11 @@ static bool is_up_to_date(const struct rdzv_server *server) {
   return listing->keys && listing->version == ks_keys_version(server->ks);
 }
 
+static struct asking **list_of(const struct asking *asking) {
+  struct listing *listing = &asking->conn->server->listing;
+  return asking->is_now ? &listing->now : &listing->next;
+}
+
 bool listing_ask(struct conn *conn) {
   struct rdzv_server *server = conn->server;
   struct listing *listing = &server->listing;
@@ -85,10 +90,7 @@ bool listing_ask(struct conn *conn) {
   asking->conn = conn;
   asking->is_now = is_up_to_date(server);
   conn->asking = asking;
-  if (asking->is_now)
-    DL_APPEND(listing->now, asking);
-  else
-    DL_APPEND(listing->next, asking);
+  DL_APPEND(*list_of(asking), asking);
   schedule_work(server);
   return false;
 }
@@ -96,11 +98,7 @@ bool listing_ask(struct conn *conn) {
 void listing_forget(struct conn *conn) {
   struct asking *asking = conn->asking;
   if (!asking) return;
-  struct listing *listing = &conn->server->listing;
-  if (asking->is_now)
-    DL_DELETE(listing->now, asking);
-  else
-    DL_DELETE(listing->next, asking);
+  DL_DELETE(*list_of(asking), asking);
   free(asking);
   conn->asking = NULL;
 }

@@ -142,17 +142,19 @@ bool multi_begin(struct conn *conn, const struct wire_request *request, const ui
   return false;
 }
 
-bool multi_go_on(struct conn *conn) {
-  if (!go_on(conn, conn->multi, conn->in.data)) return false;
+static void forget(struct conn *conn) {
   free(conn->multi);
   conn->multi = NULL;
-  return true;
+}
+
+bool multi_go_on(struct conn *conn) {
+  const bool done = go_on(conn, conn->multi, conn->in.data);
+  if (done) forget(conn);
+  return done;
 }
 
 bool multi_drop_some(struct conn *conn) {
-  if (!conn->multi) return false;
-  if (let_go(conn->server, conn->multi, SLICE_KEYS)) return true;
-  free(conn->multi);
-  conn->multi = NULL;
-  return false;
+  const bool left = conn->multi && let_go(conn->server, conn->multi, SLICE_KEYS);
+  if (!left) forget(conn);
+  return left;
 }

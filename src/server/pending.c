@@ -21,8 +21,7 @@
 
 struct blocking {
   bool (*answer)(struct conn *conn, const struct wire_request *request, struct wire_writer *out);
-  int (*list)(struct rdzv_server *server, struct ks_waiter *waiter, const struct wire_request *request);
-  bool again;
+  bool again; /* woken, it is executed again */
 };
 
 /* The request's keys as an array; NULL: no memory. */
@@ -33,10 +32,12 @@ static const rdzv_bytes *key_array(struct rdzv_server *server, const struct wire
   return keys;
 }
 
-static int list_keys(struct rdzv_server *server, struct ks_waiter *waiter, const struct wire_request *request,
-                     enum ks_want want) {
+/* Registers the waiter of a request that could not be answered. */
+static int list(struct rdzv_server *server, struct ks_waiter *waiter, const struct wire_request *request) {
+  if (request->op == WIRE_OP_WAIT_CHANGED) return ks_wait_change(server->ks, waiter, request->key);
+  if (request->op == WIRE_OP_QUEUE_POP_WAIT) return ks_wait(server->ks, waiter, KS_WANT_QUEUE, &request->key, 1);
   const rdzv_bytes *keys = key_array(server, request);
-  return keys ? ks_wait(server->ks, waiter, want, keys, request->count) : RDZV_E_NO_MEMORY;
+  return keys ? ks_wait(server->ks, waiter, pending_wants(request->op), keys, request->count) : RDZV_E_NO_MEMORY;
 }
 
 static bool wait_answer(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
@@ -45,10 +46,6 @@ static bool wait_answer(struct conn *conn, const struct wire_request *request, s
     if (!ks_present(conn->server->ks, wire_list_next(&list))) return false;
   wire_put8(out, WIRE_BYTE_DONE);
   return true;
-}
-
-static int wait_list(struct rdzv_server *server, struct ks_waiter *waiter, const struct wire_request *request) {
-  return list_keys(server, waiter, request, KS_WANT_PRESENT);
 }
 
 static bool get_answer(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
@@ -73,10 +70,6 @@ static bool get_answer(struct conn *conn, const struct wire_request *request, st
   return true;
 }
 
-static int get_list(struct rdzv_server *server, struct ks_waiter *waiter, const struct wire_request *request) {
-  return list_keys(server, waiter, request, KS_WANT_VALUE);
-}
-
 static bool pop_answer(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
   struct keyspace *ks = conn->server->ks;
   if (ks_queue_len(ks, request->key) == 0) return false;
@@ -91,10 +84,6 @@ static bool pop_answer(struct conn *conn, const struct wire_request *request, st
   return true;
 }
 
-static int pop_list(struct rdzv_server *server, struct ks_waiter *waiter, const struct wire_request *request) {
-  return ks_wait(server->ks, waiter, KS_WANT_QUEUE, &request->key, 1);
-}
-
 static bool changed_answer(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
   rdzv_bytes value;
   const uint64_t version = ks_get(conn->server->ks, request->key, &value);
@@ -105,15 +94,11 @@ static bool changed_answer(struct conn *conn, const struct wire_request *request
   return true;
 }
 
-static int changed_list(struct rdzv_server *server, struct ks_waiter *waiter, const struct wire_request *request) {
-  return ks_wait_change(server->ks, waiter, request->key);
-}
-
 static const struct blocking blocking[WIRE_OP_COUNT] = {
-    [WIRE_OP_WAIT] = {wait_answer, wait_list, false},
-    [WIRE_OP_GET_WAIT] = {get_answer, get_list, true},
-    [WIRE_OP_QUEUE_POP_WAIT] = {pop_answer, pop_list, true},
-    [WIRE_OP_WAIT_CHANGED] = {changed_answer, changed_list, true},
+    [WIRE_OP_WAIT] = {wait_answer, false},
+    [WIRE_OP_GET_WAIT] = {get_answer, true},
+    [WIRE_OP_QUEUE_POP_WAIT] = {pop_answer, true},
+    [WIRE_OP_WAIT_CHANGED] = {changed_answer, true},
 };
 
 /* ---- keeping them ------------------------------------------------------------------------------------------- */
@@ -206,7 +191,7 @@ bool pending_begin(struct conn *conn, const struct wire_request *request, const 
   const size_t keys = request->count ? request->count : 1;
   if (!may_wait(conn, keys)) return true;
   struct pending *pending = pending_new(conn, request->op, keys, data, row->again ? request->size : 0);
-  if (!pending || row->list(server, &pending->waiter, request) < 0) pending_give_up(conn, pending);
+  if (!pending || list(server, &pending->waiter, request) < 0) pending_give_up(conn, pending);
   return true;
 }
 
@@ -246,7 +231,7 @@ bool pending_drop_some(struct conn *conn, size_t most) {
 
 static void wake(void *user, struct ks_waiter *waiter) {
   (void)user;
-  struct pending *pending = (struct pending *)waiter; /* its first member */
+  struct pending *pending = (struct pending *)waiter; /* its first field */
   struct conn *conn = pending->conn;
   if (blocking[pending->op].again) {
     pending_run_later(pending);
@@ -290,11 +275,10 @@ static void run_again(struct rdzv_server *server, struct pending *pending) {
     return;
   }
   const struct wire_request request = request_of(pending);
-  const struct blocking *row = &blocking[pending->op];
   struct wire_writer out = {0};
   conn->write = pending->write;
-  if (!row->answer(conn, &request, &out)) {
-    if (row->list(server, &pending->waiter, &request) < 0) pending_give_up(conn, pending);
+  if (!blocking[pending->op].answer(conn, &request, &out)) {
+    if (list(server, &pending->waiter, &request) < 0) pending_give_up(conn, pending);
     return;
   }
   pending_free(pending);

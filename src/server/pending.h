@@ -19,6 +19,11 @@ struct pending {
   uint8_t request[];   /* empty for WAIT, BARRIER, WATCH_KEY */
 };
 
+/* What WAIT and GET_WAIT want of their keys. */
+static inline enum ks_want pending_wants(enum wire_op op) {
+  return op == WIRE_OP_WAIT ? KS_WANT_PRESENT : KS_WANT_VALUE;
+}
+
 /* A WAIT or GET_WAIT over more keys than fit into a slice. */
 struct large {
   struct buf bytes; /* the request */

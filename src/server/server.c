@@ -217,12 +217,16 @@ static void serve(struct rdzv_server *server) {
   pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-int rdzv_server_run(rdzv_server *server, rdzv_error *error) {
+static int check_fresh(const rdzv_server *server, rdzv_error *error) {
   if (fork_crossed(server->born)) return fork_fail("the server", error);
-  if (server->threaded || server->stopping)
-    return error_set(error, RDZV_E_INVALID, "the server on %s has been started already", server->address);
-  serve(server);
-  return 0;
+  if (!server->threaded && !server->stopping) return 0;
+  return error_set(error, RDZV_E_INVALID, "the server on %s has been started already", server->address);
+}
+
+int rdzv_server_run(rdzv_server *server, rdzv_error *error) {
+  const int result = check_fresh(server, error);
+  if (result == 0) serve(server);
+  return result;
 }
 
 static void *serve_thread(void *arg) {
@@ -231,9 +235,8 @@ static void *serve_thread(void *arg) {
 }
 
 int rdzv_server_start(rdzv_server *server, rdzv_error *error) {
-  if (fork_crossed(server->born)) return fork_fail("the server", error);
-  if (server->threaded || server->stopping)
-    return error_set(error, RDZV_E_INVALID, "the server on %s has been started already", server->address);
+  const int result = check_fresh(server, error);
+  if (result < 0) return result;
   const int failed = thread_start(&server->thread, serve_thread, server);
   if (failed) return error_errno(error, RDZV_E_NO_MEMORY, failed, "cannot start a thread for the server");
   server->threaded = true;
@@ -272,12 +275,11 @@ static void end_loop(struct rdzv_server *server) {
  * the listening socket and the epoll descriptor are closed, so that the port is free when the parent closes it.
  */
 static void abandon(struct rdzv_server *server) {
-  uv_os_fd_t listener;
   if (!server->threaded && !atomic_load(&server->running)) {
     if (uv_loop_fork(&server->loop) == 0) end_loop(server); /* which gives the child its own epoll set */
     return;
   }
-  if (!server->stopping && uv_fileno((const uv_handle_t *)&server->listener, &listener) == 0) close(listener);
+  if (server->listen_fd >= 0) close(server->listen_fd);
   close(uv_backend_fd(&server->loop));
 }
 

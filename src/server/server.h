@@ -190,13 +190,16 @@ struct conn {
 /* Adds `change` to the number of clients. */
 void server_count(struct rdzv_server *server, int change);
 
+/* Returns an array of `count` byte strings, valid until the next call. NULL: no memory. */
+rdzv_bytes *server_bytes(struct rdzv_server *server, size_t count);
+
 /* ---- conn.c ---- */
 
 /* Takes over the socket of a new client. */
 void conn_begin(struct rdzv_server *server, int fd, const struct sockaddr *peer);
 
-/* Logs that a client is closed, at most ten times a second, so that clients cannot fill a disk. */
-void log_refusal(struct rdzv_server *server, const char *peer, const char *why);
+/* Closes the socket of a client that cannot be served, and logs why. */
+void conn_refuse(struct rdzv_server *server, int fd, const struct sockaddr *address, const char *why);
 
 /* Sends bytes to a client: with the gathered answers to the active connection, in its next slice to any other. Takes
  * over the content of the chain and the caller's hold on the blob. */
@@ -297,11 +300,6 @@ void listing_forget(struct conn *conn);
 
 /* Frees a list that is out of date. */
 void listing_tidy(struct rdzv_server *server);
-
-/* ---- server.c ---- */
-
-/* Returns an array of `count` byte strings, valid until the next call. NULL: no memory. */
-rdzv_bytes *server_bytes(struct rdzv_server *server, size_t count);
 
 /* ---- execute.c ---- */
 

@@ -94,24 +94,25 @@ void cgroup_close(struct cgroup *cgroup) {
 
 /* ---- killing -------------------------------------------------------------------------------------------------- */
 
+/* Reads the beginning of a file, as a text. */
+static bool read_from(int folder, const char *file, char *out, size_t size) {
+  const int fd = openat(folder, file, O_RDONLY | O_CLOEXEC);
+  const ssize_t got = fd >= 0 ? read(fd, out, size - 1) : -1;
+  if (fd >= 0) close(fd);
+  out[got > 0 ? got : 0] = '\0';
+  return got >= 0;
+}
+
 static bool is_empty(const struct cgroup *cgroup) {
   char text[256];
-  const int fd = openat(cgroup->fd, "cgroup.events", O_RDONLY | O_CLOEXEC);
-  const ssize_t got = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
-  if (fd >= 0) close(fd);
-  if (got < 0) return true; /* then there is nothing that we can do */
-  text[got] = '\0';
+  if (!read_from(cgroup->fd, "cgroup.events", text, sizeof text)) return true; /* there is nothing that we can do */
   return strstr(text, "populated 0") != NULL;
 }
 
 /* Before Linux 5.14. */
 static void kill_each(const struct cgroup *cgroup) {
   char text[4096];
-  const int fd = openat(cgroup->fd, "cgroup.procs", O_RDONLY | O_CLOEXEC);
-  const ssize_t got = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
-  if (fd >= 0) close(fd);
-  if (got <= 0) return;
-  text[got] = '\0';
+  if (!read_from(cgroup->fd, "cgroup.procs", text, sizeof text)) return;
   char *whole = strrchr(text, '\n'); /* the last number may be cut: it is in the next look */
   if (whole) *whole = '\0';
   for (char *at = text; at && *at; at = strchr(at, '\n') ? strchr(at, '\n') + 1 : NULL) {

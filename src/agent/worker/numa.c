@@ -77,7 +77,7 @@ static long node_of_gpu(const char *root, const char *address) {
 }
 
 /* The node at the worker's place in the list of all. */
-static long node_by_turns(const char *root, int64_t local_rank, int64_t local_world_size) {
+static long node_by_place(const char *root, int64_t local_rank, int64_t local_world_size) {
   cpu_set_t nodes;
   if (!read_list(root, "/sys/devices/system/node/online", &nodes)) return -1;
   int64_t skip = local_rank * CPU_COUNT(&nodes) / local_world_size;
@@ -91,7 +91,7 @@ bool numa_cpus(const char *root, int64_t local_rank, int64_t local_world_size, c
   char gpus[MOST_GPUS][ADDRESS_SIZE], path[PATH_SIZE];
   const size_t count = list_gpus(root, gpus);
   const long gpu = gpu_of(local_rank);
-  const long node = count == 0                               ? node_by_turns(root, local_rank, local_world_size)
+  const long node = count == 0                               ? node_by_place(root, local_rank, local_world_size)
                     : gpu >= 0 && (unsigned long)gpu < count ? node_of_gpu(root, gpus[gpu])
                                                              : -1;
   if (node < 0) return false;

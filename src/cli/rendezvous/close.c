@@ -26,7 +26,6 @@ int cmd_close(int argc, char **argv) {
   const int code = rendezvous_open(&rendezvous, me, &settings.flags, true);
   if (code != EXIT_YES) return code;
   const int result = rdzv_handler_set_closed(rendezvous.handler, settings.reason, &error);
-  if (result < 0) complain(me, "%s", error.message);
   rendezvous_close(&rendezvous);
-  return exit_code_of(result);
+  return result < 0 ? complain_error(me, &error) : EXIT_YES;
 }

@@ -87,10 +87,7 @@ int cmd_list(int argc, char **argv) {
   const rdzv_params params = rendezvous_guest_params(me, &settings.flags, &conf);
   const int result = rdzv_runs_list(&params, &ids, &count, &error);
   free(conf);
-  if (result < 0) {
-    complain(me, "%s", error.message);
-    return result == RDZV_E_TIMEOUT ? EXIT_CONNECT : exit_code_of(result);
-  }
+  if (result < 0) return rendezvous_complain(me, &error);
   code = print_all(&settings, ids, count);
   rdzv_values_free(ids, count);
   return code;

@@ -58,7 +58,7 @@ static void remember_participants(const rdzv_status *status) {
   for (size_t i = 0; i < status->participants; i++) remember(rdzv_status_node(status, i)->node, status->round);
 }
 
-static void remember_members(const rdzv_result *round) {
+static void remember_result(const rdzv_result *round) {
   const rdzv_participant *participant;
   for (int64_t rank = 0; (participant = rdzv_result_participant(round, rank)); rank++)
     remember(participant->node, round->round);
@@ -153,7 +153,7 @@ void progress_end(struct progress *progress, const rdzv_result *round) {
   pthread_cond_signal(&progress->changed);
   pthread_mutex_unlock(&progress->lock);
   pthread_join(progress->thread, NULL);
-  if (round) remember_members(round);
+  if (round) remember_result(round);
   pthread_mutex_destroy(&progress->lock);
   pthread_cond_destroy(&progress->changed);
   free(progress);

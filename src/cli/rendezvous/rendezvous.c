@@ -102,15 +102,27 @@ static void say_free_port(const struct rendezvous *rendezvous, const char *endpo
     complain(rendezvous->command, "the rendezvous is at %s", rdzv_handler_describe(rendezvous->handler));
 }
 
-rdzv_params rendezvous_guest_params(const char *command, const struct rendezvous_flags *flags, char **conf) {
-  *conf = guest_conf(flags);
+int rendezvous_complain(const char *command, const rdzv_error *error) {
+  const int code = complain_error(command, error);
+  return code == EXIT_TIMEOUT ? EXIT_CONNECT : code;
+}
+
+static rdzv_params params_of(const char *command, const struct rendezvous_flags *flags) {
   return (rdzv_params){.size = sizeof(rdzv_params),
                        .backend = flags->backend,
                        .endpoint = flags->endpoint,
                        .run_id = flags->run_id,
-                       .conf = *conf ? *conf : flags->conf,
+                       .conf = flags->conf,
+                       .local_addr = flags->local_addr,
                        .cancel_fd = signal_pipe[0] > 0 ? signal_pipe[0] : 0,
                        .log = stderr_log(command, flags->log_level)};
+}
+
+rdzv_params rendezvous_guest_params(const char *command, const struct rendezvous_flags *flags, char **conf) {
+  rdzv_params params = params_of(command, flags);
+  *conf = guest_conf(flags);
+  if (*conf) params.conf = *conf;
+  return params;
 }
 
 static int open_handler(struct rendezvous *rendezvous, const rdzv_params *params) {
@@ -121,21 +133,13 @@ static int open_handler(struct rendezvous *rendezvous, const rdzv_params *params
     return EXIT_YES;
   }
   if (result == RDZV_E_CANCELED && rendezvous_signal()) return EXIT_YES; /* told to end before anything began */
-  complain(rendezvous->command, "%s", error.message);
-  return result == RDZV_E_TIMEOUT ? EXIT_CONNECT : exit_code_of(result);
+  return rendezvous_complain(rendezvous->command, &error);
 }
 
 int rendezvous_open(struct rendezvous *rendezvous, const char *command, const struct rendezvous_flags *flags,
                     bool as_guest) {
   *rendezvous = (struct rendezvous){.command = command, .event_fd = -1};
-  rdzv_params params = {.size = sizeof params,
-                        .backend = flags->backend,
-                        .endpoint = flags->endpoint,
-                        .run_id = flags->run_id,
-                        .conf = flags->conf,
-                        .local_addr = flags->local_addr,
-                        .cancel_fd = signal_pipe[0] > 0 ? signal_pipe[0] : 0,
-                        .log = stderr_log(command, flags->log_level)};
+  rdzv_params params = params_of(command, flags);
   if (!flags->run_id || !*flags->run_id) {
     complain(command, MISSING_RUN_ID);
     return EXIT_USAGE;

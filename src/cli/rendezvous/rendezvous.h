@@ -70,6 +70,9 @@ int rendezvous_open(struct rendezvous *rendezvous, const char *command, const st
                     bool as_guest);
 void rendezvous_close(struct rendezvous *rendezvous);
 
+/* complain_error for a store that could not be opened: a timeout means that it cannot be reached. */
+int rendezvous_complain(const char *command, const rdzv_error *error);
+
 /* For a call that only looks in. *conf is to be freed after it. */
 rdzv_params rendezvous_guest_params(const char *command, const struct rendezvous_flags *flags, char **conf);
 
@@ -79,7 +82,8 @@ rdzv_params rendezvous_guest_params(const char *command, const struct rendezvous
 struct progress;
 struct progress *progress_begin(rdzv_handler *handler);
 
-/* `round` is what came of it, where that is known; else NULL. Its members are missed if they are not in the next. */
+/* `round` is what came of it, where that is known; else NULL. Its participants are missed if they are not in the next.
+ */
 void progress_end(struct progress *progress, const rdzv_result *round);
 
 /* ---- rounds.c: what is printed; both give an exit code ---- */

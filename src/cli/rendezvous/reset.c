@@ -34,8 +34,7 @@ static int check(const struct settings *settings, bool *exists) {
   if (code != EXIT_YES) return code;
   const int result = rdzv_handler_status(rendezvous.handler, 0, &status, &error);
   if (result < 0) {
-    complain(me, "%s", error.message);
-    code = exit_code_of(result);
+    code = complain_error(me, &error);
   } else {
     if (status->exists && !status->closed) {
       complain(me,
@@ -70,10 +69,7 @@ int cmd_reset(int argc, char **argv) {
   const rdzv_params params = rendezvous_guest_params(me, &settings.flags, &conf);
   const int result = rdzv_runs_remove(&params, &removed, &error);
   free(conf);
-  if (result < 0) {
-    complain(me, "%s", error.message);
-    return result == RDZV_E_TIMEOUT ? EXIT_CONNECT : exit_code_of(result);
-  }
+  if (result < 0) return rendezvous_complain(me, &error);
   if (exists && removed > 0) return EXIT_YES; /* what was only asked for leaves a key, too */
   complain(me, "nothing to remove: no node ever joined rendezvous '%s'", settings.flags.run_id);
   return EXIT_NO;

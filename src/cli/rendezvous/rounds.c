@@ -23,17 +23,17 @@ static int print_object(const char *command, json_t *object) {
 }
 
 int print_round(const char *command, const rdzv_result *result) {
-  json_t *members = json_array();
-  const rdzv_participant *member;
-  for (int64_t rank = 0; (member = rdzv_result_participant(result, rank)); rank++)
-    json_array_append_new(members, json_pack("{s:s, s:s, s:I, s:I, s:I}", "node", member->node, "addr", member->addr,
-                                             "pid", (json_int_t)member->pid, "local_id", (json_int_t)member->local_id,
-                                             "rank", (json_int_t)member->rank));
+  json_t *list = json_array();
+  const rdzv_participant *one;
+  for (int64_t rank = 0; (one = rdzv_result_participant(result, rank)); rank++)
+    json_array_append_new(
+        list, json_pack("{s:s, s:s, s:I, s:I, s:I}", "node", one->node, "addr", one->addr, "pid", (json_int_t)one->pid,
+                        "local_id", (json_int_t)one->local_id, "rank", (json_int_t)one->rank));
   return print_object(
       command, json_pack("{s:I, s:I, s:I, s:s, s:s, s:s, s:s, s:i, s:o}", "round", (json_int_t)result->round, "rank",
                          (json_int_t)result->rank, "world_size", (json_int_t)result->world_size, "run_id",
                          result->run_id, "backend", result->backend, "node", result->node, "master_addr",
-                         result->master_addr, "master_port", result->master_port, "members", members));
+                         result->master_addr, "master_port", result->master_port, "members", list));
 }
 
 /* ---- status --------------------------------------------------------------------------------------------------- */
@@ -152,10 +152,7 @@ int run_command(const char *command, const rdzv_result *result, char **argv) {
   pid_t pid;
   fill(texts, result);
   char **environment = environment_with(texts);
-  if (!environment) {
-    complain(command, "out of memory");
-    return EXIT_IO;
-  }
+  if (!environment) return complain_no_memory(command);
   posix_spawnattr_t attributes; /* our signals are blocked, the child's are not */
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setsigmask(&attributes, signals_before());

@@ -27,10 +27,7 @@ static int print_once(struct rendezvous *rendezvous, const struct settings *sett
   rdzv_error error;
   const int result = rdzv_handler_status(rendezvous->handler, wait_ms, &status, &error);
   if (result == RDZV_E_CANCELED && rendezvous_signal()) return EXIT_YES;
-  if (result < 0) {
-    complain(me, "%s", error.message);
-    return exit_code_of(result);
-  }
+  if (result < 0) return complain_error(me, &error);
   int code = print_status(me, status, settings->flags.run_id, settings->json);
   if (code == EXIT_YES && !status->exists) code = EXIT_NO;
   rdzv_status_free(status);

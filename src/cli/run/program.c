@@ -86,10 +86,7 @@ int program_words(const char *command, const struct program_flags *flags, char *
   const int code = check(command, flags, by_python, words[0]);
   if (code != EXIT_YES) return code;
   const char **list = calloc(count + 4, sizeof *list);
-  if (!list) {
-    complain(command, "out of memory");
-    return EXIT_IO;
-  }
+  if (!list) return complain_no_memory(command);
   if (by_python) {
     uses_python = true;
     list[at++] = python();

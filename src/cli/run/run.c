@@ -155,9 +155,7 @@ static int fill_params(const struct settings *settings, rdzv_params *params, cha
   params->conf = settings->conf ? settings->conf : "";
   params->local_addr = settings->local_addr;
   params->ignore_unknown = true;
-  if (fill_static(settings, params, conf, endpoint)) return EXIT_YES;
-  complain(me, "out of memory");
-  return EXIT_IO;
+  return fill_static(settings, params, conf, endpoint) ? EXIT_YES : complain_no_memory(me);
 }
 
 /* ---- what was said in vain ------------------------------------------------------------------------------------ */
@@ -202,7 +200,7 @@ static void say_without_rendezvous(const struct settings *settings, const rdzv_p
 
 static void say_without_effect(const struct settings *settings, const rdzv_params *params, const rdzv_log *log) {
   const struct vain list[] = {
-      {settings->monitor_interval, "--monitor-interval", "workers and members are heard of when something happens"},
+      {settings->monitor_interval, "--monitor-interval", "workers and nodes are heard of when something happens"},
       {settings->start_method, "--start-method", "workers are always executed"},
       {settings->logs_specs, "--logs-specs", "rdzv run has no plug-ins for logs"},
       {settings->event_log_handler, "--event-log-handler", "--event-log PATH writes events"}};

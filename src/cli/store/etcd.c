@@ -36,10 +36,7 @@ static int parse(int argc, char **argv, struct settings *to) {
       "later\n"};
   const int rest = flags_parse(&command, argc, argv);
   if (rest < 0) return rest;
-  if (to->port < 0 || to->port > 65535) {
-    complain(me, "invalid value '%lld' for --port: expected 0 to 65535", (long long)to->port);
-    return -1;
-  }
+  if (!check_port(me, to->port)) return -1;
   if (rest + 1 == argc && strcmp(argv[rest], "start") == 0) return rest;
   complain(me, "expected 'start', and no other argument (see 'rdzv etcd --help')");
   return -1;
@@ -80,11 +77,7 @@ int cmd_etcd(int argc, char **argv) {
                                              .log = stderr_log(me, RDZV_LOG_WARNING)};
   rdzv_etcd_process *process;
   rdzv_error error;
-  const int result = rdzv_etcd_process_start(&options, &process, &error);
-  if (result < 0) {
-    complain(me, "%s", error.message);
-    return exit_code_of(result);
-  }
+  if (rdzv_etcd_process_start(&options, &process, &error) < 0) return complain_error(me, &error);
   /* Before, a signal ends us, and what we have started with us. */
   const int code = rendezvous_catch_signals(me) == EXIT_YES ? serve(process, &settings) : EXIT_IO;
   rdzv_etcd_process_free(process);

@@ -6,6 +6,12 @@
 #include <string.h>
 #include <unistd.h>
 
+bool check_port(const char *command, int64_t port) {
+  if (port >= 0 && port <= 65535) return true;
+  complain(command, "invalid value '%lld' for --port: expected 0 to 65535", (long long)port);
+  return false;
+}
+
 /* By another name first, so that nobody reads half of it. */
 int write_port_file(const char *command, const char *path, int port) {
   char other[4096];

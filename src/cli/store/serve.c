@@ -12,23 +12,24 @@
 
 static const char *const me = "rdzv serve";
 
-/* A limit that is left to the library's default. */
-#define NOT_GIVEN INT64_MIN
-
+/* A limit of 0 is the library's default. */
 struct settings {
-  const char *bind;
+  const char *bind, *port_file;
   int64_t port;
-  const char *port_file;
-  int64_t max_connections;
-  int64_t max_key_bytes;
-  int64_t max_value_bytes;
-  int64_t max_keys;
-  int64_t max_waits;
-  int64_t max_memory;
-  int64_t request_timeout;
-  int64_t idle_timeout;
+  int64_t max_connections, max_key_bytes, max_value_bytes, max_keys, max_waits, max_memory;
+  int64_t request_timeout, idle_timeout;
   int log_level;
 };
+
+static bool check_limits(const struct cli_flag *flags, const bool *given) {
+  for (size_t i = 0; flags[i].name; i++) {
+    const bool is_limit = strncmp(flags[i].name, "max-", 4) == 0 || strcmp(flags[i].name, "request-timeout") == 0;
+    if (!is_limit || !given[i] || *(const int64_t *)flags[i].target > 0) continue;
+    complain(me, "invalid value for --%s: a limit must be greater than 0", flags[i].name);
+    return false;
+  }
+  return true;
+}
 
 static int parse(int argc, char **argv, struct settings *to) {
   const struct cli_flag flags[] = {
@@ -55,8 +56,12 @@ static int parse(int argc, char **argv, struct settings *to) {
       "A listening socket passed by systemd (LISTEN_FDS) replaces --bind and --port. SIGTERM and SIGINT stop the "
       "server in\n"
       "order; the exit code is then 0.\n"};
-  const int rest = flags_parse(&command, argc, argv);
-  return no_arguments(&command, rest, argc, argv) ? rest : -1;
+  struct flag_extras extras = {0};
+  const int rest = flags_parse_with(&command, &extras, argc, argv);
+  if (rest < 0) return rest;
+  return no_arguments(&command, rest, argc, argv) && check_port(me, to->port) && check_limits(flags, extras.given)
+             ? rest
+             : -1;
 }
 
 /* sd_listen_fds(3): the sockets are for us only if the process id says so, and begin at 3. */
@@ -104,31 +109,9 @@ static int serve(rdzv_server *server, const struct settings *settings) {
   fflush(stdout);
   const int result = rdzv_server_run(server, &error);
   on_signals(SIG_IGN); /* it ends anyway */
-  if (result < 0) complain(me, "%s", error.message);
   if (settings->port_file) unlink(settings->port_file);
-  return exit_code_of(result);
+  return result < 0 ? complain_error(me, &error) : EXIT_YES;
 }
-
-static bool check_limits(const struct settings *settings) {
-  const struct {
-    const char *flag;
-    int64_t value;
-  } limits[] = {{"max-connections", settings->max_connections},
-                {"max-key-bytes", settings->max_key_bytes},
-                {"max-value-bytes", settings->max_value_bytes},
-                {"max-keys", settings->max_keys},
-                {"max-waits", settings->max_waits},
-                {"max-memory", settings->max_memory},
-                {"request-timeout", settings->request_timeout}};
-  for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
-    if (limits[i].value == NOT_GIVEN || limits[i].value > 0) continue;
-    complain(me, "invalid value for --%s: a limit must be greater than 0", limits[i].flag);
-    return false;
-  }
-  return true;
-}
-
-static int64_t given(int64_t limit) { return limit == NOT_GIVEN ? 0 : limit; }
 
 static rdzv_server_options options_of(const struct settings *settings) {
   return (rdzv_server_options){
@@ -136,45 +119,28 @@ static rdzv_server_options options_of(const struct settings *settings) {
       .bind = settings->bind,
       .port = settings->port == 0 ? RDZV_ANY_PORT : (int)settings->port,
       .log = stderr_log(me, settings->log_level),
-      .max_connections = (size_t)given(settings->max_connections),
-      .max_key_bytes = (size_t)given(settings->max_key_bytes),
-      .max_value_bytes = (size_t)given(settings->max_value_bytes),
-      .max_keys = (size_t)given(settings->max_keys),
-      .max_waits = (size_t)given(settings->max_waits),
-      .max_memory = (size_t)given(settings->max_memory),
-      .request_timeout_ms = given(settings->request_timeout),
+      .max_connections = (size_t)settings->max_connections,
+      .max_key_bytes = (size_t)settings->max_key_bytes,
+      .max_value_bytes = (size_t)settings->max_value_bytes,
+      .max_keys = (size_t)settings->max_keys,
+      .max_waits = (size_t)settings->max_waits,
+      .max_memory = (size_t)settings->max_memory,
+      .request_timeout_ms = settings->request_timeout,
       .idle_timeout_ms = settings->idle_timeout,
   };
 }
 
 int cmd_serve(int argc, char **argv) {
-  struct settings settings = {.port = RDZV_DEFAULT_PORT,
-                              .log_level = RDZV_LOG_WARNING,
-                              .max_connections = NOT_GIVEN,
-                              .max_key_bytes = NOT_GIVEN,
-                              .max_value_bytes = NOT_GIVEN,
-                              .max_keys = NOT_GIVEN,
-                              .max_waits = NOT_GIVEN,
-                              .max_memory = NOT_GIVEN,
-                              .request_timeout = NOT_GIVEN};
+  struct settings settings = {.port = RDZV_DEFAULT_PORT, .log_level = RDZV_LOG_WARNING};
   const int rest = parse(argc, argv, &settings);
   if (rest < 0) return rest == -2 ? EXIT_YES : EXIT_USAGE;
-  if (settings.port < 0 || settings.port > 65535) {
-    complain(me, "invalid value '%lld' for --port: expected 0 to 65535", (long long)settings.port);
-    return EXIT_USAGE;
-  }
-  if (!check_limits(&settings)) return EXIT_USAGE;
   rdzv_server_options options = options_of(&settings);
   if (inherited_socket(&options.listen_fd) < 0) return EXIT_USAGE;
   signal(SIGHUP, SIG_IGN);  /* the clients stay when the terminal goes */
   raise_descriptor_limit(); /* a descriptor for each client */
   rdzv_server *server;
   rdzv_error error;
-  const int result = rdzv_server_open(&options, &server, &error);
-  if (result < 0) {
-    complain(me, "%s", error.message);
-    return result == RDZV_E_IN_USE ? EXIT_CONNECT : exit_code_of(result);
-  }
+  if (rdzv_server_open(&options, &server, &error) < 0) return complain_error(me, &error);
   const int code = serve(server, &settings);
   rdzv_server_free(server);
   return code;

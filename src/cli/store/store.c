@@ -80,26 +80,18 @@ static int failed(struct job *job, int result) {
   return absent ? EXIT_NO : exit_code_of(result);
 }
 
-static int out_of_memory(void) {
-  complain(me, "out of memory");
-  return EXIT_IO;
-}
-
 /* ---- operations ---------------------------------------------------------------------------------------------- */
 
-static int op_set(struct job *job) {
+static int write_value(struct job *job, int (*write)(rdzv_store *, rdzv_bytes, rdzv_bytes, rdzv_error *)) {
   rdzv_bytes value;
   if (value_of(job, job->argv[1], &value) < 0) return EXIT_IO;
-  const int result = rdzv_store_set(job->store, rdzv_str(job->argv[0]), value, &job->error);
+  const int result = write(job->store, rdzv_str(job->argv[0]), value, &job->error);
   return result < 0 ? failed(job, result) : output_done(job->settings->json);
 }
 
-static int op_append(struct job *job) {
-  rdzv_bytes value;
-  if (value_of(job, job->argv[1], &value) < 0) return EXIT_IO;
-  const int result = rdzv_store_append(job->store, rdzv_str(job->argv[0]), value, &job->error);
-  return result < 0 ? failed(job, result) : output_done(job->settings->json);
-}
+static int op_set(struct job *job) { return write_value(job, rdzv_store_set); }
+
+static int op_append(struct job *job) { return write_value(job, rdzv_store_append); }
 
 static int op_get(struct job *job) {
   const rdzv_bytes key = rdzv_str(job->argv[0]);
@@ -133,7 +125,7 @@ static int op_cas(struct job *job) {
 
 static int op_check(struct job *job) {
   rdzv_bytes *keys = keys_of(job);
-  if (!keys) return out_of_memory();
+  if (!keys) return complain_no_memory(me);
   bool all;
   const int result = rdzv_store_check(job->store, keys, (size_t)job->argc, &all, &job->error);
   free(keys);
@@ -142,7 +134,7 @@ static int op_check(struct job *job) {
 
 static int op_wait(struct job *job) {
   rdzv_bytes *keys = keys_of(job);
-  if (!keys) return out_of_memory();
+  if (!keys) return complain_no_memory(me);
   const int result = rdzv_store_wait(job->store, keys, (size_t)job->argc, RDZV_TIMEOUT_STORE, &job->error);
   free(keys);
   return result < 0 ? failed(job, result) : output_done(job->settings->json);
@@ -172,7 +164,7 @@ static int op_num_keys(struct job *job) {
 
 static int op_mget(struct job *job) {
   rdzv_bytes *keys = keys_of(job);
-  if (!keys) return out_of_memory();
+  if (!keys) return complain_no_memory(me);
   rdzv_value *values;
   const int result = rdzv_store_multi_get(job->store, keys, (size_t)job->argc, &values, &job->error);
   int code;
@@ -189,7 +181,7 @@ static int op_mget(struct job *job) {
 static int op_mset(struct job *job) {
   const size_t count = (size_t)job->argc / 2;
   rdzv_bytes *keys = calloc(2 * count, sizeof *keys);
-  if (!keys) return out_of_memory();
+  if (!keys) return complain_no_memory(me);
   int code = EXIT_YES;
   for (size_t i = 0; i < count && code == EXIT_YES; i++) {
     keys[i] = rdzv_str(job->argv[2 * i]);
