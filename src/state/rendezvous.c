@@ -59,13 +59,6 @@ static const struct state_node *self(const struct rendezvous_context *context) {
 
 static bool is(const struct state_node *node, unsigned kind) { return node && (node->kinds & kind) != 0; }
 
-void rendezvous_judge_by_wall(struct rendezvous_context *context) {
-  const struct state_node *node = self(context);
-  const int64_t now = context->now.wall_us, deadline = context->state->deadline;
-  context->keep_alive_due = node && node->last_heartbeat <= now - context->settings->keep_alive_interval * 1000;
-  context->last_call_over = deadline != DATETIME_NONE && deadline < now;
-}
-
 /* A node without a heartbeat in the state was evicted, or never was there: it is not kept alive. */
 static bool should_keep_alive(const struct rendezvous_context *context) {
   const struct state_node *node = self(context);
@@ -144,7 +137,8 @@ enum rendezvous_action decide_join(const struct rendezvous_context *context) {
 
 /* ---- how an action changes the state: the methods of _DistributedRendezvousOpExecutor ------------------------- */
 
-void rendezvous_participant_removed(struct rendezvous_state *state, const struct rendezvous_settings *settings) {
+/* Updates the state after a participant was removed, because it left or died. */
+static void participant_removed(struct rendezvous_state *state, const struct rendezvous_settings *settings) {
   if (state->complete) {
     if (state->num_participants > 0) {
       if (settings->marks) state->deadline = WORLD_LEFT;
@@ -169,7 +163,7 @@ size_t rendezvous_sanitize(struct rendezvous_state *state, const struct rendezvo
     state_remove(state, node);
     removed++;
   }
-  if (participant) rendezvous_participant_removed(state, settings);
+  if (participant) participant_removed(state, settings);
   return removed;
 }
 
@@ -223,7 +217,7 @@ int rendezvous_apply(struct rendezvous_context *context, enum rendezvous_action 
     case ACTION_ADD_TO_REDUNDANCY_LIST: return move_self(context, NODE_SPARE, 0, error);
     case ACTION_REMOVE_FROM_PARTICIPANTS:
       remove_self(context, NODE_PARTICIPANT);
-      rendezvous_participant_removed(context->state, context->settings);
+      participant_removed(context->state, context->settings);
       return 0;
     case ACTION_REMOVE_FROM_WAIT_LIST: return remove_self(context, NODE_WAITING);
     case ACTION_REMOVE_FROM_REDUNDANCY_LIST: return remove_self(context, NODE_SPARE);

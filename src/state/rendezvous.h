@@ -112,9 +112,6 @@ struct rendezvous_context {
   int64_t first_round; /* we take part in none before that: see state/engine/rounds.h */
 };
 
-/* Fills in keep_alive_due and last_call_over as PyTorch judges them, by the wall clock. */
-void rendezvous_judge_by_wall(struct rendezvous_context *context);
-
 enum rendezvous_action decide_exit(const struct rendezvous_context *context);
 enum rendezvous_action decide_join(const struct rendezvous_context *context);
 enum rendezvous_action decide_close(const struct rendezvous_context *context);
@@ -128,9 +125,6 @@ enum { RENDEZVOUS_ROLLBACK_MS = 5000 };
 
 /* Changes the state as the action says. RDZV_E_NO_MEMORY, RDZV_E_LIMIT: the state is unusable then. */
 int rendezvous_apply(struct rendezvous_context *context, enum rendezvous_action action, rdzv_error *error);
-
-/* Updates the state after a participant was removed, because it left or died. */
-void rendezvous_participant_removed(struct rendezvous_state *state, const struct rendezvous_settings *settings);
 
 /* Removes the nodes that is_dead says are dead, from every collection, and returns how many. is_dead is called for each
  * node, from the last to the first. */

@@ -163,17 +163,3 @@ bool state_copy(struct rendezvous_state *to, const struct rendezvous_state *from
   state_free(to);
   return false;
 }
-
-static bool nodes_equal(const struct state_node *a, const struct state_node *b) {
-  return a->kinds == b->kinds && a->rank == b->rank && a->last_heartbeat == b->last_heartbeat && a->ours == b->ours &&
-         node_compare(&a->desc, &b->desc) == 0;
-}
-
-bool state_equal(const struct rendezvous_state *a, const struct rendezvous_state *b) {
-  if (a->round != b->round || a->complete != b->complete || a->closed != b->closed || a->deadline != b->deadline ||
-      a->count != b->count || !pynames_equal(&a->extra, &b->extra))
-    return false;
-  for (size_t i = 0; i < a->count; i++)
-    if (!nodes_equal(&a->nodes[i], &b->nodes[i])) return false;
-  return true;
-}

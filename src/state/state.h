@@ -71,7 +71,6 @@ void state_free(struct rendezvous_state *state);
 
 /* *to is not looked at. False: no memory, *to is STATE_EMPTY. */
 bool state_copy(struct rendezvous_state *to, const struct rendezvous_state *from);
-bool state_equal(const struct rendezvous_state *a, const struct rendezvous_state *b);
 
 /* NULL: the state does not have the node. The pointer is valid until the next insert or remove. */
 struct state_node *state_find(const struct rendezvous_state *state, const struct node_desc *node);

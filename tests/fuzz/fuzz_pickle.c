@@ -6,6 +6,7 @@
 #include "fuzz.h"
 #include "state/pickle/read.h"
 #include "state/pickle/write.h"
+#include "state_equal.h"
 #include "state_json.h"
 
 /* The members are in order, and counted. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A rendezvous state as JSON: whatever is read can be written, and is then read as equal, and written the same. */
 #include "fuzz.h"
+#include "state_equal.h"
 #include "state_json.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A node as PyTorch's DynamicRendezvousHandler and its agent would be: everything by the wall clock, a second of sleep
  * where there is nothing to do, a heartbeat every interval, and a look at the wait list every second. */
+#include "judge_by_wall.h"
 #include "sim.h"
 
 enum { SLEEP_MS = 1000 };
@@ -83,7 +84,7 @@ static void act(struct sim *sim, size_t at) {
     return;
   }
   struct rendezvous_context context = {&node->desc, &torch->state, &settings, now, torch->deadline_ms, false, false, 0};
-  rendezvous_judge_by_wall(&context);
+  judge_by_wall(&context);
   const enum rendezvous_action action = decide(torch, &context);
   if (action_writes(action)) {
     if (rendezvous_apply(&context, action, NULL) < 0) sim_fail(sim, "no memory");

@@ -3,8 +3,8 @@
 
 #include "base/log.h"
 
-void voice_open(struct etcd_voice *voice) { pthread_mutex_init(&voice->turn, NULL); }
-void voice_close(struct etcd_voice *voice) { pthread_mutex_destroy(&voice->turn); }
+void voice_open(struct etcd_voice *voice) { pthread_mutex_init(&voice->lock, NULL); }
+void voice_close(struct etcd_voice *voice) { pthread_mutex_destroy(&voice->lock); }
 
 /* So that what comes and goes is not said each time. */
 static bool has_said_lately(const struct waiting *waiting) {
@@ -12,7 +12,7 @@ static bool has_said_lately(const struct waiting *waiting) {
 }
 
 struct waiting *voice_take(struct etcd_voice *voice, const rdzv_log *log, deadline until) {
-  if (pthread_mutex_trylock(&voice->turn) != 0) return NULL;
+  if (pthread_mutex_trylock(&voice->lock) != 0) return NULL;
   if (!voice->troubled && !has_said_lately(&voice->waiting)) waiting_begin(&voice->waiting, log, until);
   voice->waiting.until = until;
   return &voice->waiting;
@@ -24,5 +24,5 @@ void voice_give(struct etcd_voice *voice, bool answered, const char *where) {
     log_line(&waiting->log, RDZV_LOG_INFO, "etcd at %s answers again", where);
   if (answered) waiting_clear(&voice->waiting);
   voice->troubled = !answered;
-  pthread_mutex_unlock(&voice->turn);
+  pthread_mutex_unlock(&voice->lock);
 }

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 
 struct etcd_voice {
-  pthread_mutex_t turn; /* held by the call that speaks; guards what follows */
+  pthread_mutex_t lock; /* held by the call that speaks; guards what follows */
   bool troubled;        /* the last call that spoke was not answered */
   struct waiting waiting;
 };

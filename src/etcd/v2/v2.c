@@ -246,13 +246,3 @@ int etcd_v2_await(struct etcd_client *client, const char *key, bool recursive, u
   if (outcome == ETCD_V2_INDEX_CLEARED || outcome == ETCD_V2_WATCHER_CLEARED) return 0;
   return outcome == RDZV_E_TIMEOUT && deadline_left(call->until) > 0 ? 0 : outcome;
 }
-
-int etcd_version(struct etcd_client *client, const struct etcd_call *call, rdzv_value *out) {
-  struct http_response response;
-  const int outcome =
-      etcd_perform(client, &(struct etcd_request){.method = "GET", .path = "/version"}, call, &response);
-  if (outcome < 0) return outcome;
-  const bool copied = value_copy(out, response.body.data, response.body.len);
-  buf_free(&response.body);
-  return copied ? 0 : error_no_memory(call->error);
-}

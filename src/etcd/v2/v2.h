@@ -79,7 +79,4 @@ int etcd_v2_watch(struct etcd_client *client, const char *key, bool recursive, u
 int etcd_v2_await(struct etcd_client *client, const char *key, bool recursive, uint64_t from_index,
                   const struct etcd_call *call);
 
-/* What etcd says of its version, a JSON object; to be freed with rdzv_value_free. */
-int etcd_version(struct etcd_client *client, const struct etcd_call *call, rdzv_value *out);
-
 #endif

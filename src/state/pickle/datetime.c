@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "state/pickle/datetime.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #define SECOND INT64_C(1000000)
@@ -89,37 +88,5 @@ bool datetime_unpack(const uint8_t packed[DATETIME_PACKED], int64_t *time) {
       .second = packed[6],
       .microsecond = packed[7] << 16 | packed[8] << 8 | packed[9],
   };
-  return join(&parts, time);
-}
-
-bool datetime_format(int64_t time, char text[DATETIME_TEXT + 1]) {
-  struct parts parts;
-  if (!split(time, &parts)) return false;
-  char wide[160]; /* what seven numbers of any size could need: the compiler does not know that they are small */
-  snprintf(wide, sizeof wide, "%04d-%02d-%02dT%02d:%02d:%02d.%06dZ", (int)parts.year, (int)parts.month, (int)parts.day,
-           (int)parts.hour, (int)parts.minute, (int)parts.second, (int)parts.microsecond);
-  memcpy(text, wide, DATETIME_TEXT);
-  text[DATETIME_TEXT] = '\0';
-  return true;
-}
-
-/* The next number and the character behind it; -1 for anything else. */
-static int64_t number(const char **text, int digits, char end) {
-  int64_t result = 0;
-  for (; digits > 0; digits--, (*text)++) {
-    if (**text < '0' || **text > '9') return -1;
-    result = result * 10 + (**text - '0');
-  }
-  return *(*text)++ == end ? result : -1;
-}
-
-bool datetime_parse(const char *text, size_t len, int64_t *time) {
-  if (len != DATETIME_TEXT) return false;
-  struct parts parts;
-  parts.year = number(&text, 4, '-');
-  if (parts.year < 0 || (parts.month = number(&text, 2, '-')) < 0) return false;
-  if ((parts.day = number(&text, 2, 'T')) < 0 || (parts.hour = number(&text, 2, ':')) < 0) return false;
-  if ((parts.minute = number(&text, 2, ':')) < 0 || (parts.second = number(&text, 2, '.')) < 0) return false;
-  if ((parts.microsecond = number(&text, 6, 'Z')) < 0) return false;
   return join(&parts, time);
 }

@@ -11,12 +11,9 @@
 #define DATETIME_MIN (INT64_C(-62135596800) * 1000000) /* 0001-01-01T00:00:00.000000 */
 #define DATETIME_MAX (INT64_C(253402300800) * 1000000 - 1)
 
-enum {
-  DATETIME_PACKED = 10,                                    /* bytes of Python's own packed form */
-  DATETIME_TEXT = sizeof "2026-11-15T20:00:00.000000Z" - 1 /* characters of the text form */
-};
+enum { DATETIME_PACKED = 10 }; /* bytes of Python's own packed form */
 
-/* All are false for what is no time between DATETIME_MIN and DATETIME_MAX, and then write nothing. */
+/* Both are false for what is no time between DATETIME_MIN and DATETIME_MAX, and then write nothing. */
 bool datetime_pack(int64_t time, uint8_t packed[DATETIME_PACKED]);
 bool datetime_unpack(const uint8_t packed[DATETIME_PACKED], int64_t *time);
 
@@ -24,11 +21,5 @@ bool datetime_unpack(const uint8_t packed[DATETIME_PACKED], int64_t *time);
  * hour: the bit says nothing, and Python carries it along. */
 static inline void datetime_set_fold(uint8_t packed[DATETIME_PACKED]) { packed[2] |= 0x80; }
 static inline bool datetime_fold(const uint8_t packed[DATETIME_PACKED]) { return packed[2] & 0x80; }
-
-/* "2026-11-15T20:00:00.000000Z", with a zero byte behind it. */
-bool datetime_format(int64_t time, char text[DATETIME_TEXT + 1]);
-
-/* Takes this one form only. */
-bool datetime_parse(const char *text, size_t len, int64_t *time);
 
 #endif

@@ -45,7 +45,8 @@ bool pyint_load(rdzv_bytes *bytes, int64_t *number) {
   return true;
 }
 
-bool pyvalue_copy(struct pyvalue *to, const struct pyvalue *from) {
+/* False: no memory, *to is None. */
+static bool pyvalue_copy(struct pyvalue *to, const struct pyvalue *from) {
   if (pyvalue_has_bytes(from->kind)) {
     const bool made = pyvalue_make_bytes(to, from->kind, (rdzv_bytes){from->bytes, from->count});
     if (!made) *to = (struct pyvalue){0};
@@ -58,30 +59,6 @@ bool pyvalue_copy(struct pyvalue *to, const struct pyvalue *from) {
   for (size_t i = 0; made && i < from->count; i++) made = pyvalue_copy(&to->items[i], &from->items[i]);
   if (!made) pyvalue_free(to);
   return made;
-}
-
-static bool items_equal(const struct pyvalue *a, const struct pyvalue *b) {
-  for (size_t i = 0; i < a->count; i++)
-    if (!pyvalue_equal(&a->items[i], &b->items[i])) return false;
-  return true;
-}
-
-static uint64_t bits_of(double real) {
-  uint64_t bits;
-  memcpy(&bits, &real, sizeof bits);
-  return bits;
-}
-
-bool pyvalue_equal(const struct pyvalue *a, const struct pyvalue *b) {
-  if (a->kind != b->kind || a->count != b->count) return false;
-  if (pyvalue_has_items(a->kind)) return items_equal(a, b);
-  switch (a->kind) {
-    case PYVALUE_NONE: return true;
-    case PYVALUE_BOOL: return a->truth == b->truth;
-    case PYVALUE_INT: return a->number == b->number;
-    case PYVALUE_FLOAT: return bits_of(a->real) == bits_of(b->real); /* NaN is itself, 0 is not -0 */
-    default: return memcmp(a->bytes, b->bytes, a->count) == 0;
-  }
 }
 
 void pyvalue_free(struct pyvalue *value) {
@@ -150,14 +127,6 @@ bool pynames_copy(struct pynames *to, const struct pynames *from) {
     pynames_free(to);
     return false;
   }
-  return true;
-}
-
-bool pynames_equal(const struct pynames *a, const struct pynames *b) {
-  if (a->count != b->count) return false;
-  for (size_t i = 0; i < a->count; i++)
-    if (strcmp(a->items[i].name, b->items[i].name) != 0 || !pyvalue_equal(&a->items[i].value, &b->items[i].value))
-      return false;
   return true;
 }
 

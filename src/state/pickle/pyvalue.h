@@ -68,8 +68,6 @@ bool pyvalue_make_items(struct pyvalue *value, enum pyvalue_kind kind, size_t co
  * true: 64 bits hold it, and it is *number. */
 bool pyint_load(rdzv_bytes *bytes, int64_t *number);
 
-bool pyvalue_copy(struct pyvalue *to, const struct pyvalue *from); /* false: no memory, *to is None */
-bool pyvalue_equal(const struct pyvalue *a, const struct pyvalue *b);
 void pyvalue_free(struct pyvalue *value); /* leaves None */
 
 struct pynamed {
@@ -90,7 +88,6 @@ struct pyvalue *pynames_find(const struct pynames *names, const char *name);
 bool pynames_set(struct pynames *names, const char *name, struct pyvalue *value);
 void pynames_remove(struct pynames *names, const char *name);
 bool pynames_copy(struct pynames *to, const struct pynames *from); /* false: no memory, *to is empty */
-bool pynames_equal(const struct pynames *a, const struct pynames *b);
 void pynames_free(struct pynames *names);
 
 #endif

@@ -7,6 +7,7 @@
  * an operation of exit, join, close, keep_alive or sanitize, the node that does it, the time, how much time is left for
  * it, the limits, and the state as PyTorch's pickle in hex. A line of output is the action and the state after it.
  */
+#include "judge_by_wall.h"
 #include "state/engine/liveness.h"
 #include "state/pickle/read.h"
 #include "state/pickle/write.h"
@@ -107,7 +108,7 @@ static const char *act(struct question *question) {
                                        .settings = &question->settings,
                                        .now = question->now,
                                        .deadline_ms = question->now.mono_ms + question->left_ms};
-  rendezvous_judge_by_wall(&context);
+  judge_by_wall(&context);
   const enum rendezvous_action action = decide(question, &context);
   rdzv_error error;
   if (rendezvous_apply(&context, action, &error) < 0) fail("cannot apply", &error);

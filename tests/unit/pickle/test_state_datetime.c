@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Times and layouts: what Python's datetime can say, and which PyTorch has which layout. */
-#include "state/pickle/datetime.h"
+#include "datetime_text.h"
 #include "state/pickle/layout.h"
 #include "unit.h"
 

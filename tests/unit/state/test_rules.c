@@ -2,6 +2,7 @@
 /* The rules by table: a row for every row of the operations in shared/facts/dynamic-rendezvous.md, and its edges. We
  * are node 'm', between min 2 and max 3 nodes, unless the row says otherwise. */
 #include "invariants.h"
+#include "judge_by_wall.h"
 #include "rules_world.h"
 #include "state/summary.h"
 
@@ -149,16 +150,16 @@ static void test_wall_clock_edges(void **unused) {
   struct rendezvous_settings settings = settings_of();
   const struct node_desc node = node_of("m");
   struct rendezvous_context context = {&node, &state, &settings, NOW, NOW_MS, true, true, 0};
-  rendezvous_judge_by_wall(&context);
+  judge_by_wall(&context);
   assert_false(context.keep_alive_due);
   put(&state, "m", NODE_PARTICIPANT, 5000);
   state.deadline = NOW_US;
-  rendezvous_judge_by_wall(&context);
+  judge_by_wall(&context);
   assert_true(context.keep_alive_due);
   assert_false(context.last_call_over);
   state_find(&state, &node)->last_heartbeat++;
   state.deadline--;
-  rendezvous_judge_by_wall(&context);
+  judge_by_wall(&context);
   assert_false(context.keep_alive_due);
   assert_true(context.last_call_over);
   state_free(&state);

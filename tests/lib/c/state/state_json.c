@@ -2,6 +2,7 @@
 #include "state_json.h"
 
 #include "base/error.h"
+#include "datetime_text.h"
 #include "state/pickle/build.h"
 #include "value_json.h"
 

@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "state/pickle/read.h"
 #include "state/pickle/write.h"
+#include "state_equal.h"
 #include "unit.h"
 
 /* ---- states --------------------------------------------------------------------------------------------------- */
