@@ -7,6 +7,9 @@
 #include "state/pickle/layout.h"
 #include "state/rendezvous.h"
 
+#include <rdzv/etcd.h>
+#include <rdzv/params.h>
+
 /* Which handlers an option is for: flags. */
 enum {
   CONF_DYNAMIC = 1 << 0,
@@ -42,5 +45,8 @@ struct conf {
  * nearly one that they have. */
 int conf_parse(const char *text, unsigned handlers, const rdzv_log *lenient, struct conf *out, rdzv_error *error);
 void conf_free(struct conf *conf);
+
+/* How to reach the etcd of a rendezvous. Points into params and conf. */
+rdzv_etcd_options conf_etcd_options(const rdzv_params *params, const struct conf *conf);
 
 #endif

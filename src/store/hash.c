@@ -268,31 +268,21 @@ static const char *hash_describe(rdzv_store *store) {
 
 static int hash_clone(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_error *error);
 
-static const struct store_ops hash_ops = {
-    .name = "hash",
-    .close = hash_close,
-    .abandon = hash_abandon,
-    .clone = hash_clone,
-    .features = hash_features,
-    .describe = hash_describe,
-    STORE_OPS(hash),
-    STORE_QUEUE_OPS(hash),
-    STORE_VERSION_OPS(hash),
-};
+static const struct store_ops hash_ops = {.name = "hash",
+                                          .close = hash_close,
+                                          .abandon = hash_abandon,
+                                          .clone = hash_clone,
+                                          .features = hash_features,
+                                          .describe = hash_describe,
+                                          STORE_BASIC_OPS(STORE_OP_ROW, hash) STORE_QUEUE_OPS(STORE_OP_ROW, hash)
+                                              STORE_VERSION_OPS(STORE_OP_ROW, hash)};
 
 /* The new handle takes over one count of `handles`. On failure the caller keeps it. */
 static int handle_new(struct shared *shared, int64_t timeout_ms, int cancel_fd, const rdzv_log *log, rdzv_store **out,
                       rdzv_error *error) {
-  struct hash_store *hash = calloc(1, sizeof *hash);
-  if (!hash) return error_no_memory(error);
-  const int result = store_init(&hash->base, &hash_ops, timeout_ms, cancel_fd, log, error);
-  if (result < 0) {
-    free(hash);
-    return result;
-  }
-  hash->shared = shared;
-  *out = &hash->base;
-  return 0;
+  const int result = store_new(sizeof(struct hash_store), &hash_ops, timeout_ms, cancel_fd, log, out, error);
+  if (result == 0) ((struct hash_store *)*out)->shared = shared;
+  return result;
 }
 
 static int hash_clone(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_error *error) {

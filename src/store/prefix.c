@@ -187,18 +187,15 @@ static int prefix_clone(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv
   return result;
 }
 
-static const struct store_ops prefix_ops = {
-    .name = "prefix",
-    .close = prefix_close,
-    .abandon = prefix_close, /* rdzv_store_free abandons the store below */
-    .clone = prefix_clone,
-    .features = prefix_features,
-    .describe = prefix_describe,
-    .under = under,
-    STORE_OPS(prefix),
-    STORE_QUEUE_OPS(prefix),
-    STORE_VERSION_OPS(prefix),
-};
+static const struct store_ops prefix_ops = {.name = "prefix",
+                                            .close = prefix_close,
+                                            .abandon = prefix_close, /* rdzv_store_free abandons the store below */
+                                            .clone = prefix_clone,
+                                            .features = prefix_features,
+                                            .describe = prefix_describe,
+                                            .under = under,
+                                            STORE_BASIC_OPS(STORE_OP_ROW, prefix) STORE_QUEUE_OPS(STORE_OP_ROW, prefix)
+                                                STORE_VERSION_OPS(STORE_OP_ROW, prefix)};
 
 int rdzv_store_open_prefix(rdzv_store *base, rdzv_bytes prefix, rdzv_store **out, rdzv_error *error) {
   if (!out) return error_null(error, "open a store", "out");

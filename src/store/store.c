@@ -14,15 +14,22 @@ enum { AGAIN_MS = 50, MOST_REPEATS = 3 };
 
 /* ---- for the implementations ------------------------------------------------------------------------------- */
 
-int store_init(rdzv_store *store, const struct store_ops *ops, int64_t timeout_ms, int cancel_fd, const rdzv_log *log,
-               rdzv_error *error) {
+int store_new(size_t size, const struct store_ops *ops, int64_t timeout_ms, int cancel_fd, const rdzv_log *log,
+              rdzv_store **out, rdzv_error *error) {
   if (timeout_ms < 0) return error_timeout(error, timeout_ms);
+  rdzv_store *store = calloc(1, size);
+  if (!store) return error_no_memory(error);
   store->ops = ops;
   store->born = fork_mark_here();
   store->cancel_fd = cancel_fd;
   atomic_init(&store->timeout_ms, timeout_ms ? timeout_ms : RDZV_STORE_TIMEOUT_MS);
-  const int result = log_take(&log, &store->log, error);
-  return result < 0 ? result : flag_open_with(&store->cancel, cancel_fd, error);
+  int result = log_take(&log, &store->log, error);
+  if (result == 0) result = flag_open_with(&store->cancel, cancel_fd, error);
+  if (result < 0)
+    free(store);
+  else
+    *out = store;
+  return result;
 }
 
 struct store_text {

@@ -21,6 +21,38 @@ struct store_call {
   rdzv_error *error;
 };
 
+/*
+ * The operations, each said once: what it takes between the store and the struct store_call. STORE_BASIC_OPS are those
+ * that every store has. X(name, op, ...) is called with the name of the implementation.
+ */
+#define STORE_BASIC_OPS(X, name)                                                                 \
+  X(name, set, rdzv_bytes key, rdzv_bytes value)                                                 \
+  X(name, get, rdzv_bytes key, rdzv_value *out)                                                  \
+  X(name, add, rdzv_bytes key, int64_t delta, int64_t *sum)                                      \
+  X(name, compare_set, rdzv_bytes key, rdzv_bytes expected, rdzv_bytes desired, rdzv_value *out) \
+  X(name, check, const rdzv_bytes *keys, size_t count, bool *all)                                \
+  X(name, wait, const rdzv_bytes *keys, size_t count)                                            \
+  X(name, delete_key, rdzv_bytes key, bool *deleted)                                             \
+  X(name, num_keys, int64_t *count)                                                              \
+  X(name, append, rdzv_bytes key, rdzv_bytes value)                                              \
+  X(name, multi_get, const rdzv_bytes *keys, size_t count, rdzv_value *out)                      \
+  X(name, multi_set, const rdzv_bytes *keys, const rdzv_bytes *values, size_t count)             \
+  X(name, list_keys, rdzv_value **out, size_t *count)
+#define STORE_QUEUE_OPS(X, name)                                  \
+  X(name, queue_push, rdzv_bytes key, rdzv_bytes value)           \
+  X(name, queue_pop, rdzv_bytes key, bool block, rdzv_value *out) \
+  X(name, queue_len, rdzv_bytes key, int64_t *len)
+#define STORE_VERSION_OPS(X, name)                                                                                  \
+  X(name, get_version, rdzv_bytes key, rdzv_value *out, uint64_t *version)                                          \
+  X(name, compare_set_version, rdzv_bytes key, uint64_t expected, rdzv_bytes value, bool *swapped, rdzv_value *out, \
+    uint64_t *version)                                                                                              \
+  X(name, wait_changed, rdzv_bytes key, uint64_t known, rdzv_value *out, uint64_t *version)
+
+/* For X: a field of struct store_ops, the prototype of NAME_op, and NAME_op in the table of a store. */
+#define STORE_OP_FIELD(name, op, ...) int (*op)(rdzv_store * store, __VA_ARGS__, struct store_call * call);
+#define STORE_OP_DECLARE(name, op, ...) int name##_##op(rdzv_store *store, __VA_ARGS__, struct store_call *call);
+#define STORE_OP_ROW(name, op, ...) .op = name##_##op,
+
 struct store_ops {
   const char *name;
   void (*close)(rdzv_store *store);
@@ -29,44 +61,12 @@ struct store_ops {
   unsigned (*features)(rdzv_store *store);
   const char *(*describe)(rdzv_store *store);
   rdzv_store *(*under)(rdzv_store *store); /* what a view is of; NULL: it is no view */
-
-  int (*set)(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, struct store_call *call);
-  int (*get)(rdzv_store *store, rdzv_bytes key, rdzv_value *out, struct store_call *call);
-  int (*add)(rdzv_store *store, rdzv_bytes key, int64_t delta, int64_t *sum, struct store_call *call);
-  int (*compare_set)(rdzv_store *store, rdzv_bytes key, rdzv_bytes expected, rdzv_bytes desired, rdzv_value *out,
-                     struct store_call *call);
-  int (*check)(rdzv_store *store, const rdzv_bytes *keys, size_t count, bool *all, struct store_call *call);
-  int (*wait)(rdzv_store *store, const rdzv_bytes *keys, size_t count, struct store_call *call);
-  int (*delete_key)(rdzv_store *store, rdzv_bytes key, bool *deleted, struct store_call *call);
-  int (*num_keys)(rdzv_store *store, int64_t *count, struct store_call *call);
-  int (*append)(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, struct store_call *call);
-  int (*multi_get)(rdzv_store *store, const rdzv_bytes *keys, size_t count, rdzv_value *out, struct store_call *call);
-  int (*multi_set)(rdzv_store *store, const rdzv_bytes *keys, const rdzv_bytes *values, size_t count,
-                   struct store_call *call);
-  int (*list_keys)(rdzv_store *store, rdzv_value **out, size_t *count, struct store_call *call);
-  int (*queue_push)(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, struct store_call *call);
-  int (*queue_pop)(rdzv_store *store, rdzv_bytes key, bool block, rdzv_value *out, struct store_call *call);
-  int (*queue_len)(rdzv_store *store, rdzv_bytes key, int64_t *len, struct store_call *call);
-  int (*get_version)(rdzv_store *store, rdzv_bytes key, rdzv_value *out, uint64_t *version, struct store_call *call);
-  int (*compare_set_version)(rdzv_store *store, rdzv_bytes key, uint64_t expected, rdzv_bytes value, bool *swapped,
-                             rdzv_value *out, uint64_t *version, struct store_call *call);
-  int (*wait_changed)(rdzv_store *store, rdzv_bytes key, uint64_t known, rdzv_value *out, uint64_t *version,
-                      struct store_call *call);
+  STORE_BASIC_OPS(STORE_OP_FIELD, )
+  STORE_QUEUE_OPS(STORE_OP_FIELD, )
+  STORE_VERSION_OPS(STORE_OP_FIELD, )
 };
 
-/* For the table of a store, whose operations are NAME_set, NAME_get …: those that every store has, and optional ones.
- */
-#define STORE_OPS(name)                                                                                              \
-  .set = name##_set, .get = name##_get, .add = name##_add, .compare_set = name##_compare_set, .check = name##_check, \
-  .wait = name##_wait, .delete_key = name##_delete_key, .num_keys = name##_num_keys, .append = name##_append,        \
-  .multi_get = name##_multi_get, .multi_set = name##_multi_set, .list_keys = name##_list_keys
-#define STORE_QUEUE_OPS(name) \
-  .queue_push = name##_queue_push, .queue_pop = name##_queue_pop, .queue_len = name##_queue_len
-#define STORE_VERSION_OPS(name)                                                         \
-  .get_version = name##_get_version, .compare_set_version = name##_compare_set_version, \
-  .wait_changed = name##_wait_changed
-
-/* The first member of the struct of each implementation. */
+/* The first field of the struct of each implementation. */
 struct rdzv_store {
   const struct store_ops *ops;
   _Atomic int64_t timeout_ms;
@@ -89,9 +89,10 @@ bool store_try_again(rdzv_store *store, int result, deadline until);
 /* The time for such a request; opened_with_ms is the timeout that the store was opened with. */
 int64_t store_request_time(rdzv_store *store, int64_t opened_with_ms);
 
-/* Fills the common part; timeout_ms 0 is the default, cancel_fd 0 none. `log` is the caller's, to be copied. */
-int store_init(rdzv_store *store, const struct store_ops *ops, int64_t timeout_ms, int cancel_fd, const rdzv_log *log,
-               rdzv_error *error);
+/* Allocates `size` bytes, all zero, and fills the common part; timeout_ms 0 is the default, cancel_fd 0 none. `log` is
+ * the caller's, to be copied. */
+int store_new(size_t size, const struct store_ops *ops, int64_t timeout_ms, int cancel_fd, const rdzv_log *log,
+              rdzv_store **out, rdzv_error *error);
 
 /* Releases the common part; the implementation frees the memory. */
 void store_deinit(rdzv_store *store);

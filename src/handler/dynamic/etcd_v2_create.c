@@ -3,10 +3,10 @@
 #include "backend/etcd_v2.h"
 #include "base/error.h"
 #include "etcd/v2/v2.h"
+#include "handler/conf.h"
 #include "handler/dynamic/dynamic.h"
-#include "handler/etcd/options.h"
 #include "handler/handler.h"
-#include "store/etcd/etcd.h"
+#include "store/etcd/etcd_store.h"
 
 #define STORE_PREFIX "/torch/elastic/store"
 
@@ -43,7 +43,7 @@ int etcd_v2_create(void *user, const rdzv_params *params, rdzv_handler **out, rd
   rdzv_backend *backend = NULL;
   int result = conf_parse(params->conf, CONF_DYNAMIC | CONF_ETCD, params_lenient(params), &conf, error);
   if (result < 0) return result;
-  const rdzv_etcd_options etcd = etcd_options_of(params, &conf);
+  const rdzv_etcd_options etcd = conf_etcd_options(params, &conf);
   result = open_both(&etcd, params, &backend, &store, error);
   conf_free(&conf);
   if (result < 0) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "base/error.h"
 #include "base/net/host.h"
-#include "handler/etcd/options.h"
+#include "handler/conf.h"
 #include "handler/gen1/gen1.h"
 
 #include <inttypes.h>
@@ -112,7 +112,7 @@ static int reach(struct gen1 *handler, rdzv_error *error) {
 }
 
 static int open_parts(struct gen1 *handler, const rdzv_params *params, const struct conf *conf, rdzv_error *error) {
-  const rdzv_etcd_options etcd = etcd_options_of(params, conf);
+  const rdzv_etcd_options etcd = conf_etcd_options(params, conf);
   int result = make_root_path(handler, params, conf, error);
   if (result == 0) result = fair_lock_open(&handler->lock, error);
   if (result == 0) result = gen1_place_open(&handler->place, error);

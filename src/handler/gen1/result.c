@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "handler/master.h"
-#include "store/etcd/etcd.h"
+#include "store/etcd/etcd_store.h"
 #include "store/store.h"
 
 #include <inttypes.h>

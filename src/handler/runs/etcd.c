@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The runs of an etcd: a key each of backend etcd-v2, a folder each of backend etcd. */
-#include "store/etcd/etcd.h"
 #include "base/error.h"
 #include "etcd/v2/v2.h"
-#include "handler/etcd/options.h"
+#include "handler/conf.h"
 #include "handler/gen1/gen1.h"
 #include "handler/handler.h"
 #include "handler/runs/runs.h"
+#include "store/etcd/etcd_store.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,7 +35,7 @@ static int place_open(struct place *place, const rdzv_params *params, rdzv_error
   const unsigned options = place->v2 ? CONF_DYNAMIC | CONF_ETCD : CONF_ETCD | CONF_GEN1;
   int result = conf_parse(params->conf, options, params_lenient(params), &conf, error);
   if (result < 0) return result;
-  const rdzv_etcd_options etcd = etcd_options_of(params, &conf);
+  const rdzv_etcd_options etcd = conf_etcd_options(params, &conf);
   place->folder = place->v2 ? strdup(V2_FOLDER) : gen1_folder(conf.etcd_prefix);
   result = place->folder ? flag_open_with(&place->cancel, params->cancel_fd, error) : error_no_memory(error);
   if (result == 0) result = etcd_open(&etcd, &place->client, error);

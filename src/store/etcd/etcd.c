@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "store/etcd/etcd.h"
+#include "store/etcd/etcd_store.h"
 
 #include "base/error.h"
 #include "base/text/options.h"
-#include "store/etcd/etcd_store.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,44 +48,24 @@ static unsigned etcd_store_features(rdzv_store *store) {
 static const char *etcd_store_describe(rdzv_store *store) { return shared_of(store)->text; }
 static int etcd_store_clone(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_error *error);
 
-static const struct store_ops etcd_ops = {
-    .name = "etcd",
-    .close = etcd_store_close,
-    .abandon = etcd_store_abandon,
-    .clone = etcd_store_clone,
-    .features = etcd_store_features,
-    .describe = etcd_store_describe,
-    .set = etcd_store_set,
-    .get = etcd_store_get,
-    .add = etcd_store_add,
-    .compare_set = etcd_store_compare_set,
-    .check = etcd_store_check,
-    .wait = etcd_store_wait,
-    .delete_key = etcd_store_delete_key,
-    .num_keys = etcd_store_num_keys,
-    .append = etcd_store_append,
-    .multi_get = etcd_store_multi_get,
-    .multi_set = etcd_store_multi_set,
-    .list_keys = etcd_store_list_keys,
-    .get_version = etcd_store_get_version,
-    .compare_set_version = etcd_store_compare_set_version,
-    .wait_changed = etcd_store_wait_changed,
-};
+static const struct store_ops etcd_ops = {.name = "etcd",
+                                          .close = etcd_store_close,
+                                          .abandon = etcd_store_abandon,
+                                          .clone = etcd_store_clone,
+                                          .features = etcd_store_features,
+                                          .describe = etcd_store_describe,
+                                          STORE_BASIC_OPS(STORE_OP_ROW, etcd_store)
+                                              STORE_VERSION_OPS(STORE_OP_ROW, etcd_store)};
 
 /* Takes over one hold on `shared`, also on failure. */
 static int handle_new(struct etcd_store_shared *shared, int64_t timeout_ms, int cancel_fd, const rdzv_log *log,
                       rdzv_store **out, rdzv_error *error) {
-  struct etcd_store *store = calloc(1, sizeof *store);
-  const int result =
-      store ? store_init(&store->base, &etcd_ops, timeout_ms, cancel_fd, log, error) : error_no_memory(error);
-  if (!store || result < 0) {
-    free(store);
+  const int result = store_new(sizeof(struct etcd_store), &etcd_ops, timeout_ms, cancel_fd, log, out, error);
+  if (result < 0)
     let_go(shared);
-    return result;
-  }
-  store->shared = shared;
-  *out = &store->base;
-  return 0;
+  else
+    ((struct etcd_store *)*out)->shared = shared;
+  return result;
 }
 
 static int etcd_store_clone(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_error *error) {

@@ -49,31 +49,16 @@ int etcd_store_decode(const struct etcd_node *node, rdzv_value *out, rdzv_error 
 /* What the calls on versions give for a key that does not exist. */
 int etcd_store_give_absent(rdzv_value *out, uint64_t *version, rdzv_error *error);
 
-int etcd_store_get(rdzv_store *store, rdzv_bytes key, rdzv_value *out, struct store_call *call);
-int etcd_store_get_version(rdzv_store *store, rdzv_bytes key, rdzv_value *out, uint64_t *version,
-                           struct store_call *call);
-int etcd_store_wait_changed(rdzv_store *store, rdzv_bytes key, uint64_t known, rdzv_value *out, uint64_t *version,
-                            struct store_call *call);
-int etcd_store_wait(rdzv_store *store, const rdzv_bytes *keys, size_t count, struct store_call *call);
-int etcd_store_multi_get(rdzv_store *store, const rdzv_bytes *keys, size_t count, rdzv_value *out,
-                         struct store_call *call);
 int etcd_store_check_one(rdzv_store *store, rdzv_bytes key, bool *there, struct store_call *call);
 
-/* ---- write.c ---- */
-int etcd_store_set(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, struct store_call *call);
-int etcd_store_multi_set(rdzv_store *store, const rdzv_bytes *keys, const rdzv_bytes *values, size_t count,
-                         struct store_call *call);
-int etcd_store_add(rdzv_store *store, rdzv_bytes key, int64_t delta, int64_t *sum, struct store_call *call);
-int etcd_store_append(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, struct store_call *call);
-int etcd_store_compare_set(rdzv_store *store, rdzv_bytes key, rdzv_bytes expected, rdzv_bytes desired, rdzv_value *out,
-                           struct store_call *call);
-int etcd_store_compare_set_version(rdzv_store *store, rdzv_bytes key, uint64_t expected, rdzv_bytes value,
-                                   bool *swapped, rdzv_value *out, uint64_t *version, struct store_call *call);
-int etcd_store_delete_key(rdzv_store *store, rdzv_bytes key, bool *deleted, struct store_call *call);
+/* ---- etcd.c ---- */
 
-/* ---- list.c ---- */
-int etcd_store_num_keys(rdzv_store *store, int64_t *count, struct store_call *call);
-int etcd_store_list_keys(rdzv_store *store, rdzv_value **out, size_t *count, struct store_call *call);
-int etcd_store_check(rdzv_store *store, const rdzv_bytes *keys, size_t count, bool *all, struct store_call *call);
+/* A store below the path, with a client that it takes over, also on failure. */
+int etcd_store_open(struct etcd_client *client, const char *prefix, int64_t timeout_ms, int cancel_fd,
+                    const rdzv_log *log, rdzv_store **out, rdzv_error *error);
+
+/* ---- the operations: read.c, write.c, list.c ---- */
+STORE_BASIC_OPS(STORE_OP_DECLARE, etcd_store)
+STORE_VERSION_OPS(STORE_OP_DECLARE, etcd_store)
 
 #endif

@@ -284,15 +284,13 @@ static int file_clone(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_e
   return rdzv_store_open_file(file->journal.path, &options, out, error);
 }
 
-static const struct store_ops file_ops = {
-    .name = "file",
-    .close = file_close,
-    .abandon = file_abandon,
-    .clone = file_clone,
-    .features = file_features,
-    .describe = file_describe,
-    STORE_OPS(file),
-};
+static const struct store_ops file_ops = {.name = "file",
+                                          .close = file_close,
+                                          .abandon = file_abandon,
+                                          .clone = file_clone,
+                                          .features = file_features,
+                                          .describe = file_describe,
+                                          STORE_BASIC_OPS(STORE_OP_ROW, file)};
 
 static int check_options(const char *path, const rdzv_file_options *options, rdzv_error *error) {
   if (!path || !*path) return error_set(error, RDZV_E_INVALID, "invalid path of a file store: it is empty");
@@ -314,13 +312,11 @@ static int keep_options(struct file_store *file, const rdzv_file_options *option
 }
 
 static int file_new(const char *path, const rdzv_file_options *options, struct file_store **out, rdzv_error *error) {
-  struct file_store *file = calloc(1, sizeof *file);
-  if (!file) return error_no_memory(error);
-  int result = store_init(&file->base, &file_ops, options->timeout_ms, options->cancel_fd, options->log, error);
-  if (result < 0) {
-    free(file);
-    return result;
-  }
+  rdzv_store *store;
+  int result = store_new(sizeof(struct file_store), &file_ops, options->timeout_ms, options->cancel_fd, options->log,
+                         &store, error);
+  if (result < 0) return result;
+  struct file_store *file = self(store);
   pthread_mutex_init(&file->lock, NULL);
   file->watch = FILE_WATCH_CLOSED;
   result = journal_open(&file->journal, path, &file->base.log, error);

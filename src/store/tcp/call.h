@@ -39,4 +39,9 @@ struct tcp_op {
  * connection, or another one would not be safe. */
 int tcp_run(rdzv_store *store, const struct tcp_op *op, struct tcp_args *args, const struct store_call *call);
 
+/* ---- the operations, in ops/ ---- */
+STORE_BASIC_OPS(STORE_OP_DECLARE, tcp)
+STORE_QUEUE_OPS(STORE_OP_DECLARE, tcp)
+STORE_VERSION_OPS(STORE_OP_DECLARE, tcp)
+
 #endif

@@ -18,6 +18,11 @@ void tcp_put_key(struct tcp_store *tcp, rdzv_bytes key) {
   wire_put(&tcp->conn.out, key.data, key.len);
 }
 
+void tcp_put_op_on(struct tcp_store *tcp, enum wire_op op, rdzv_bytes key) {
+  tcp_put_op(tcp, op);
+  tcp_put_key(tcp, key);
+}
+
 void tcp_put_value(struct tcp_store *tcp, rdzv_bytes value) { wire_put_bytes(&tcp->conn.out, value); }
 void tcp_put_number(struct tcp_store *tcp, uint64_t number) { wire_put64(&tcp->conn.out, number); }
 

@@ -10,6 +10,7 @@
 
 /* Fields of the request, kept until it is sent. */
 void tcp_put_op(struct tcp_store *tcp, enum wire_op op);
+void tcp_put_op_on(struct tcp_store *tcp, enum wire_op op, rdzv_bytes key); /* the operation, and its key */
 void tcp_put_key(struct tcp_store *tcp, rdzv_bytes key);
 void tcp_put_value(struct tcp_store *tcp, rdzv_bytes value);
 void tcp_put_number(struct tcp_store *tcp, uint64_t number);

@@ -5,7 +5,6 @@
 #include "base/wait/thread.h"
 #include "store/tcp/call.h"
 #include "store/tcp/message.h"
-#include "store/tcp/ops/ops.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -89,17 +88,14 @@ static int tcp_clone(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_er
   return open_handle(&self(store)->conn.endpoint, tcp_dialect(self(store)), &options, cancel, NULL, out, error);
 }
 
-static const struct store_ops tcp_ops = {
-    .name = "tcp",
-    .close = tcp_close,
-    .abandon = tcp_abandon,
-    .clone = tcp_clone,
-    .features = tcp_features,
-    .describe = tcp_describe,
-    STORE_OPS(tcp),
-    STORE_QUEUE_OPS(tcp),
-    STORE_VERSION_OPS(tcp),
-};
+static const struct store_ops tcp_ops = {.name = "tcp",
+                                         .close = tcp_close,
+                                         .abandon = tcp_abandon,
+                                         .clone = tcp_clone,
+                                         .features = tcp_features,
+                                         .describe = tcp_describe,
+                                         STORE_BASIC_OPS(STORE_OP_ROW, tcp) STORE_QUEUE_OPS(STORE_OP_ROW, tcp)
+                                             STORE_VERSION_OPS(STORE_OP_ROW, tcp)};
 
 /* Right after boot the kernel may have no randomness yet; then the clock must do. */
 static void draw_never(struct tcp_store *tcp) {
@@ -111,13 +107,11 @@ static void draw_never(struct tcp_store *tcp) {
  * flag does. */
 static int open_handle(const struct endpoint *endpoint, enum wire_dialect known, const rdzv_tcp_options *options,
                        const struct flag *cancel, struct waiting *waiting, rdzv_store **out, rdzv_error *error) {
-  struct tcp_store *tcp = calloc(1, sizeof *tcp);
-  if (!tcp) return error_no_memory(error);
-  int result = store_init(&tcp->base, &tcp_ops, options->timeout_ms, options->cancel_fd, options->log, error);
-  if (result < 0) {
-    free(tcp);
-    return result;
-  }
+  rdzv_store *store;
+  int result = store_new(sizeof(struct tcp_store), &tcp_ops, options->timeout_ms, options->cancel_fd, options->log,
+                         &store, error);
+  if (result < 0) return result;
+  struct tcp_store *tcp = self(store);
   tcp->options = *options;
   tcp->options.log = &tcp->base.log;
   tcp->options.timeout_ms = rdzv_store_get_timeout(&tcp->base);

@@ -2,7 +2,6 @@
 /* Operations on keys: check, wait, delete_key, num_keys, list_keys. */
 #include "base/buf.h"
 #include "base/error.h"
-#include "store/tcp/ops/ops.h"
 #include "store/tcp/ops/pytorch.h"
 
 #include <stdlib.h>
@@ -35,8 +34,7 @@ int tcp_wait(rdzv_store *store, const rdzv_bytes *keys, size_t count, struct sto
 /* ---- delete_key, num_keys ------------------------------------------------------------------------------------ */
 
 static int try_delete_key(struct tcp_store *tcp, struct tcp_args *args) {
-  tcp_put_op(tcp, WIRE_OP_DELETE_KEY);
-  tcp_put_key(tcp, args->keys[0]);
+  tcp_put_op_on(tcp, WIRE_OP_DELETE_KEY, args->keys[0]);
   return tcp_ask_number(tcp, "n", &args->number_out);
 }
 

@@ -87,8 +87,7 @@ static int read_by_swap(struct tcp_store *tcp, const struct tcp_args *args, bool
   for (size_t at = 0; at < args->count && result == 0; at += READ_BATCH) {
     const size_t count = batch_from(args, at);
     for (size_t i = 0; i < count; i++) {
-      tcp_put_op(tcp, WIRE_OP_COMPARE_SET);
-      tcp_put_key(tcp, args->keys[at + i]);
+      tcp_put_op_on(tcp, WIRE_OP_COMPARE_SET, args->keys[at + i]);
       tcp_put_value(tcp, never);
       tcp_put_value(tcp, never);
     }

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Operations on queues, which PyTorch's servers have from 2.8 on: queue_push, queue_pop, queue_len. */
 #include "base/error.h"
-#include "store/tcp/ops/ops.h"
 #include "store/tcp/ops/pytorch.h"
 
 static int ask_len(struct tcp_store *tcp, struct tcp_args *args) {
-  tcp_put_op(tcp, WIRE_OP_QUEUE_LEN);
-  tcp_put_key(tcp, args->keys[0]);
+  tcp_put_op_on(tcp, WIRE_OP_QUEUE_LEN, args->keys[0]);
   return tcp_ask_number(tcp, "n", &args->number_out);
 }
 
@@ -36,8 +34,7 @@ int tcp_queue_len(rdzv_store *store, rdzv_bytes key, int64_t *len, struct store_
 static int try_push(struct tcp_store *tcp, struct tcp_args *args) {
   const int result = need_queues(tcp);
   if (result < 0) return result;
-  tcp_put_op(tcp, WIRE_OP_QUEUE_PUSH);
-  tcp_put_key(tcp, args->keys[0]);
+  tcp_put_op_on(tcp, WIRE_OP_QUEUE_PUSH, args->keys[0]);
   tcp_put_value(tcp, args->values[0]);
   return tcp_ask_done(tcp);
 }
@@ -51,8 +48,7 @@ int tcp_queue_push(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, struct s
 /* RDZV_E_EMPTY leaves nothing to consume. */
 static int pop_at_once(struct tcp_store *tcp, const struct tcp_args *args) {
   uint64_t len = 0;
-  tcp_put_op(tcp, WIRE_OP_QUEUE_POP);
-  tcp_put_key(tcp, args->keys[0]);
+  tcp_put_op_on(tcp, WIRE_OP_QUEUE_POP, args->keys[0]);
   const int result = tcp_ask_number(tcp, "n", &len);
   if (result < 0) return result;
   return len > 0 ? tcp_more(tcp, "v", 0) : error_set(tcp->call.error, RDZV_E_EMPTY, "the queue is empty");
@@ -76,8 +72,7 @@ static int pop_wait_pytorch(struct tcp_store *tcp, const struct tcp_args *args) 
 }
 
 static int pop_wait_ours(struct tcp_store *tcp, const struct tcp_args *args) {
-  tcp_put_op(tcp, WIRE_OP_QUEUE_POP_WAIT);
-  tcp_put_key(tcp, args->keys[0]);
+  tcp_put_op_on(tcp, WIRE_OP_QUEUE_POP_WAIT, args->keys[0]);
   return tcp_ask_blocking(tcp, "v", 0, tcp->call.until);
 }
 

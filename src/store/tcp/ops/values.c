@@ -3,14 +3,12 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "store/keyspace/keyspace.h"
-#include "store/tcp/ops/ops.h"
 #include "store/tcp/ops/pytorch.h"
 
 /* ---- set, multi_set, append ---------------------------------------------------------------------------------- */
 
 static void put_set(struct tcp_store *tcp, rdzv_bytes key, rdzv_bytes value) {
-  tcp_put_op(tcp, WIRE_OP_SET);
-  tcp_put_key(tcp, key);
+  tcp_put_op_on(tcp, WIRE_OP_SET, key);
   tcp_put_value(tcp, value);
 }
 
@@ -50,8 +48,7 @@ int tcp_multi_set(rdzv_store *store, const rdzv_bytes *keys, const rdzv_bytes *v
 static int try_append(struct tcp_store *tcp, struct tcp_args *args) {
   const int result = pytorch_need_v2(tcp, "from 2.1 on");
   if (result < 0) return result;
-  tcp_put_op(tcp, WIRE_OP_APPEND);
-  tcp_put_key(tcp, args->keys[0]);
+  tcp_put_op_on(tcp, WIRE_OP_APPEND, args->keys[0]);
   tcp_put_value(tcp, args->values[0]);
   return tcp_ask_done(tcp);
 }
@@ -65,8 +62,7 @@ int tcp_append(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, struct store
 /* ---- compare_set --------------------------------------------------------------------------------------------- */
 
 static int try_compare_set(struct tcp_store *tcp, struct tcp_args *args) {
-  tcp_put_op(tcp, WIRE_OP_COMPARE_SET);
-  tcp_put_key(tcp, args->keys[0]);
+  tcp_put_op_on(tcp, WIRE_OP_COMPARE_SET, args->keys[0]);
   tcp_put_value(tcp, args->values[0]);
   tcp_put_value(tcp, args->values[1]);
   const int result = tcp_ask(tcp, "v", 0);
@@ -105,8 +101,7 @@ int tcp_get(rdzv_store *store, rdzv_bytes key, rdzv_value *out, struct store_cal
 /* ---- add ----------------------------------------------------------------------------------------------------- */
 
 static int try_add(struct tcp_store *tcp, struct tcp_args *args) {
-  tcp_put_op(tcp, WIRE_OP_ADD);
-  tcp_put_key(tcp, args->keys[0]);
+  tcp_put_op_on(tcp, WIRE_OP_ADD, args->keys[0]);
   tcp_put_number(tcp, args->number);
   return tcp_ask_number(tcp, "n", &args->number_out);
 }

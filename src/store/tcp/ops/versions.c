@@ -3,7 +3,6 @@
 #include "base/error.h"
 #include "store/tcp/call.h"
 #include "store/tcp/message.h"
-#include "store/tcp/ops/ops.h"
 
 static int need_versions(struct tcp_store *tcp) {
   if (tcp_is_ours(tcp)) return 0;
@@ -24,8 +23,7 @@ static int give_version(int result, struct tcp_args *args, rdzv_value *out, uint
 static int try_get_version(struct tcp_store *tcp, struct tcp_args *args) {
   int result = need_versions(tcp);
   if (result < 0) return result;
-  tcp_put_op(tcp, WIRE_OP_GET_VERSION);
-  tcp_put_key(tcp, args->keys[0]);
+  tcp_put_op_on(tcp, WIRE_OP_GET_VERSION, args->keys[0]);
   result = tcp_ask(tcp, "nv", 0);
   return result < 0 ? result : take_version(tcp, 0, args);
 }
@@ -39,8 +37,7 @@ int tcp_get_version(rdzv_store *store, rdzv_bytes key, rdzv_value *out, uint64_t
 static int try_compare_set_version(struct tcp_store *tcp, struct tcp_args *args) {
   int result = need_versions(tcp);
   if (result < 0) return result;
-  tcp_put_op(tcp, WIRE_OP_COMPARE_SET_VERSION);
-  tcp_put_key(tcp, args->keys[0]);
+  tcp_put_op_on(tcp, WIRE_OP_COMPARE_SET_VERSION, args->keys[0]);
   tcp_put_number(tcp, args->number);
   tcp_put_value(tcp, args->values[0]);
   result = tcp_ask(tcp, "bnv", 0);
@@ -61,8 +58,7 @@ int tcp_compare_set_version(rdzv_store *store, rdzv_bytes key, uint64_t expected
 static int try_wait_changed(struct tcp_store *tcp, struct tcp_args *args) {
   int result = need_versions(tcp);
   if (result < 0) return result;
-  tcp_put_op(tcp, WIRE_OP_WAIT_CHANGED);
-  tcp_put_key(tcp, args->keys[0]);
+  tcp_put_op_on(tcp, WIRE_OP_WAIT_CHANGED, args->keys[0]);
   tcp_put_number(tcp, args->number);
   result = tcp_ask_blocking(tcp, "nv", 0, tcp->call.until);
   return result < 0 ? result : take_version(tcp, 0, args);
