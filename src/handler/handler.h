@@ -29,7 +29,7 @@ struct handler_ops {
   void (*abandon)(rdzv_handler *handler);
 };
 
-/* The first member of every kind's own struct. */
+/* The first field of every kind's own struct. */
 struct rdzv_handler {
   const struct handler_ops *ops;
   fork_mark born;

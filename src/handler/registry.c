@@ -13,25 +13,25 @@
 
 enum { MAX_NAMES = 64, MAX_RUN_ID = 512, MAX_ADDR = 255, MAX_NODES = 1 << 16 };
 
-struct entry {
+struct registry_entry {
   const char *name;
   rdzv_creator *creator;
   void *user;
 };
 
-static const struct entry own[] = {{"c10d", c10d_create, NULL},
-                                   {"etcd", gen1_create, NULL},
-                                   {"etcd-v1", gen1_create, NULL},
-                                   {"etcd-v2", etcd_v2_create, NULL},
-                                   {"static", static_create, NULL}};
+static const struct registry_entry own[] = {{"c10d", c10d_create, NULL},
+                                            {"etcd", gen1_create, NULL},
+                                            {"etcd-v1", gen1_create, NULL},
+                                            {"etcd-v2", etcd_v2_create, NULL},
+                                            {"static", static_create, NULL}};
 enum { OWN = sizeof own / sizeof own[0] };
 
 struct rdzv_registry {
-  struct entry entries[MAX_NAMES];
+  struct registry_entry entries[MAX_NAMES];
   size_t count;
 };
 
-static const struct entry *find(const rdzv_registry *registry, const char *name) {
+static const struct registry_entry *find(const rdzv_registry *registry, const char *name) {
   for (size_t i = 0; i < OWN; i++)
     if (strcmp(own[i].name, name) == 0) return &own[i];
   for (size_t i = 0; registry && i < registry->count; i++)
@@ -53,7 +53,7 @@ int rdzv_registry_add(rdzv_registry *registry, const char *name, rdzv_creator *c
   if (registry->count == MAX_NAMES) return error_set(error, RDZV_E_LIMIT, "there are %d backends already", MAX_NAMES);
   char *copy = strdup(name);
   if (!copy) return error_no_memory(error);
-  registry->entries[registry->count++] = (struct entry){copy, creator, user};
+  registry->entries[registry->count++] = (struct registry_entry){copy, creator, user};
   return 0;
 }
 
@@ -111,7 +111,8 @@ int params_check(const rdzv_params *from, rdzv_params *to, rdzv_log *log, rdzv_e
 
 /* A creator is somebody else's code: one that fails may not have filled the error, and one that succeeds must have made
  * a handler. */
-static int create(const struct entry *entry, const rdzv_params *params, rdzv_handler **out, rdzv_error *error) {
+static int create(const struct registry_entry *entry, const rdzv_params *params, rdzv_handler **out,
+                  rdzv_error *error) {
   rdzv_handler *made = NULL;
   const int result = entry->creator(entry->user, params, &made, error);
   if (result < 0) return result;
@@ -128,7 +129,7 @@ static int open_handler(const rdzv_params *params, rdzv_handler **out, rdzv_erro
   rdzv_log log;
   int result = params_check(params, &own_params, &log, error);
   if (result < 0) return error_prefix(error, result, "cannot open a rendezvous");
-  const struct entry *entry = find(own_params.registry, own_params.backend);
+  const struct registry_entry *entry = find(own_params.registry, own_params.backend);
   if (!entry) return unknown(&own_params, error);
   result = create(entry, &own_params, out, error);
   return result < 0 ? error_prefix(error, result, "cannot open rendezvous '%s'", own_params.run_id) : 0;

@@ -53,11 +53,11 @@ bool result_add_participants(struct round_result *result, const struct rendezvou
   if (!result->participants) return false;
   result->all_ours = true;
   for (size_t i = 0; i < state->count; i++) {
-    const struct state_node *member = &state->nodes[i];
-    if (!(member->kinds & NODE_PARTICIPANT)) continue;
-    if (!add_participant(result, member)) return false;
-    result->all_ours &= member->ours;
-    if (member->rank == 0) result->master_is_ours = member->ours;
+    const struct state_node *node = &state->nodes[i];
+    if (!(node->kinds & NODE_PARTICIPANT)) continue;
+    if (!add_participant(result, node)) return false;
+    result->all_ours &= node->ours;
+    if (node->rank == 0) result->master_is_ours = node->ours;
   }
   qsort(result->participants, result->participant_count, sizeof *result->participants, by_rank);
   return true;

@@ -11,7 +11,7 @@
 enum { CHUNK = 8192, DEEPEST = 64 /* one chunk of the stack each */ };
 
 /* As the kernel has it; see getdents(2). */
-struct entry {
+struct folder_entry {
   uint64_t inode;
   int64_t offset;
   uint16_t len;
@@ -20,11 +20,11 @@ struct entry {
 };
 
 void folder_each(int fd, bool (*visit)(void *user, int fd, const char *name), void *user) {
-  _Alignas(struct entry) char entries[CHUNK];
+  _Alignas(struct folder_entry) char entries[CHUNK];
   long got;
   while ((got = syscall(SYS_getdents64, fd, entries, sizeof entries)) > 0) {
     for (long at = 0; at < got;) {
-      const struct entry *entry = (const struct entry *)(entries + at);
+      const struct folder_entry *entry = (const struct folder_entry *)(entries + at);
       at += entry->len;
       if (strcmp(entry->name, ".") == 0 || strcmp(entry->name, "..") == 0) continue;
       if (!visit(user, fd, entry->name)) return;

@@ -38,14 +38,14 @@ static struct http_request question(const struct etcd_call *call) {
   return (struct http_request){.method = "GET", .until = until, .cancel = call->cancel};
 }
 
-struct asking {
+struct member_question {
   struct etcd_cluster *cluster;
   const struct etcd_member *member;
   const struct etcd_call *call;
 };
 
 static int ask_more(void *argument, const char *path, struct http_response *response) {
-  const struct asking *asking = argument;
+  const struct member_question *asking = argument;
   enum http_reach reach;
   rdzv_error unused;
   return ask_member(asking->cluster, asking->member, path, question(asking->call), response, &reach, &unused);
@@ -55,7 +55,7 @@ static int ask_more(void *argument, const char *path, struct http_response *resp
  * part of the request, or something between us answered. */
 static int check_answer(struct etcd_cluster *cluster, const struct etcd_member *member, const struct etcd_call *call,
                         struct http_response *response, rdzv_error *error) {
-  struct asking asking = {cluster, member, call};
+  struct member_question asking = {cluster, member, call};
   if (!etcd_is_foreign(response)) return 0;
   const int result = member->heard ? error_set(error, RDZV_E_CONNECTION, "%s answers with status %ld, and not as etcd",
                                                member->text, response->status)

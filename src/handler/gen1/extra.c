@@ -8,13 +8,13 @@
 
 static struct gen1 *self(rdzv_handler *handler) { return (struct gen1 *)handler; }
 
-/* One more member of the object, or another value of one. */
-struct addition {
+/* One more name in the object, or another value of one. */
+struct extra_addition {
   const char *path, *key, *value;
 };
 
 static int add_extra(void *argument, const struct etcd_node *old, char **value, rdzv_error *error) {
-  const struct addition *addition = argument;
+  const struct extra_addition *addition = argument;
   *value = extra_with(old ? old->value : NULL, addition->key, addition->value);
   if (*value) return 0;
   return error_set(error, RDZV_E_CORRUPT, "the extra data under '%s' is not a JSON object, or memory is out",
@@ -25,7 +25,7 @@ int gen1_extra_set(rdzv_handler *base, const char *key, const char *value, rdzv_
   struct gen1 *handler = self(base);
   const struct etcd_call call = {deadline_after(etcd_read_timeout(handler->client)), &base->cancel, error};
   char path[GEN1_PATH];
-  struct addition addition = {path, key, value};
+  struct extra_addition addition = {path, key, value};
   const int inside = gen1_round_path(handler, "extra_data", path, error);
   const struct etcd_modification what = {
       .key = path, .get = ETCD_GET_QUORUM, .repeatable = true, .change = add_extra, .argument = &addition};

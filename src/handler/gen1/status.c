@@ -13,7 +13,7 @@ enum { MOST_SHOWN = 1000 };
 static struct gen1 *self(rdzv_handler *handler) { return (struct gen1 *)handler; }
 
 /* The state as it was read. */
-struct look {
+struct gen1_reading {
   struct gen1_state state;
   bool there;
   uint64_t index; /* of etcd */
@@ -24,13 +24,13 @@ static void active_path(const struct gen1 *handler, char path[GEN1_PATH]) {
 }
 
 /* *out is to be freed with gen1_state_free(&out->state) after success. `cancel` may be NULL. */
-static int read_active(struct gen1 *handler, const struct flag *cancel, struct look *out, rdzv_error *error) {
+static int read_active(struct gen1 *handler, const struct flag *cancel, struct gen1_reading *out, rdzv_error *error) {
   rdzv_error own = {0};
   const struct etcd_call call = {deadline_after(etcd_read_timeout(handler->client)), cancel, &own};
   char path[GEN1_PATH];
   struct etcd_result result;
   active_path(handler, path);
-  *out = (struct look){0};
+  *out = (struct gen1_reading){0};
   int outcome = etcd_v2_get(handler->client, path, ETCD_GET_QUORUM, &call, &result);
   if (outcome >= 0) out->index = result.index;
   if (outcome == ETCD_V2_NOT_FOUND) return 0;
@@ -44,7 +44,7 @@ static int read_active(struct gen1 *handler, const struct flag *cancel, struct l
 }
 
 int gen1_is_closed(rdzv_handler *base, bool *closed, rdzv_error *error) {
-  struct look look;
+  struct gen1_reading look;
   const int result = read_active(self(base), NULL, &look, error);
   if (result < 0) return result;
   *closed = look.there && look.state.status == GEN1_STATUS_CLOSED;
@@ -53,7 +53,7 @@ int gen1_is_closed(rdzv_handler *base, bool *closed, rdzv_error *error) {
 }
 
 int gen1_num_waiting(rdzv_handler *base, int64_t *count, rdzv_error *error) {
-  struct look look;
+  struct gen1_reading look;
   const int result = read_active(self(base), NULL, &look, error);
   if (result < 0) return result;
   *count = look.there && look.state.status == GEN1_STATUS_FINAL ? look.state.waiting : 0;
@@ -80,7 +80,8 @@ static bool add_nodes(struct status *status, const struct gen1_state *state) {
   return status->nodes != NULL;
 }
 
-static int status_of(const struct gen1 *handler, const struct look *look, rdzv_status **out, rdzv_error *error) {
+static int status_of(const struct gen1 *handler, const struct gen1_reading *look, rdzv_status **out,
+                     rdzv_error *error) {
   const struct gen1_settings *settings = &handler->machine.settings;
   const struct gen1_state *state = &look->state;
   struct status *status = calloc(1, sizeof *status);
@@ -106,7 +107,7 @@ static int status_of(const struct gen1 *handler, const struct look *look, rdzv_s
 }
 
 /* Is it another than the user was shown last? */
-static bool is_news(struct gen1 *handler, const struct look *look) {
+static bool is_news(struct gen1 *handler, const struct gen1_reading *look) {
   struct gen1_look *last = &handler->look;
   pthread_mutex_lock(&last->lock);
   const char *before = last->text ? last->text : "", *now = look->there ? look->state.text : "";
@@ -116,7 +117,7 @@ static bool is_news(struct gen1 *handler, const struct look *look) {
 }
 
 /* Takes over the text. */
-static void note_shown(struct gen1 *handler, struct look *look) {
+static void note_shown(struct gen1 *handler, struct gen1_reading *look) {
   struct gen1_look *last = &handler->look;
   pthread_mutex_lock(&last->lock);
   free(last->text);
@@ -127,7 +128,7 @@ static void note_shown(struct gen1 *handler, struct look *look) {
 }
 
 /* Looks until it is another than before, or the time is over. */
-static int look_for_news(struct gen1 *handler, int64_t wait_ms, struct look *look, rdzv_error *error) {
+static int look_for_news(struct gen1 *handler, int64_t wait_ms, struct gen1_reading *look, rdzv_error *error) {
   const deadline until = deadline_after(wait_ms);
   const struct etcd_call call = {until, &handler->base.cancel, error};
   char path[GEN1_PATH];
@@ -143,7 +144,7 @@ static int look_for_news(struct gen1 *handler, int64_t wait_ms, struct look *loo
 
 int gen1_status_read(rdzv_handler *base, int64_t wait_ms, rdzv_status **out, rdzv_error *error) {
   struct gen1 *handler = self(base);
-  struct look look = {0};
+  struct gen1_reading look = {0};
   rdzv_error own = {0};
   int result = flag_raised(&base->cancel) ? error_set(&own, RDZV_E_CANCELED, "canceled")
                                           : look_for_news(handler, wait_ms, &look, &own);

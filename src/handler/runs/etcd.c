@@ -16,22 +16,22 @@
 #define V2_STORE "/torch/elastic/store"
 #define V1_RUN "run_"
 
-struct place {
+struct runs_place {
   struct etcd_client *client;
   struct flag cancel;
   bool v2;
   char *folder; /* that all runs are in */
 };
 
-static void place_close(struct place *place) {
+static void place_close(struct runs_place *place) {
   if (place->client) etcd_close(place->client);
   flag_close(&place->cancel);
   free(place->folder);
 }
 
-static int place_open(struct place *place, const rdzv_params *params, rdzv_error *error) {
+static int place_open(struct runs_place *place, const rdzv_params *params, rdzv_error *error) {
   struct conf conf;
-  *place = (struct place){.cancel = FLAG_NONE, .v2 = strcmp(params->backend, "etcd-v2") == 0};
+  *place = (struct runs_place){.cancel = FLAG_NONE, .v2 = strcmp(params->backend, "etcd-v2") == 0};
   const unsigned options = place->v2 ? CONF_DYNAMIC | CONF_ETCD : CONF_ETCD | CONF_GEN1;
   int result = conf_parse(params->conf, options, params_lenient(params), &conf, error);
   if (result < 0) return result;
@@ -44,7 +44,7 @@ static int place_open(struct place *place, const rdzv_params *params, rdzv_error
   return result;
 }
 
-static struct etcd_call call_of(const struct place *place, rdzv_error *error) {
+static struct etcd_call call_of(const struct runs_place *place, rdzv_error *error) {
   return (struct etcd_call){deadline_after(etcd_read_timeout(place->client)), &place->cancel, error};
 }
 
@@ -69,7 +69,7 @@ static bool add_folders(struct runs *out, const struct etcd_node *node, size_t s
 }
 
 int runs_list_etcd(const rdzv_params *params, struct runs *out, rdzv_error *error) {
-  struct place place;
+  struct runs_place place;
   struct etcd_result found;
   int result = place_open(&place, params, error);
   if (result < 0) return result;
@@ -88,7 +88,7 @@ int runs_list_etcd(const rdzv_params *params, struct runs *out, rdzv_error *erro
 
 /* ---- removing ------------------------------------------------------------------------------------------------- */
 
-static int remove_node(const struct place *place, const char *run_id, size_t *removed, rdzv_error *error) {
+static int remove_node(const struct runs_place *place, const char *run_id, size_t *removed, rdzv_error *error) {
   char *path = NULL;
   struct etcd_result gone;
   if (asprintf(&path, "%s/%s%s", place->folder, place->v2 ? "" : V1_RUN, run_id) < 0) return error_no_memory(error);
@@ -102,7 +102,7 @@ static int remove_node(const struct place *place, const char *run_id, size_t *re
 }
 
 int runs_remove_etcd(const rdzv_params *params, size_t *removed, rdzv_error *error) {
-  struct place place;
+  struct runs_place place;
   rdzv_store *store = NULL;
   int result = place_open(&place, params, error);
   if (result < 0) return result;

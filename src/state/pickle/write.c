@@ -13,7 +13,7 @@ enum { BATCH = 1000 }; /* as many as CPython puts into a container at once */
 /* The place of a value in the memo, plus 1; 0: it is not there yet. */
 typedef uint32_t memo;
 
-struct place {
+struct node_memo {
   memo node;
   memo addr;     /* kept by the first node that has the address */
   size_t first;  /* which one that is: nodes of one host stand together */
@@ -30,7 +30,7 @@ struct writer {
   uint32_t memo_count;
   memo torch_module, node_class, addr_name, pid_name, local_id_name;
   memo datetime_module, datetime_class, utc;
-  struct place *places; /* of each node */
+  struct node_memo *places; /* of each node */
 };
 
 /* ---- opcodes -------------------------------------------------------------------------------------------------- */
@@ -167,7 +167,7 @@ static void find_hosts(struct writer *writer) {
 }
 
 static void put_addr(struct writer *writer, size_t i) {
-  struct place *first = &writer->places[writer->places[i].first];
+  struct node_memo *first = &writer->places[writer->places[i].first];
   if (recall(writer, first->addr)) return;
   put_str(writer, rdzv_str(writer->state->nodes[i].desc.addr));
   if (first->has_more) memoize(writer, &first->addr);

@@ -15,7 +15,7 @@ _Static_assert((int)LINK_QUEUE == (int)KS_WANT_QUEUE, "a want is a kind of link"
 /* One waiter under one key. */
 struct ks_link {
   struct ks_link *prev, *next; /* of the group, oldest first */
-  struct group *group;         /* NULL: it does not wait for the key */
+  struct wait_group *group;    /* NULL: it does not wait for the key */
   struct ks_waiter *waiter;
   uint64_t told; /* of a watch: the last change of the group that it knows */
 };
@@ -33,13 +33,13 @@ struct change {
  * ks_settle wakes its waiters one after another. A group of watchers stays with its key; ks_settle tells each change to
  * all of them, by moving the head of `links` to the tail `untold` times.
  */
-struct group {
-  struct group *next;  /* of the entry's groups */
-  struct entry *entry; /* NULL: woken */
+struct wait_group {
+  struct wait_group *next; /* of the entry's groups */
+  struct entry *entry;     /* NULL: woken */
   enum link_kind kind;
   bool busy; /* in keyspace.busy */
   bool lost; /* there was no memory for a change: the watchers will be told so */
-  struct group *busy_prev, *busy_next;
+  struct wait_group *busy_prev, *busy_next;
   struct ks_link *links;
   size_t count;                    /* of links */
   struct change *changes, *newest; /* oldest first */
@@ -61,7 +61,7 @@ struct entry {
   uint64_t version;          /* 0: no value */
   struct item *queue;
   size_t queue_len;
-  struct group *groups; /* at most one of each kind */
+  struct wait_group *groups; /* at most one of each kind */
   uint32_t key_len;
   uint32_t pins; /* pointers that ks_stage has given out */
   char key[];
@@ -81,7 +81,7 @@ struct keyspace {
   struct ks_events events;
   void *user;
   bool deferred;
-  struct group *busy; /* groups with waiters to wake or to tell */
+  struct wait_group *busy; /* groups with waiters to wake or to tell */
 };
 
 /* ---- keyspace.c ---- */

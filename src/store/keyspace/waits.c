@@ -6,16 +6,16 @@
 
 /* ---- groups ------------------------------------------------------------------------------------------------ */
 
-static struct group *group_of(const struct entry *entry, enum link_kind kind) {
-  struct group *group = entry->groups;
+static struct wait_group *group_of(const struct entry *entry, enum link_kind kind) {
+  struct wait_group *group = entry->groups;
   while (group && group->kind != kind) group = group->next;
   return group;
 }
 
 bool entry_is_watched(const struct entry *entry) { return group_of(entry, LINK_WATCH) != NULL; }
 
-static int group_find_or_make(struct keyspace *ks, struct entry *entry, enum link_kind kind, struct group **out) {
-  struct group *group = group_of(entry, kind);
+static int group_find_or_make(struct keyspace *ks, struct entry *entry, enum link_kind kind, struct wait_group **out) {
+  struct wait_group *group = group_of(entry, kind);
   if (!group) {
     if (!budget_take(ks->budget, sizeof *group)) return RDZV_E_LIMIT;
     group = calloc(1, sizeof *group);
@@ -31,18 +31,18 @@ static int group_find_or_make(struct keyspace *ks, struct entry *entry, enum lin
   return 0;
 }
 
-static void make_busy(struct keyspace *ks, struct group *group) {
+static void make_busy(struct keyspace *ks, struct wait_group *group) {
   if (group->busy) return;
   group->busy = true;
   DL_APPEND2(ks->busy, group, busy_prev, busy_next);
 }
 
-static void make_idle(struct keyspace *ks, struct group *group) {
+static void make_idle(struct keyspace *ks, struct wait_group *group) {
   if (group->busy) DL_DELETE2(ks->busy, group, busy_prev, busy_next);
   group->busy = false;
 }
 
-static void drop_oldest_change(struct keyspace *ks, struct group *group) {
+static void drop_oldest_change(struct keyspace *ks, struct wait_group *group) {
   struct change *change = group->changes;
   group->changes = change->next;
   blob_drop(change->before);
@@ -53,7 +53,7 @@ static void drop_oldest_change(struct keyspace *ks, struct group *group) {
 }
 
 /* A group without links. */
-static void group_free(struct keyspace *ks, struct group *group) {
+static void group_free(struct keyspace *ks, struct wait_group *group) {
   struct entry *entry = group->entry;
   make_idle(ks, group);
   while (group->changes) drop_oldest_change(ks, group);
@@ -64,7 +64,7 @@ static void group_free(struct keyspace *ks, struct group *group) {
 }
 
 static void unlist(struct keyspace *ks, struct ks_link *link) {
-  struct group *group = link->group;
+  struct wait_group *group = link->group;
   DL_DELETE(group->links, link); /* NOLINT: a link that is listed has a group */
   link->group = NULL;
   group->count--;
@@ -114,7 +114,7 @@ int ks_wait_open(struct keyspace *ks, struct ks_waiter *waiter, size_t count) {
 
 static int list_under(struct keyspace *ks, struct ks_waiter *waiter, rdzv_bytes key, enum link_kind kind) {
   struct entry *entry;
-  struct group *group;
+  struct wait_group *group;
   int result = entry_find_or_make(ks, key, &entry);
   if (result < 0) return result;
   result = group_find_or_make(ks, entry, kind, &group);
@@ -194,7 +194,7 @@ static void satisfy(struct keyspace *ks, struct ks_link *link) {
 }
 
 void waits_wake(struct keyspace *ks, struct entry *entry, enum link_kind kind) {
-  struct group *group = group_of(entry, kind);
+  struct wait_group *group = group_of(entry, kind);
   if (!group) return;
   LL_DELETE(entry->groups, group);
   group->entry = NULL;
@@ -202,14 +202,14 @@ void waits_wake(struct keyspace *ks, struct entry *entry, enum link_kind kind) {
 }
 
 void waits_wake_for_item(struct keyspace *ks, struct entry *entry) {
-  const struct group *group = group_of(entry, LINK_QUEUE);
+  const struct wait_group *group = group_of(entry, LINK_QUEUE);
   if (!group) group = group_of(entry, LINK_PRESENT);
   if (group) satisfy(ks, group->links);
 }
 
 /* ---- telling ----------------------------------------------------------------------------------------------- */
 
-static void keep_change(struct keyspace *ks, struct group *group, enum ks_change what, struct blob *before,
+static void keep_change(struct keyspace *ks, struct wait_group *group, enum ks_change what, struct blob *before,
                         struct blob *after) {
   struct change *change = budget_take(ks->budget, sizeof *change) ? malloc(sizeof *change) : NULL;
   group->number++;
@@ -229,7 +229,7 @@ static void keep_change(struct keyspace *ks, struct group *group, enum ks_change
 
 void waits_tell(struct keyspace *ks, struct entry *entry, enum ks_change what, struct blob *before,
                 struct blob *after) {
-  struct group *group = group_of(entry, LINK_WATCH);
+  struct wait_group *group = group_of(entry, LINK_WATCH);
   if (!group) return;
   if (ks->deferred) {
     if (!group->lost) keep_change(ks, group, what, before, after);
@@ -241,13 +241,13 @@ void waits_tell(struct keyspace *ks, struct entry *entry, enum ks_change what, s
   DL_FOREACH(group->links, link) ks->events.changed(ks->user, link->waiter, &news);
 }
 
-static void move_to_tail(struct group *group, struct ks_link *link) {
+static void move_to_tail(struct wait_group *group, struct ks_link *link) {
   DL_DELETE(group->links, link);
   DL_APPEND(group->links, link);
 }
 
 /* Tells the oldest change to the next watcher, or drops the change if all know it. */
-static void tell_next(struct keyspace *ks, struct group *group) {
+static void tell_next(struct keyspace *ks, struct wait_group *group) {
   const struct change *change = group->changes;
   if (!change) {
     make_idle(ks, group);
@@ -266,7 +266,7 @@ static void tell_next(struct keyspace *ks, struct group *group) {
 }
 
 /* Tells the next watcher that it has missed a change. */
-static void tell_loss(struct keyspace *ks, struct group *group) {
+static void tell_loss(struct keyspace *ks, struct wait_group *group) {
   struct ks_link *link = group->links;
   if (link->told == UINT64_MAX) { /* all know it */
     group->lost = false;
@@ -283,7 +283,7 @@ size_t ks_settle(struct keyspace *ks, size_t most) {
   enum { IN_A_ROW = 32 }; /* waiters of one key, before those of another key */
   size_t done = 0;
   for (; done < most && ks->busy; done++) {
-    struct group *group = ks->busy;
+    struct wait_group *group = ks->busy;
     if (group->kind != LINK_WATCH)
       satisfy(ks, group->links);
     else if (group->lost)
