@@ -65,6 +65,7 @@ static void copy_ends(char out[RDZV_MESSAGE_SIZE], const char *text) {
 }
 
 /* For a text that is long, or is not plain. False: no memory. */
+RDZV_PRINTF(2, 0)
 static bool put_long(char out[RDZV_MESSAGE_SIZE], const char *format, va_list args) {
   enum { MOST_WIDE = 4 }; /* "\\x1b" for one byte */
   char *text;
@@ -110,7 +111,8 @@ int error_prefix(rdzv_error *error, int code, const char *format, ...) {
   if (!error) return code;
   char inner[RDZV_MESSAGE_SIZE], outer[RDZV_MESSAGE_SIZE];
   const bool filled = error->code < 0;
-  snprintf(inner, sizeof inner, "%s", filled ? error->message : rdzv_error_text(code));
+  /* A creator or backend of others may have filled it without an end. */
+  snprintf(inner, sizeof inner, "%.*s", (int)sizeof inner - 1, filled ? error->message : rdzv_error_text(code));
   va_list args;
   va_start(args, format);
   vsnprintf(outer, sizeof outer, format, args);
