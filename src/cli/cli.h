@@ -97,6 +97,9 @@ void complain(const char *command, const char *format, ...) __attribute__((__for
 int complain_error(const char *command, const rdzv_error *error);
 int complain_no_memory(const char *command);
 
+/* The exit code of a command that has printed its answer: a full disk or a closed pipe must not look like success. */
+int finish_output(const char *command, bool printed);
+
 /* A line without an end is shown on the terminal, or is gone: log lines take its place. */
 void show_open_line(bool shown);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "cli/cli.h"
 
+#include <errno.h>
 #include <rdzv/bytes.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -31,6 +32,12 @@ int complain_error(const char *command, const rdzv_error *error) {
 
 int complain_no_memory(const char *command) {
   complain(command, "out of memory");
+  return EXIT_IO;
+}
+
+int finish_output(const char *command, bool printed) {
+  if (printed && fflush(stdout) == 0 && !ferror(stdout)) return EXIT_YES;
+  complain(command, "cannot write to stdout: %s", strerror(errno));
   return EXIT_IO;
 }
 

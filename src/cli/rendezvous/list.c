@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "cli/rendezvous/rendezvous.h"
 
-#include <errno.h>
 #include <rdzv/runs.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 static const char *const me = "rdzv list";
 
@@ -65,10 +63,7 @@ static int print_all(const struct settings *settings, const rdzv_value *ids, siz
     if (code == EXIT_IO || code == EXIT_CONNECT) return code;
     if (code != EXIT_YES) worst = code;
   }
-  if (fflush(stdout) != 0 || ferror(stdout)) {
-    complain(me, "cannot write to stdout: %s", strerror(errno));
-    return EXIT_IO;
-  }
+  if (finish_output(me, true) != EXIT_YES) return EXIT_IO;
   if (worst != EXIT_YES || printed > 0 || rendezvous_signal()) return worst;
   complain(me, "no runs in this store");
   return EXIT_NO;

@@ -13,13 +13,11 @@
 
 extern char **environ;
 
-/* A full disk or a closed pipe must not look like success. Takes over the object. */
+/* Takes over the object. */
 static int print_object(const char *command, json_t *object) {
   const bool printed = object && json_dumpf(object, stdout, JSON_COMPACT) == 0 && fputc('\n', stdout) != EOF;
   json_decref(object);
-  if (printed && fflush(stdout) == 0) return EXIT_YES;
-  complain(command, "cannot write to stdout: %s", strerror(errno));
-  return EXIT_IO;
+  return finish_output(command, printed);
 }
 
 int print_round(const char *command, const rdzv_result *result) {
@@ -88,9 +86,7 @@ static int print_status_table(const char *command, const rdzv_status *status, co
   } else {
     printf("rendezvous '%s': no node has joined yet\n", shown(run_id).text);
   }
-  if (fflush(stdout) == 0 && !ferror(stdout)) return EXIT_YES;
-  complain(command, "cannot write to stdout: %s", strerror(errno));
-  return EXIT_IO;
+  return finish_output(command, true);
 }
 
 int print_status(const char *command, const rdzv_status *status, const char *run_id, bool json) {
