@@ -191,12 +191,12 @@ static int open_parts(rdzv_agent *agent, const rdzv_agent_options *options, rdzv
   if (code < 0) return error_set(error, RDZV_E_IO, "cannot create an event loop: %s", uv_strerror(code));
   agent->loop_made = true;
   result = pump_open(&agent->streams.pump, &agent->log, error);
-  agent->group = (struct group){.loop = &agent->loop,
-                                .guard = &agent->guard,
-                                .streams = &agent->streams,
-                                .adopts = options->adopt_orphans,
-                                .descriptors = options->worker_descriptors,
-                                .lock = PTHREAD_MUTEX_INITIALIZER};
+  agent->group = (struct worker_group){.loop = &agent->loop,
+                                       .guard = &agent->guard,
+                                       .streams = &agent->streams,
+                                       .adopts = options->adopt_orphans,
+                                       .descriptors = options->worker_descriptors,
+                                       .lock = PTHREAD_MUTEX_INITIALIZER};
   if (options->adopt_orphans) agent->adopted_before = orphans_adopt(true);
   return result < 0 ? result : open_rendezvous(agent, options, error);
 }

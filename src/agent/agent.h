@@ -63,7 +63,7 @@ struct rdzv_agent {
   struct attempt attempt;
   rdzv_server *workers_store; /* NULL: another process serves it */
   int port_fd;                /* as rank 0, reserves the port of the workers' store; -1: none */
-  struct group group;
+  struct worker_group group;
 };
 
 /* Reports a change of the agent's state, or of a worker's. */

@@ -93,7 +93,7 @@ static int by_time(const void *a, const void *b) {
   return (left->time_us > right->time_us) - (left->time_us < right->time_us);
 }
 
-bool failures_collect(struct failures *failures, const struct group *group) {
+bool failures_collect(struct failures *failures, const struct worker_group *group) {
   failures_free(failures);
   failures->list = calloc(group->count + 2, sizeof *failures->list); /* and one that another agent tells */
   if (!failures->list) return false;

@@ -16,7 +16,7 @@ struct failures {
 void end_text(int exit_code, int signal, char out[64]);
 
 /* Collects the failed workers of the group, and reads their error files. Replaces the list. False: no memory. */
-bool failures_collect(struct failures *failures, const struct group *group);
+bool failures_collect(struct failures *failures, const struct worker_group *group);
 
 /* The text for the store, to be freed; NULL: no memory. It has no log lines, which may be long. */
 char *failure_write(const rdzv_worker_failure *failure);

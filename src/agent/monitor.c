@@ -136,7 +136,7 @@ static void on_time(uv_timer_t *timer) {
 }
 
 static void tell_of_workers(struct waiting *waiting, void *user) {
-  const struct group *group = user;
+  const struct worker_group *group = user;
   waiting_about(waiting, "waiting for %zu worker%s to end", group->running, group->running == 1 ? "" : "s");
 }
 
@@ -162,7 +162,7 @@ static void on_guard(uv_poll_t *handle, int status, int events) {
 /* ---- workers that end ----------------------------------------------------------------------------------------- */
 
 static void tell_failure(rdzv_agent *agent, const struct worker *worker) {
-  struct group one = {.workers = (struct worker *)worker, .count = 1};
+  struct worker_group one = {.workers = (struct worker *)worker, .count = 1};
   struct failures failures = {0};
   if (failures_collect(&failures, &one) && failures.count > 0) {
     char *text = failure_write(&failures.list[0]);

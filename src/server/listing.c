@@ -66,7 +66,7 @@ static bool is_up_to_date(const struct rdzv_server *server) {
   return listing->keys && listing->version == ks_keys_version(server->ks);
 }
 
-static struct asking **list_of(const struct asking *asking) {
+static struct listing_wait **list_of(const struct listing_wait *asking) {
   struct listing *listing = &asking->conn->server->listing;
   return asking->is_now ? &listing->now : &listing->next;
 }
@@ -82,7 +82,7 @@ bool listing_ask(struct conn *conn) {
     answer(conn);
     return true;
   }
-  struct asking *asking = calloc(1, sizeof *asking);
+  struct listing_wait *asking = calloc(1, sizeof *asking);
   if (!asking) {
     refuse_code(conn, RDZV_E_NO_MEMORY);
     return true;
@@ -96,7 +96,7 @@ bool listing_ask(struct conn *conn) {
 }
 
 void listing_forget(struct conn *conn) {
-  struct asking *asking = conn->asking;
+  struct listing_wait *asking = conn->asking;
   if (!asking) return;
   DL_DELETE(*list_of(asking), asking);
   free(asking);
@@ -122,7 +122,7 @@ void listing_go_on(struct rdzv_server *server) {
   } else if (listing->now) {
     answer_some(server);
   } else if (listing->next) {
-    struct asking *asking;
+    struct listing_wait *asking;
     listing->now = listing->next;
     listing->next = NULL;
     DL_FOREACH(listing->now, asking) asking->is_now = true;

@@ -76,8 +76,8 @@ struct multi {
 };
 
 /* A client that waits for the list of all keys. */
-struct asking {
-  struct asking *prev, *next;
+struct listing_wait {
+  struct listing_wait *prev, *next;
   struct conn *conn;
   bool is_now;
 };
@@ -88,7 +88,7 @@ struct listing {
   uint64_t version; /* ks_keys_version when the walk began */
   uint64_t count;
   bool walking;
-  struct asking *now, *next; /* clients that get this list, and the next one */
+  struct listing_wait *now, *next; /* clients that get this list, and the next one */
 };
 
 struct rdzv_server {
@@ -159,10 +159,10 @@ struct conn {
   bool is_doomed;
   bool is_leaving;
   bool is_closed;
-  struct outbox *out;     /* bytes to send; NULL: none */
-  struct multi *multi;    /* the request at the front of `in`, in progress */
-  struct asking *asking;  /* LIST_KEYS in progress */
-  struct pending *holder; /* a large wait that is not listed yet */
+  struct outbox *out;          /* bytes to send; NULL: none */
+  struct multi *multi;         /* the request at the front of `in`, in progress */
+  struct listing_wait *asking; /* LIST_KEYS in progress */
+  struct pending *holder;      /* a large wait that is not listed yet */
   struct wire_decoder decoder;
   struct session *session; /* NULL: none, as with PyTorch's clients */
   struct buf in;           /* bytes received and not executed yet */

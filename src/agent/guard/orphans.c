@@ -65,7 +65,7 @@ static bool is_marked(pid_t pid, const char *mark) {
 
 /* ---- all of them ---------------------------------------------------------------------------------------------- */
 
-struct look {
+struct search {
   const struct orphans_known *known;
   const char *mark;
   pid_t reaper;
@@ -74,7 +74,7 @@ struct look {
   size_t killed; /* our children */
 };
 
-static void each_process(bool (*visit)(void *user, int fd, const char *name), struct look *look) {
+static void each_process(bool (*visit)(void *user, int fd, const char *name), struct search *look) {
   const int fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return;
   folder_each(fd, visit, look);
@@ -92,7 +92,7 @@ bool orphans_adopt(bool adopt) {
 
 /* A child's id is nobody else's until we reap it. */
 static bool take_child(void *user, int fd, const char *name) {
-  struct look *look = user;
+  struct search *look = user;
   (void)fd;
   const pid_t pid = isdigit((unsigned char)*name) ? (pid_t)strtol(name, NULL, 10) : -1;
   if (pid <= 0 || parent_of(pid) != getpid() || look->known->is(look->known->user, pid)) return true;
@@ -112,7 +112,7 @@ void orphans_reap(const struct orphans_known *known) {
     if (known->is(known->user, info.si_pid)) break;
     waitpid(info.si_pid, NULL, WNOHANG);
   }
-  struct look look = {.known = known};
+  struct search look = {.known = known};
   each_process(take_child, &look);
 }
 
@@ -122,7 +122,7 @@ static bool has_children(void) {
 }
 
 size_t orphans_kill(const struct orphans_known *known, deadline until) {
-  struct look look = {.known = known, .kills = true};
+  struct search look = {.known = known, .kills = true};
   while (has_children()) { /* what a killed one leaves behind becomes ours */
     const size_t before = look.killed;
     look.found = 0;
@@ -138,7 +138,7 @@ size_t orphans_kill(const struct orphans_known *known, deadline until) {
 
 /* The topmost of those with the mark has been left to the reaper: a job that was only handed our environment, as by a
  * batch system or a terminal multiplexer that was there before, has another parent. */
-static bool is_left_behind(const struct look *look, pid_t pid) {
+static bool is_left_behind(const struct search *look, pid_t pid) {
   for (int i = 0; i < HIGHEST && pid > 1 && is_marked(pid, look->mark); i++) {
     pid = parent_of(pid);
     if (pid == look->reaper) return true;
@@ -148,7 +148,7 @@ static bool is_left_behind(const struct look *look, pid_t pid) {
 
 /* By a descriptor, which cannot come to mean another process while we look. */
 static bool kill_marked(void *user, int fd, const char *name) {
-  struct look *look = user;
+  struct search *look = user;
   (void)fd;
   const pid_t pid = isdigit((unsigned char)*name) ? (pid_t)strtol(name, NULL, 10) : -1;
   if (pid <= 1 || pid == getpid()) return true;
@@ -161,7 +161,7 @@ static bool kill_marked(void *user, int fd, const char *name) {
 
 void orphans_kill_marked(const char *mark, pid_t reaper, deadline until) {
   for (;;) {
-    struct look look = {.mark = mark, .reaper = reaper};
+    struct search look = {.mark = mark, .reaper = reaper};
     each_process(kill_marked, &look);
     if (look.found == 0 || deadline_left(until) == 0) return;
     pause_shortly();

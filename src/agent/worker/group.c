@@ -57,7 +57,7 @@ static void on_poll(uv_poll_t *handle, int status, int events) {
   worker->group->on_end(worker->group->user, worker);
 }
 
-void group_sweep(struct group *group) {
+void group_sweep(struct worker_group *group) {
   for (size_t i = 0; i < group->count; i++)
     if (group->workers[i].polled) on_poll(&group->workers[i].poll, 0, 0);
 }
@@ -95,7 +95,7 @@ struct start {
 
 static int prepare_one(struct worker *worker, const struct start *start, rdzv_error *error) {
   const struct attempt *attempt = start->attempt;
-  struct group *group = worker->group;
+  struct worker_group *group = worker->group;
   char folder[PATH_MAX];
   int result =
       log_dir_worker(start->dir, attempt->run_id, attempt->terms.restart_count, worker->local_rank, folder, error);
@@ -115,7 +115,7 @@ static int prepare_one(struct worker *worker, const struct start *start, rdzv_er
   return spawn->argv && spawn->environment ? 0 : error_no_memory(error);
 }
 
-static int prepare(struct group *group, struct start *start, rdzv_error *error) {
+static int prepare(struct worker_group *group, struct start *start, rdzv_error *error) {
   start->common = environment_common(start->attempt);
   start->spawns = calloc(group->count, sizeof *start->spawns);
   start->pids = calloc(group->count, sizeof *start->pids);
@@ -124,7 +124,7 @@ static int prepare(struct group *group, struct start *start, rdzv_error *error) 
   return result;
 }
 
-static void prepared_free(struct group *group, struct start *start) {
+static void prepared_free(struct worker_group *group, struct start *start) {
   for (size_t i = 0; i < group->count; i++) {
     streams_started(&group->workers[i].streams);
     if (start->spawns) list_free((char **)start->spawns[i].argv);
@@ -135,7 +135,7 @@ static void prepared_free(struct group *group, struct start *start) {
   free(start->pids);
 }
 
-static int run(struct group *group, const struct start *start, rdzv_error *error) {
+static int run(struct worker_group *group, const struct start *start, rdzv_error *error) {
   pthread_mutex_lock(&group->lock); /* who is being started is not missed */
   int result = spawn(group->guard, start->spawns, group->count, start->pids, error);
   for (size_t i = 0; i < group->count; i++) group->workers[i].pid = start->pids[i];
@@ -150,14 +150,14 @@ static int run(struct group *group, const struct start *start, rdzv_error *error
   return result;
 }
 
-static void set_workers(struct group *group, struct worker *workers, size_t count) {
+static void set_workers(struct worker_group *group, struct worker *workers, size_t count) {
   pthread_mutex_lock(&group->lock);
   group->workers = workers;
   group->count = count;
   pthread_mutex_unlock(&group->lock);
 }
 
-int group_start(struct group *group, char *const *argv, const struct attempt *attempt, struct log_dir *dir,
+int group_start(struct worker_group *group, char *const *argv, const struct attempt *attempt, struct log_dir *dir,
                 rdzv_error *error) {
   const size_t count = (size_t)attempt->local_world_size;
   struct worker *workers = calloc(count + 1, sizeof *workers);
@@ -182,13 +182,13 @@ int group_start(struct group *group, char *const *argv, const struct attempt *at
 
 /* ---- ending --------------------------------------------------------------------------------------------------- */
 
-void group_signal(struct group *group, int signal) {
+void group_signal(struct worker_group *group, int signal) {
   group->stopping = true;
   for (size_t i = 0; i < group->count; i++)
     if (group->workers[i].pid > 0 && group->workers[i].end == WORKER_RUNS) kill(-group->workers[i].pid, signal);
 }
 
-void group_suspend(struct group *group, bool suspended) {
+void group_suspend(struct worker_group *group, bool suspended) {
   pthread_mutex_lock(&group->lock);
   for (size_t i = 0; i < group->count; i++)
     if (group->workers[i].pid > 0 && !group->workers[i].reaped)
@@ -198,13 +198,13 @@ void group_suspend(struct group *group, bool suspended) {
 
 static void on_closed(uv_handle_t *handle) { ((struct worker *)handle->data)->polled = false; }
 
-static bool any_polled(const struct group *group) {
+static bool any_polled(const struct worker_group *group) {
   for (size_t i = 0; i < group->count; i++)
     if (group->workers[i].polled) return true;
   return false;
 }
 
-static void stop_monitoring(struct group *group) {
+static void stop_monitoring(struct worker_group *group) {
   for (size_t i = 0; i < group->count; i++)
     if (group->workers[i].polled) uv_close((uv_handle_t *)&group->workers[i].poll, on_closed);
   while (any_polled(group)) uv_run(group->loop, UV_RUN_NOWAIT);
@@ -237,18 +237,18 @@ static void close_worker(struct worker *worker, deadline until) {
 /* ---- daemons -------------------------------------------------------------------------------------------------- */
 
 static bool is_known(const void *user, pid_t pid) {
-  const struct group *group = user;
+  const struct worker_group *group = user;
   bool known = pid == group->guard->pid;
   for (size_t i = 0; i < group->count; i++) known |= group->workers[i].pid == pid && !group->workers[i].reaped;
   return known;
 }
 
-void group_reap_orphans(const struct group *group) {
+void group_reap_orphans(const struct worker_group *group) {
   if (group->adopts) orphans_reap(&(struct orphans_known){is_known, group});
 }
 
 /* What left its process group: our children by now, or in the cgroup. */
-static size_t kill_daemons(const struct group *group) {
+static size_t kill_daemons(const struct worker_group *group) {
   const deadline until = deadline_after(DAEMONS_MS);
   const size_t killed = group->adopts ? orphans_kill(&(struct orphans_known){is_known, group}, until) : 0;
   cgroup_kill(&group->guard->cgroup, until);
@@ -256,7 +256,7 @@ static size_t kill_daemons(const struct group *group) {
 }
 
 /* Daemons go first, since they may hold a pipe that we read. */
-size_t group_end(struct group *group, size_t *left) {
+size_t group_end(struct worker_group *group, size_t *left) {
   *left = 0;
   stop_monitoring(group);
   for (size_t i = 0; i < group->count; i++) kill_group(&group->workers[i]);
@@ -268,7 +268,7 @@ size_t group_end(struct group *group, size_t *left) {
   return killed;
 }
 
-void group_free(struct group *group) {
+void group_free(struct worker_group *group) {
   struct worker *workers = group->workers;
   for (size_t i = 0; i < group->count; i++) free(workers[i].last_lines);
   set_workers(group, NULL, 0);

@@ -17,7 +17,7 @@
 enum worker_end { WORKER_RUNS, WORKER_SUCCEEDED, WORKER_FAILED, WORKER_STOPPED /* by us */ };
 
 struct worker {
-  struct group *group;
+  struct worker_group *group;
   int64_t local_rank, rank;
   pid_t pid; /* 0: not started */
   bool reaped;
@@ -33,7 +33,7 @@ struct worker {
   char *last_lines; /* of stderr, once it is closed; NULL: none */
 };
 
-struct group {
+struct worker_group {
   uv_loop_t *loop;
   struct guard *guard;
   bool adopts; /* orphans of workers become our children */
@@ -49,26 +49,26 @@ struct group {
 };
 
 /* Starts all workers. On failure some may run: the caller ends the group. `argv` is the program, `dir` is for files. */
-int group_start(struct group *group, char *const *argv, const struct attempt *attempt, struct log_dir *dir,
+int group_start(struct worker_group *group, char *const *argv, const struct attempt *attempt, struct log_dir *dir,
                 rdzv_error *error);
 
 /* Calls on_end for workers that have ended since. Before group_signal, after which an end may be our doing. */
-void group_sweep(struct group *group);
+void group_sweep(struct worker_group *group);
 
 /* Sends the signal to the process groups of all running workers. */
-void group_signal(struct group *group, int signal);
+void group_signal(struct worker_group *group, int signal);
 
 /* Stops the process groups of all workers, or continues them. From any thread. */
-void group_suspend(struct group *group, bool suspended);
+void group_suspend(struct worker_group *group, bool suspended);
 
 /* Kills the process groups and daemons of all workers, reaps the workers and closes their streams. *left is the number
  * of workers that cannot be killed. How workers ended stays readable until group_free. Returns the number of daemons
  * that were killed, as far as it is known. */
-size_t group_end(struct group *group, size_t *left);
+size_t group_end(struct worker_group *group, size_t *left);
 
 /* Reaps daemons that have ended. */
-void group_reap_orphans(const struct group *group);
+void group_reap_orphans(const struct worker_group *group);
 
-void group_free(struct group *group);
+void group_free(struct worker_group *group);
 
 #endif
