@@ -26,8 +26,6 @@ struct node_text node_text(const struct node_desc *node) {
   return text;
 }
 
-/* ---- nodes -------------------------------------------------------------------------------------------------- */
-
 /* Where the node is or would be. */
 static size_t position(const struct rendezvous_state *state, const struct node_desc *node, bool *found) {
   size_t low = 0, high = state->count;

@@ -68,7 +68,8 @@ static bool is_state(const rdzv_value *keys, size_t count, const char *key) {
   return true;
 }
 
-int runs_list_store(rdzv_store *store, struct runs *out, rdzv_error *error) {
+/* Those whose states are keys of the store. */
+static int list_store(rdzv_store *store, struct runs *out, rdzv_error *error) {
   rdzv_value *keys;
   size_t count;
   int result = rdzv_store_list_keys(store, &keys, &count, error);
@@ -156,7 +157,7 @@ int rdzv_runs_list(const rdzv_params *given, rdzv_value **out, size_t *count, rd
   if (result < 0) return result;
   if (is_c10d(&params)) {
     result = c10d_open_store(&params, false, &store, &server, error);
-    if (result == 0) result = runs_list_store(store, &runs, error);
+    if (result == 0) result = list_store(store, &runs, error);
     rdzv_store_free(store);
   } else {
     result = runs_list_etcd(&params, &runs, error);

@@ -14,13 +14,10 @@ struct runs {
 /* Copies the id. False: no memory. */
 bool runs_add(struct runs *runs, const char *id, size_t len);
 
-/* Those whose states are keys of the store. */
-int runs_list_store(rdzv_store *store, struct runs *out, rdzv_error *error);
-
 /* Adds to *removed. */
 int runs_remove_store(rdzv_store *store, const char *run_id, size_t *removed, rdzv_error *error);
 
-/* The same for backends etcd-v2 and etcd. */
+/* Lists runs, and removes one as above, for the backends etcd-v2 and etcd. */
 int runs_list_etcd(const rdzv_params *params, struct runs *out, rdzv_error *error);
 int runs_remove_etcd(const rdzv_params *params, size_t *removed, rdzv_error *error);
 
