@@ -36,7 +36,20 @@ static void test_the_nearest_is_taken(void **state) {
   assert_string_equal(near("red_timeout"), "read_timeout");
 }
 
-/* Another word is no slip, however short the names are. */
+/* Three letters are enough for a guess: one is missing, another, or two are exchanged. */
+static void test_short_names(void **state) {
+  (void)state;
+  static const char *const operations[] = {"set", "get", "add", "cas", "run"};
+  static const char *const slips[][2] = {{"gte", "get"}, {"rnu", "run"}, {"rum", "run"}, {"gett", "get"}};
+  for (size_t i = 0; i < COUNT_OF(slips); i++) {
+    const char *found = nearest_name(slips[i][0], operations, COUNT_OF(operations));
+    assert_non_null(found);
+    assert_string_equal(found, slips[i][1]);
+  }
+  assert_null(nearest_name("teg", operations, COUNT_OF(operations)));
+}
+
+/* Another word is not a slip, however short the names are. */
 static void test_another_word_has_nothing_near(void **state) {
   (void)state;
   static const char *const others[] = {"",           "x",  "host", "protocol",    "timeout",
@@ -46,6 +59,9 @@ static void test_another_word_has_nothing_near(void **state) {
   assert_null(nearest_name("rank", NULL, 0));
   static const char *const letter[] = {"a"};
   assert_null(nearest_name("b", letter, 1)); /* one change, but all of it */
+  static const char *const dialects[] = {"auto", "v1", "v2", "rdzv"};
+  assert_null(nearest_name("v3", dialects, 4)); /* one change, but half of it */
+  assert_null(nearest_name("v", dialects, 4));
 }
 
 /* A text without end is looked at no further, nor is a name. */
@@ -71,6 +87,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_a_slip_is_found),
       cmocka_unit_test(test_the_nearest_is_taken),
+      cmocka_unit_test(test_short_names),
       cmocka_unit_test(test_another_word_has_nothing_near),
       cmocka_unit_test(test_long_texts_are_near_to_nothing),
   };
