@@ -31,7 +31,7 @@ complete -c rdzv -n '__fish_seen_subcommand_from run' -l master-addr -x -d 'addr
 complete -c rdzv -n '__fish_seen_subcommand_from run' -l master-port -x -d 'port of node rank 0, for backend static'
 complete -c rdzv -n '__fish_seen_subcommand_from run' -l module -s m -d 'PROGRAM is a Python module'
 complete -c rdzv -n '__fish_seen_subcommand_from run' -l no-python -d 'execute PROGRAM, never through Python'
-complete -c rdzv -n '__fish_seen_subcommand_from run' -l run-path -d 'run PROGRAM by Python, whatever it is'
+complete -c rdzv -n '__fish_seen_subcommand_from run' -l run-path -d 'run PROGRAM with Python, even if it is executable'
 complete -c rdzv -n '__fish_seen_subcommand_from run' -l signals-to-handle -x -d 'signals that stop this node'
 complete -c rdzv -n '__fish_seen_subcommand_from run' -l shutdown-timeout -x -d 'time between SIGTERM and SIGKILL for workers'
 complete -c rdzv -n '__fish_seen_subcommand_from run' -l exit-barrier-timeout -x -d 'time to wait for the workers of other nodes'

@@ -106,7 +106,9 @@ static char **copy_list(const char *const *list) {
 static int64_t or_default(int64_t value, int64_t usual) { return value > 0 ? value : usual; }
 
 static int take_numbers(rdzv_agent *agent, const rdzv_agent_options *options, rdzv_error *error) {
-  if (options->max_restarts < 0) return error_set(error, RDZV_E_INVALID, "option 'max_restarts' is negative");
+  if (options->max_restarts < 0)
+    return error_set(error, RDZV_E_INVALID, "invalid value '%" PRId64 "' for max_restarts: expected 0 or more",
+                     options->max_restarts);
   agent->max_restarts = options->max_restarts;
   agent->shutdown_timeout = or_default(options->shutdown_timeout_ms, SHUTDOWN_MS);
   agent->exit_barrier_timeout = or_default(options->exit_barrier_timeout_ms, EXIT_BARRIER_MS);
@@ -124,7 +126,7 @@ static int take_texts(rdzv_agent *agent, const rdzv_agent_options *options, rdzv
     return error_set(error, RDZV_E_INVALID, "no program given");
   const char *role = options->role && *options->role ? options->role : "default";
   if (strlen(role) >= sizeof((struct role_info *)NULL)->role)
-    return error_set(error, RDZV_E_INVALID, "option 'role' is '%.20s…', which is too long", role);
+    return error_set(error, RDZV_E_INVALID, "invalid value '%.20s…' for role: it is too long", role);
   agent->argv = copy_list(options->argv);
   agent->role = strdup(role);
   if (options->line_prefix) agent->line_prefix = strdup(options->line_prefix);

@@ -53,7 +53,12 @@ static int fail_unknown(const char *name) {
 }
 
 static int run(int argc, char **argv) {
+  static char flag[] = "--help";
   if (argc < 2) return help(stderr);
+  if (argc == 3 && strcmp(argv[1], "help") == 0) { /* 'rdzv help run' is 'rdzv run --help' */
+    argv[1] = argv[2];
+    argv[2] = flag;
+  }
   if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) return help(stdout);
   if (strcmp(argv[1], "--version") == 0) {
     printf("rdzv %s\n", rdzv_version());

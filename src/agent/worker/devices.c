@@ -88,11 +88,10 @@ int devices_nproc(const char *text, int64_t *out, rdzv_error *error) {
   *out = gpu ? devices_gpus("") : 0;
   if (*out > 0) return 0;
   if (gpu && !any)
-    return error_set(error, RDZV_E_INVALID,
-                     "invalid value 'gpu' for option 'nproc_per_node': this machine has no visible GPU");
+    return error_set(error, RDZV_E_INVALID, "invalid value 'gpu' for nproc_per_node: this machine has no visible GPU");
   *out = any || strcmp(text, "cpu") == 0 ? sysconf(_SC_NPROCESSORS_ONLN) : parse(text);
   if (*out > 0) return 0;
   return error_set(error, RDZV_E_INVALID,
-                   "invalid value '%s' for option 'nproc_per_node': expected a number from 1 to %d, auto, cpu or gpu",
-                   text, MOST_WORKERS);
+                   "invalid value '%s' for nproc_per_node: expected a number from 1 to %d, auto, cpu or gpu", text,
+                   MOST_WORKERS);
 }

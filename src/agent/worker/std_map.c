@@ -27,7 +27,7 @@ static bool add(struct std_map *map, int64_t local_rank, unsigned streams) {
 
 static int refuse(const char *option, const char *text, const char *expected, struct std_map *map, rdzv_error *error) {
   std_map_free(map);
-  return error_set(error, RDZV_E_INVALID, "invalid value '%s' for option '%s': expected %s", text, option, expected);
+  return error_set(error, RDZV_E_INVALID, "invalid value '%s' for %s: expected %s", text, option, expected);
 }
 
 int std_map_parse(const char *option, const char *text, struct std_map *out, rdzv_error *error) {

@@ -32,7 +32,8 @@ static int parse(int argc, char **argv, struct settings *to) {
 
 static int failed(int result, const rdzv_error *error) {
   if (result == RDZV_E_CANCELED && rendezvous_signal()) return EXIT_YES;
-  complain(me, "%s%s", error->message, result == RDZV_E_CLOSED ? CLOSED_HINT : "");
+  const char *hint = result == RDZV_E_CLOSED ? CLOSED_HINT : result == RDZV_E_TIMEOUT ? TIMEOUT_HINT : "";
+  complain(me, "%s%s", error->message, hint);
   return result == RDZV_E_GRACEFUL_EXIT ? EXIT_YES : exit_code_of(result);
 }
 

@@ -35,8 +35,9 @@ struct rendezvous_flags {
         "least severity to log to stderr (default warning)"                                                       \
   }
 
-/* Follows the error that a rendezvous is closed. */
+/* What to do about a rendezvous that is closed, and about a join that timed out. */
 #define CLOSED_HINT " (choose another --rdzv-id, or free this one with 'rdzv reset')"
+#define TIMEOUT_HINT " (are all nodes started, with the same --rdzv-endpoint and --rdzv-id?)"
 
 /* The error of a command without --rdzv-id. */
 #define MISSING_RUN_ID "flag '--rdzv-id' is missing (the id of the job, the same on all nodes)"

@@ -59,7 +59,7 @@ static int parse(int argc, char **argv, struct settings *to) {
       {"numa-binding", FLAG_CHOICE, &to->numa, "node|socket|exclusive|core-complex",
        "run each worker on the NUMA node of its GPU; all values act like node"},
       {"no-python", FLAG_SWITCH, &to->program.no_python, NULL, "execute PROGRAM, never through Python"},
-      {"run-path", FLAG_SWITCH, &to->program.run_path, NULL, "run PROGRAM by Python, whatever it is"},
+      {"run-path", FLAG_SWITCH, &to->program.run_path, NULL, "run PROGRAM with Python, even if it is executable"},
 
       {"stopping", FLAG_GROUP, NULL, NULL, NULL},
       {"signals-to-handle", FLAG_TEXT, &to->signals, "NAME,...",
@@ -300,6 +300,7 @@ static int caught(void) {
 static const char *hint_of(const struct settings *settings, int result) {
   if (result == RDZV_E_INVALID) return settings->variables;
   if (result == RDZV_E_CLOSED) return CLOSED_HINT;
+  if (result == RDZV_E_TIMEOUT) return TIMEOUT_HINT;
   if (result != RDZV_E_IN_USE) return "";
   if (!is_given(settings->endpoint)) return " (is another job running? choose --standalone or another --master-port)";
   return is_given(settings->backend) ? " (is another job running? choose another --rdzv-endpoint)"

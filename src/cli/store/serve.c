@@ -140,7 +140,12 @@ int cmd_serve(int argc, char **argv) {
   raise_descriptor_limit(); /* a descriptor for each client */
   rdzv_server *server;
   rdzv_error error;
-  if (rdzv_server_open(&options, &server, &error) < 0) return complain_error(me, &error);
+  const int result = rdzv_server_open(&options, &server, &error);
+  if (result < 0) {
+    complain(me, "%s%s", error.message,
+             result == RDZV_E_IN_USE ? " (is another server running? choose another --port)" : "");
+    return exit_code_of(result);
+  }
   const int code = serve(server, &settings);
   rdzv_server_free(server);
   return code;

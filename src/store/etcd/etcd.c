@@ -92,7 +92,8 @@ int etcd_store_open(struct etcd_client *client, const char *prefix, int64_t time
     free(shared);
     free(path);
     etcd_close(client);
-    return root ? error_set(error, RDZV_E_INVALID, "an etcd store needs a prefix") : error_no_memory(error);
+    return root ? error_set(error, RDZV_E_INVALID, "an etcd store needs a prefix, such as /job/17")
+                : error_no_memory(error);
   }
   atomic_init(&shared->handles, 1);
   shared->client = client;

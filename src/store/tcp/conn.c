@@ -227,7 +227,8 @@ static int receive_run(struct tcp_conn *conn, const struct conn_try *try) {
   const rdzv_bytes text = wire_field_bytes(&conn->scan, 0, conn->in.data);
   const int len = (int)(text.len < 160 ? text.len : 160);
   if (status == -RDZV_E_STALE)
-    return error_set(try->error, RDZV_E_STALE, "%.*s, not '%s'", len, (const char *)text.data, conn->run_id);
+    return error_set(try->error, RDZV_E_STALE, "%.*s, not '%s' (give each job its own port, or start 'rdzv serve')",
+                     len, (const char *)text.data, conn->run_id);
   return error_set(try->error, RDZV_E_CONNECTION, "refused by the server: %.*s", len, (const char *)text.data);
 }
 

@@ -22,6 +22,7 @@ class Usage(rdzvtest.Case):
     def test_help_is_printed_where_it_is_asked_for(self):
         self.check(["--help"], YES, "commands:")
         self.check(["serve", "--help"], YES, "--max-memory BYTES")
+        self.check(["help", "serve"], YES, "--max-memory BYTES")
         self.check(["store", "--help"], YES, "exit codes:")
 
     def test_a_help_that_cannot_be_printed_is_not_success(self):
@@ -68,6 +69,9 @@ class Usage(rdzvtest.Case):
     def test_a_slip_is_answered_with_the_name_that_was_meant(self):
         for arguments, text in (
             (["sevre"], "rdzv: unknown command 'sevre' (did you mean 'serve'?)"),
+            (["help", "sevre"], "rdzv: unknown command 'sevre' (did you mean 'serve'?)"),
+            (["store", "gte", "k"], "rdzv store: unknown operation 'gte' (did you mean 'get'?)"),
+            (["store", "--dialect", "v3", "keys"], "invalid value 'v3' for --dialect: expected auto|v1|v2|rdzv\n"),
             (["serve", "--prot", "1"], "rdzv serve: unknown flag '--prot' (did you mean '--port'?)"),
             (["run", "--rdzv-endpiont=h:1", "x"], "rdzv run: unknown flag '--rdzv-endpiont' (did you mean '--rdzv-endpoint'?)"),
             (["run", "--rdzv_endpiont", "h:1", "x"], "(did you mean '--rdzv-endpoint'?)"),
@@ -102,7 +106,8 @@ class Serve(rdzvtest.Case):
         server = self.serve()
         done = self.rdzv("serve", "--port", str(server.port))
         self.assertEqual(done.returncode, CONNECT)
-        self.assertIn(f"cannot listen on 127.0.0.1:{server.port}: Address already in use", done.stderr)
+        self.assertIn(f"cannot listen on 127.0.0.1:{server.port}: Address already in use (is another server running? "
+                      "choose another --port)", done.stderr)
 
     def test_a_bind_address_that_is_not_ours_is_named(self):
         done = self.rdzv("serve", "--bind", "192.0.2.1", "--port", "0")

@@ -366,7 +366,8 @@ class Failures(Rendezvous):
         node = self.node("late", "3", "join_timeout=0.3")
         text = self.gone(node, TIMEOUT)
         self.assertRegex(text, r"rdzv join: the time to join is over: \d of at least 3 nodes joined: .*"
-                               rf"'stays_{stays.pid}_0' \(heard \d+ s ago\).*; at c10d tcp {self.endpoint}")
+                               rf"'stays_{stays.pid}_0' \(heard \d+ s ago\).*; at c10d tcp {self.endpoint}.*"
+                               r" \(are all nodes started, with the same --rdzv-endpoint and --rdzv-id\?\)")
         self.assertEqual([found["node"] for found in self.status()["nodes"]], [f"stays_{stays.pid}_0"])
 
     def test_a_store_that_cannot_be_reached(self):

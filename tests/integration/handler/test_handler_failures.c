@@ -283,7 +283,7 @@ static void test_a_run_that_serves_refuses_another(void **state) {
       error = other.error;
       node_close(&other);
     }
-    assert_error(result, RDZV_E_STALE, &error, "this store serves run 'one', not 'two'");
+    assert_error(result, RDZV_E_STALE, &error, "this store serves run 'one', not 'two' (give each job its own port");
     assert_true(live_now_ms() - began < AT_ONCE_MS);
   }
   rdzv_store *store = connect_to(endpoint);

@@ -74,7 +74,7 @@ static void test_what_is_no_map_is_refused_by_the_options_name(void **unused) {
     struct std_map map;
     rdzv_error error;
     if (std_map_parse("redirects", texts[i], &map, &error) != RDZV_E_INVALID) fail_msg("'%s' is taken", texts[i]);
-    assert_non_null(strstr(error.message, "'redirects'"));
+    assert_non_null(strstr(error.message, "for redirects"));
     assert_non_null(strstr(error.message, texts[i]));
     assert_null(map.entries);
   }
@@ -108,7 +108,7 @@ static void test_what_is_no_list_is_refused(void **unused) {
     struct std_map list;
     rdzv_error error;
     if (rank_list_parse("filter", texts[i], &list, &error) != RDZV_E_INVALID) fail_msg("'%s' is taken", texts[i]);
-    assert_non_null(strstr(error.message, "'filter'"));
+    assert_non_null(strstr(error.message, "for filter"));
     assert_null(list.entries);
   }
 }
