@@ -49,7 +49,7 @@ static void react(struct sim *sim, size_t at, const struct engine_update *update
   tell_happened(sim, node, update);
   if (update->news & ENGINE_NEWS_JOINED) sim_joined(sim, at, update->state, update->rank, update->world_size);
   if (update->news & ENGINE_NEWS_FAILED && update->failed == ENGINE_EV_ASK_JOIN) {
-    node->wants = update->why == ENGINE_WHY_TIMEOUT || update->why == ENGINE_WHY_STORE;
+    node->wants = update->error.code != RDZV_E_CLOSED && update->error.code != RDZV_E_GRACEFUL_EXIT;
     if (node->wants) sim_do(sim, sim->now + 1, at, SIM_JOIN, 0);
   }
   if (update->news & changed && node->wants && node->joined) {

@@ -17,11 +17,9 @@ static const char *wish_name(enum engine_event_kind asked) {
   return asked == ENGINE_EV_ASK_CLOSE ? "close" : asked == ENGINE_EV_ASK_LEAVE ? "leave" : "join";
 }
 
-static void fail(struct engine *engine, struct engine_update *update, enum engine_event_kind asked,
-                 enum engine_why why) {
+static void fail(struct engine *engine, struct engine_update *update, enum engine_event_kind asked) {
   update->news |= ENGINE_NEWS_FAILED;
   update->failed = asked;
-  update->why = why;
   if (asked == ENGINE_EV_ASK_CLOSE)
     engine->closing = false;
   else
@@ -31,7 +29,6 @@ static void fail(struct engine *engine, struct engine_update *update, enum engin
 
 static void fail_by_action(struct engine *engine, const struct rendezvous_context *context,
                            struct engine_update *update, enum engine_event_kind asked, enum rendezvous_action action) {
-  enum engine_why why = ENGINE_WHY_TIMEOUT;
   if (action == ACTION_ERROR_TIMEOUT) {
     struct summary summary = engine->too_late; /* with ourselves in it, who have been taken out meanwhile */
     if (!summary.text[0])
@@ -39,11 +36,10 @@ static void fail_by_action(struct engine *engine, const struct rendezvous_contex
     error_set(&update->error, RDZV_E_TIMEOUT, "the time to %s is over: %s", wish_name(asked), summary.text);
   } else {
     const bool spare = action == ACTION_ERROR_GRACEFUL_EXIT;
-    why = spare ? ENGINE_WHY_GRACEFUL_EXIT : ENGINE_WHY_CLOSED;
     error_set(&update->error, spare ? RDZV_E_GRACEFUL_EXIT : RDZV_E_CLOSED, "%s",
               spare ? "the rendezvous was closed while this node was a spare" : "the rendezvous is closed");
   }
-  fail(engine, update, asked, why);
+  fail(engine, update, asked);
 }
 
 /* Trying again may help: nothing was done, or whatever was done the state will show. */
@@ -57,13 +53,13 @@ static void fail_by_store(struct engine *engine, struct moment now, struct engin
   const enum engine_event_kind asked = engine->wish == WISH_LEAVE ? ENGINE_EV_ASK_LEAVE : ENGINE_EV_ASK_JOIN;
   if (engine->closing && (!passing || now.mono_ms > engine->close_deadline)) {
     error_set(&update->error, engine->store_error.code, "cannot close the rendezvous: %s", engine->store_error.message);
-    fail(engine, update, ENGINE_EV_ASK_CLOSE, ENGINE_WHY_STORE); /* what else failed is told with the next step */
+    fail(engine, update, ENGINE_EV_ASK_CLOSE); /* what else failed is told with the next step */
     return;
   }
   if (engine->wish != WISH_NOTHING && (!passing || now.mono_ms > engine->wish_deadline)) {
     error_set(&update->error, engine->store_error.code, "cannot %s the rendezvous: %s", wish_name(asked),
               engine->store_error.message);
-    fail(engine, update, asked, ENGINE_WHY_STORE);
+    fail(engine, update, asked);
   }
 }
 

@@ -66,19 +66,12 @@ enum engine_news {
   ENGINE_NEWS_JOINED = 1 << 0,        /* rank, world_size, round, and in `state` the participants */
   ENGINE_NEWS_LEFT = 1 << 1,          /* what was asked for */
   ENGINE_NEWS_CLOSE_DONE = 1 << 2,    /* what was asked for */
-  ENGINE_NEWS_FAILED = 1 << 3,        /* what was asked for has failed: failed, why, error */
+  ENGINE_NEWS_FAILED = 1 << 3,        /* what was asked for has failed: failed, error */
   ENGINE_NEWS_SOMEONE_WAITS = 1 << 4, /* from here on for a participant: more are in the wait list, and there is room */
   ENGINE_NEWS_PARTICIPANT_LEFT = 1 << 5,
   ENGINE_NEWS_PARTICIPANT_DIED = 1 << 6,
   ENGINE_NEWS_IS_CLOSED = 1 << 7,
   ENGINE_NEWS_EVICTED = 1 << 8, /* we are no participant of our round any more; nothing else comes after that */
-};
-
-enum engine_why {
-  ENGINE_WHY_CLOSED = 1,
-  ENGINE_WHY_GRACEFUL_EXIT, /* closed while this node was a spare; not an error */
-  ENGINE_WHY_TIMEOUT,
-  ENGINE_WHY_STORE, /* error's sentence ends with the store's */
 };
 
 struct engine_update {
@@ -93,7 +86,6 @@ struct engine_update {
   int64_t rank, world_size;      /* JOINED */
   int64_t round;                 /* JOINED, and of what is told to a participant */
   enum engine_event_kind failed; /* ENGINE_EV_ASK_… */
-  enum engine_why why;
   rdzv_error error;
   struct node_text left, dead; /* the first of those */
 };

@@ -236,7 +236,6 @@ static void test_a_join_fails_with_the_stores_sentence(void **unused) {
         ask(world, ENGINE_EV_TIMER);
       }
     }
-    assert_int_equal(world->update.why, ENGINE_WHY_STORE);
     assert_int_equal(world->update.failed, ENGINE_EV_ASK_JOIN);
     assert_error(world->update.error.code, codes[i], &world->update.error, "cannot join the rendezvous: the cause");
     assert_int_equal(world->now.mono_ms > NOW_MS + 60000, codes[i] == RDZV_E_CONNECTION);
@@ -257,7 +256,7 @@ static void test_a_timeout_names_who_joined(void **unused) {
     settle(world);
     assert_true(world->now.mono_ms < NOW_MS + 70000);
   }
-  assert_int_equal(world->update.why, ENGINE_WHY_TIMEOUT);
+  assert_int_equal(world->update.error.code, RDZV_E_TIMEOUT);
   assert_non_null(strstr(world->update.error.message, "the time to join is over: 1 of at least 2 nodes joined"));
   assert_string_equal(text_of(&world->cell).text, "");
   end(world);
@@ -273,12 +272,12 @@ static void test_a_closed_rendezvous_refuses(void **unused) {
   world->token++;
   answer(world, ENGINE_EV_STATE_READ);
   assert_int_equal(world->update.news, ENGINE_NEWS_FAILED);
-  assert_int_equal(world->update.why, ENGINE_WHY_GRACEFUL_EXIT);
+  assert_int_equal(world->update.error.code, RDZV_E_GRACEFUL_EXIT);
   gone(world, "m");
   pass(world, 1000);
   ask(world, ENGINE_EV_ASK_JOIN);
   settle(world);
-  assert_int_equal(world->update.why, ENGINE_WHY_CLOSED);
+  assert_int_equal(world->update.error.code, RDZV_E_CLOSED);
   end(world);
 }
 
