@@ -160,11 +160,20 @@ static int gen1_next(rdzv_handler *base, rdzv_result **out, rdzv_error *error) {
   return result;
 }
 
+/* How long a farewell may take. */
+static int64_t farewell_ms(const struct gen1 *handler) {
+  const int64_t own = handler->base.farewell_ms, usual = handler->machine.settings.close_timeout;
+  return own > 0 && own < usual ? own : usual;
+}
+
 static int gen1_set_closed(rdzv_handler *base, const char *reason, rdzv_error *error) {
   struct gen1 *handler = self(base);
   unsigned happened;
   fair_lock_take(&handler->lock);
+  const int64_t usual = handler->machine.settings.close_timeout;
+  handler->machine.settings.close_timeout = farewell_ms(handler);
   happened = ask(handler, GEN1_EV_ASK_CLOSE, reason && *reason ? reason : NULL);
+  handler->machine.settings.close_timeout = usual;
   const int result = run(handler, GEN1_HAPPENED_CLOSED, NULL, &happened, error);
   fair_lock_give(&handler->lock);
   events_flush(&handler->events);
@@ -174,9 +183,8 @@ static int gen1_set_closed(rdzv_handler *base, const char *reason, rdzv_error *e
 static int gen1_leave(rdzv_handler *base, rdzv_error *error) {
   struct gen1 *handler = self(base);
   rdzv_error own = {0};
-  const int64_t farewell = base->farewell_ms, usual = handler->machine.settings.close_timeout;
   fair_lock_take(&handler->lock);
-  const int result = give_up(handler, false, farewell > 0 && farewell < usual ? farewell : usual, &own);
+  const int result = give_up(handler, false, farewell_ms(handler), &own);
   fair_lock_give(&handler->lock);
   if (result == 0) return 0;
   if (error) *error = own;

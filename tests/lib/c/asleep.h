@@ -10,17 +10,19 @@
 #include <sys/types.h>
 #include <time.h>
 
-/* Of a thread of any process. */
-static inline bool is_asleep(pid_t thread) {
+/* Of a thread of any process, as ps(1) shows it: 'R', 'S', 'T' …; '\0': there is none. */
+static inline char thread_state(pid_t thread) {
   char path[64], stat[512];
   snprintf(path, sizeof path, "/proc/%ld/stat", (long)thread);
   FILE *file = fopen(path, "re");
-  if (!file) return false;
+  if (!file) return '\0';
   const char *line = fgets(stat, sizeof stat, file);
   fclose(file);
   const char *name_end = line ? strrchr(line, ')') : NULL;
-  return name_end && name_end[1] && name_end[2] == 'S';
+  return name_end && name_end[1] ? name_end[2] : '\0';
 }
+
+static inline bool is_asleep(pid_t thread) { return thread_state(thread) == 'S'; }
 
 /* Waits for that, for at most a minute, also if the thread has yet to tell its id. */
 static inline bool await_asleep(const atomic_int *thread) {

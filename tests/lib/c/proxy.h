@@ -34,6 +34,7 @@ struct proxy {
   atomic_int swallowed;
   const char *text;     /* NULL: none */
   atomic_int with_text; /* pieces from clients that have it in them, and have reached the server */
+  atomic_bool silent;   /* nothing is relayed, and nobody is told */
   atomic_bool end;
   pthread_t thread;
   struct {
@@ -133,6 +134,10 @@ static inline void proxy_relay(struct proxy *proxy, int i, bool from_client) {
 static inline void *proxy_run(void *arg) {
   struct proxy *proxy = arg;
   while (!atomic_load(&proxy->end)) {
+    if (atomic_load(&proxy->silent)) {
+      poll(NULL, 0, 10);
+      continue;
+    }
     struct pollfd fds[1 + 2 * PROXY_PAIRS] = {{.fd = proxy->listener, .events = POLLIN}};
     for (int i = 0; i < PROXY_PAIRS; i++) {
       fds[1 + 2 * i] = (struct pollfd){.fd = proxy->pairs[i].client, .events = POLLIN};
