@@ -15,8 +15,9 @@ struct memory {
   size_t len;
   uint64_t version;
   atomic_int open, gets, sets, waits;
-  atomic_bool held;     /* get waits until it is let go */
-  atomic_int get_fails; /* without a word, with that code; 0: it does not */
+  atomic_bool held; /* get waits until it is let go */
+  atomic_int fails; /* which call does so, without a word; */
+  atomic_int code;  /* with that code; 0: none fails */
   sem_t in_get, go_on;
 };
 
@@ -25,6 +26,12 @@ struct cell {
   struct memory *memory;
   bool woken, canceled;
 };
+
+enum { GET_FAILS, SET_FAILS, WAIT_FAILS, FAILING_CALLS };
+
+static bool fails(struct memory *memory, int call) {
+  return atomic_load(&memory->code) && atomic_load(&memory->fails) == call;
+}
 
 static rdzv_value copy_of(struct memory *memory) {
   rdzv_value value = {malloc(memory->len + 1), memory->len};
@@ -43,7 +50,7 @@ static int memory_get(rdzv_backend *backend, rdzv_value *out, uint64_t *token, r
   struct memory *memory = ((struct cell *)backend)->memory;
   (void)error;
   atomic_fetch_add(&memory->gets, 1);
-  if (atomic_load(&memory->get_fails)) return atomic_load(&memory->get_fails);
+  if (fails(memory, GET_FAILS)) return atomic_load(&memory->code);
   if (atomic_load(&memory->held)) {
     sem_post(&memory->in_get);
     while (sem_wait(&memory->go_on) < 0) {
@@ -61,6 +68,7 @@ static int memory_set(rdzv_backend *backend, rdzv_bytes state, unsigned flags, u
   struct memory *memory = ((struct cell *)backend)->memory;
   (void)flags, (void)error;
   atomic_fetch_add(&memory->sets, 1);
+  if (fails(memory, SET_FAILS)) return atomic_load(&memory->code);
   pthread_mutex_lock(&memory->lock);
   *written = *token == memory->version;
   if (*written) {
@@ -86,6 +94,7 @@ static int memory_await(rdzv_backend *backend, int64_t timeout_ms, uint64_t *tok
   struct timespec until;
   int late = 0, result = 0;
   atomic_fetch_add(&memory->waits, 1);
+  if (fails(memory, WAIT_FAILS)) return atomic_load(&memory->code);
   clock_gettime(CLOCK_REALTIME, &until);
   until.tv_sec += timeout_ms / 1000;
   until.tv_nsec += timeout_ms % 1000 * 1000000;
@@ -304,16 +313,19 @@ static void test_a_backend_that_fails_without_a_word_is_explained(void **state) 
   } cases[] = {{RDZV_E_CORRUPT, "backend 'memory': the data is corrupt"},
                {RDZV_E_IO, "backend 'memory': input or output failed"},
                {7, "backend 'memory' returned 7, which is not an error code"}};
-  scene->options.conf = "join_timeout=0.3";
-  for (size_t i = 0; i < COUNT_OF(cases); i++) {
+  scene->options.conf = "join_timeout=0.3,close_timeout=0.3";
+  scene->options.min = scene->options.max = 2; /* so that it also waits */
+  for (size_t i = 0; i < COUNT_OF(cases) * FAILING_CALLS; i++) {
     struct node node;
     node_open(&node, NULL, "a", scene->options);
-    atomic_store(&scene->memory.get_fails, cases[i].returns);
+    atomic_store(&scene->memory.fails, (int)i % FAILING_CALLS);
+    atomic_store(&scene->memory.code, cases[i / FAILING_CALLS].returns);
     node_join_run(&node);
     assert_true(node.code < 0);
-    if (!strstr(node.error.message, cases[i].says)) fail_msg("%s", node.error.message);
-    atomic_store(&scene->memory.get_fails, 0);
+    if (!strstr(node.error.message, cases[i / FAILING_CALLS].says)) fail_msg("%s", node.error.message);
+    atomic_store(&scene->memory.code, 0);
     node_close(&node);
+    scene->memory.len = scene->memory.version = 0; /* nobody is in it any more */
   }
 }
 
