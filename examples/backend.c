@@ -49,7 +49,7 @@ static int memory_get(rdzv_backend *backend, rdzv_value *out, uint64_t *token, r
   return result;
 }
 
-/* Writes if nobody has written since `*token`. */
+/* Writes if there was no other write since `*token`. */
 static int memory_set(rdzv_backend *backend, rdzv_bytes state, unsigned flags, uint64_t *token, bool *written,
                       rdzv_value *out, rdzv_error *error) {
   (void)backend, (void)flags, (void)error;

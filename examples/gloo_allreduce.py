@@ -50,7 +50,7 @@ def agree_on_start(path):
 
 
 def do_step(stop_file):
-    """Sums rank + 1 over all, and checks it; True if anybody wants to stop."""
+    """Sums rank + 1 over all, and checks it; True if a rank wants to stop."""
     rank, size = dist.get_rank(), dist.get_world_size()
     wants = bool(stop_file) and os.path.exists(stop_file)
     numbers = torch.tensor([rank + 1, int(wants)])
@@ -82,7 +82,7 @@ def main():
         if rank == 0 and arguments.checkpoint:
             save(arguments.checkpoint, step)
         time.sleep(arguments.pause)
-    dist.barrier()  # nobody goes while another one still needs it
+    dist.barrier()  # no rank ends while another one still needs it
     print(f"rank {rank} of {size}: attempt {attempt}, done after step {step}", flush=True)
     os._exit(0)  # destroy_process_group of some PyTorch versions can wait for ever
 

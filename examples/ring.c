@@ -122,7 +122,7 @@ static int take_step(struct worker *worker, struct progress *progress) {
 
 /* ---- the checkpoint ------------------------------------------------------------------------------------------- */
 
-/* In one step: whoever reads sees the old one or the new one. */
+/* In one step: a reader sees the old file or the new one. */
 static int save(const struct worker *worker, const struct progress *progress) {
   char path[4096];
   if (!worker->checkpoint) return 0;

@@ -39,7 +39,7 @@
  * Effects on the process: child processes (the workers, and a guard that kills them), threads and descriptors, which
  * are gone after rdzv_agent_free; and the pipe that libuv opens once, as for rdzv_server. With adopt_orphans the
  * process is a subreaper until rdzv_agent_free. Limits, environment and folder of this process are not changed.
- * Linux 5.3 or later.
+ * Linux 5.4 or later.
  */
 typedef struct rdzv_agent rdzv_agent;
 
@@ -109,10 +109,10 @@ typedef struct rdzv_agent_options {
   size_t size;                   /**< sizeof(rdzv_agent_options) */
   const rdzv_params *rendezvous; /**< The rendezvous. Its cancel_fd is used while the agent is opened only; use
                                     rdzv_agent_stop afterwards. Its log also gets the lines of stores that the agent
-                                    serves. NULL: all defaults, which `standalone` needs only. */
+                                    serves. NULL: all defaults, enough for `standalone` only. */
   bool standalone;               /**< A job of one node: the agent serves the store itself, on a free port. Backend,
                                     endpoint, run id and number of nodes are ignored; conf is for backend c10d. */
-  const char *const *argv;       /**< The program, which is searched in PATH, and its arguments; ends with NULL.
+  const char *const *argv;       /**< The program, which is looked up in PATH, and its arguments; ends with NULL.
                                     "${local_rank}" in them is replaced. Required. */
   const char *nproc_per_node;    /**< Workers on this node: a number, "auto", "cpu" or "gpu"; default "1". */
   const char *role;              /**< The role of the workers; default "default". */

@@ -63,7 +63,7 @@ typedef enum rdzv_error_code {
  */
 typedef struct rdzv_error {
   int code;                        /**< RDZV_E_…; what the call has returned */
-  char message[RDZV_MESSAGE_SIZE]; /**< A sentence, printable, on one line. One that is too long lacks its middle
+  char message[RDZV_MESSAGE_SIZE]; /**< A sentence, printable, on one line. A long message lacks its middle
                                       ("..."); the innermost cause is its end. */
   uint32_t reserved[8];            /**< Zero. */
 } rdzv_error;

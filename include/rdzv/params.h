@@ -44,7 +44,7 @@ typedef struct rdzv_registry rdzv_registry;
      torch_version        newest   X.Y: the PyTorch version that a new state is written for
    backend c10d only:
      store_type              tcp   tcp; or file: the endpoint is a path
-     is_host             (auto)   true, false: does this process serve the store?
+     is_host              (auto)   true, false: does this process serve the store?
      read_timeout             60   time for one request to the store
      dialect                auto   v1, v2, rdzv: the dialect of a server that cannot be detected (PyTorch 2.2 to 2.4)
      use_libuv                     accepted as torchrun does; has no effect
@@ -77,7 +77,7 @@ typedef struct rdzv_params {
   int64_t max_nodes;    /**< Default min_nodes. */
   const char *conf;     /**< Options of the backend, see above; default none. */
   const char *local_addr;  /**< The name of this node and the address that other nodes reach it at; default the host
-                              name,  and the address from which this machine reaches the endpoint. */
+                              name, and the address from which this machine reaches the endpoint. */
   int cancel_fd;           /**< A descriptor of the caller. While it is readable, calls that wait for other nodes return
                               RDZV_E_CANCELED, as after rdzv_handler_cancel. It must stay open as long as the handler.
                               Default none. */

@@ -80,7 +80,7 @@ RDZV_API int rdzv_server_run(rdzv_server *server, rdzv_error *error);
 /** Serves in a new thread, and returns at once. RDZV_E_IO: the thread cannot be started. */
 RDZV_API int rdzv_server_start(rdzv_server *server, rdzv_error *error);
 
-/** Tells the server to stop: it stops to accept clients, answers those that wait, disconnects all, and ends. Returns at
+/** Tells the server to stop: it accepts no more clients, answers those that wait, disconnects all, and ends. Returns at
  * once. */
 RDZV_API void rdzv_server_stop(rdzv_server *server);
 

@@ -54,7 +54,7 @@ typedef struct rdzv_store rdzv_store;
  *   log         default none
  *   cancel_fd   a descriptor of the caller, which must stay open as long as the handle and its clones: while it is
  *               readable, every call returns RDZV_E_CANCELED, also the one that opens the store. For example the read
- * end of the pipe of a signal handler. Default none.
+ *               end of the pipe of a signal handler. Default none.
  */
 
 /** Options of a hash store. */

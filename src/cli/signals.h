@@ -25,7 +25,7 @@ const sigset_t *signals_before(void);
  * no job control it goes on at once. */
 void signals_stop_here(void);
 
-/* Ends this process by the signal, as if nobody had asked for it. */
+/* Ends this process by the signal, with its default action. */
 void signals_default(int number);
 
 #endif

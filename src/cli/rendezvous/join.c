@@ -85,7 +85,7 @@ static int one_round(struct rendezvous *rendezvous, const struct settings *setti
 int cmd_join(int argc, char **argv) {
   struct settings settings = {.flags = RENDEZVOUS_FLAGS_DEFAULT};
   struct rendezvous rendezvous;
-  signal(SIGPIPE, SIG_IGN); /* who reads the rounds may go; we still say farewell */
+  signal(SIGPIPE, SIG_IGN); /* the reader of the rounds may go; the node still leaves */
   const int rest = parse(argc, argv, &settings);
   if (rest < 0) return rest == -2 ? EXIT_YES : EXIT_USAGE;
   int code = rest < argc ? check_executable(me, argv[rest], "") : EXIT_YES; /* before others wait for us */

@@ -54,7 +54,7 @@ static int print_run(const struct settings *settings, const char *run_id, size_t
   return code;
 }
 
-/* One that cannot be read does not hide the others. */
+/* A run that cannot be read does not hide the others. */
 static int print_all(const struct settings *settings, const rdzv_value *ids, size_t count) {
   size_t printed = 0;
   int worst = EXIT_YES;

@@ -16,7 +16,7 @@
 
 static atomic_int caught;
 static int signal_pipe[2] = {-1, -1};
-static pthread_mutex_t child_lock = PTHREAD_MUTEX_INITIALIZER; /* whoever signals the child holds it */
+static pthread_mutex_t child_lock = PTHREAD_MUTEX_INITIALIZER; /* held while the child is signaled */
 static pid_t child;                                            /* 0: none; not reaped before it is 0 again */
 
 /* A second one ends the process in the usual way, unless there is a child to decide. What a terminal sends, it sends to
@@ -95,7 +95,7 @@ static char *guest_conf(const struct rendezvous_flags *flags) {
   return printed < 0 ? NULL : conf;
 }
 
-/* Nobody else can know which one was chosen. */
+/* No other process knows which port was chosen. */
 static void say_free_port(const struct rendezvous *rendezvous, const char *endpoint) {
   const size_t len = endpoint ? strlen(endpoint) : 0;
   if (len > 2 && strcmp(endpoint + len - 2, ":0") == 0)

@@ -25,7 +25,7 @@ static int parse(int argc, char **argv, struct settings *to) {
   return no_arguments(&command, rest, argc, argv) ? rest : -1;
 }
 
-/* May it go? *exists: somebody has joined it. */
+/* May the run be removed? *exists: a node has joined it. */
 static int check(const struct settings *settings, bool *exists) {
   struct rendezvous rendezvous;
   rdzv_status *status;

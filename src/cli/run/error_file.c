@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * TORCHELASTIC_ERROR_FILE of our own, set by whoever started us: what torchrun's `main` leaves there by @record
+ * The TORCHELASTIC_ERROR_FILE of this process, set by its parent: what torchrun's `main` leaves there by @record
  * (torch/distributed/elastic/multiprocessing/errors). After a worker's failure that is the worker's error file with the
  * exit code added, which is negative for a signal; else a message of ours.
  */

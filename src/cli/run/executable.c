@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Can a program be started? Found out before others wait for it, and said so that it can be mended. */
+/* Can a program be started? Checked before other nodes wait for it; the error says what to do. */
 #include "cli/cli.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@ static bool is_file(const char *path) {
   return stat(path, &status) == 0 && S_ISREG(status.st_mode);
 }
 
-/* Goes through PATH as execvp does. False: there is none that can be executed; *path is one that is only there. */
+/* Goes through PATH as execvp does. False: no file can be executed; *path is a file that cannot. */
 static bool find_in_path(const char *name, char path[PATH_MAX]) {
   const char *folders = getenv("PATH");
   char candidate[PATH_MAX];

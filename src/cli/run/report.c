@@ -95,7 +95,7 @@ static json_t *failure_object(const rdzv_worker_failure *failure) {
                    failure->message, "error_file", failure->error_file);
 }
 
-/* What a worker wrote may be anything; of what is no text only the rest is told. */
+/* What a worker wrote may be anything: a text that is not UTF-8 is left out. */
 void print_report_json(const rdzv_agent_result *result) {
   char time_text[40];
   if (result->state != RDZV_AGENT_FAILED) return;

@@ -84,7 +84,7 @@ static int parse(int argc, char **argv, struct settings *to) {
 
       {"accepted for torchrun, without effect", FLAG_GROUP, NULL, NULL, NULL},
       {"monitor-interval", FLAG_TEXT, &to->monitor_interval, "SECONDS", "rdzv run does not poll"},
-      {"start-method", FLAG_TEXT, &to->start_method, "NAME", "workers are always executed"},
+      {"start-method", FLAG_TEXT, &to->start_method, "NAME", "workers are always new programs, not forks"},
       {"logs-specs", FLAG_TEXT, &to->logs_specs, "NAME", "rdzv run has no plug-ins for logs"},
       {"event-log-handler", FLAG_TEXT, &to->event_log_handler, "NAME", "use --event-log"},
       {"duplicate-stdout-filters", FLAG_TEXT, &to->filter_stdout, "TEXT,...", "use --tee and grep"},
@@ -201,7 +201,7 @@ static void say_without_rendezvous(const struct settings *settings, const rdzv_p
 static void say_without_effect(const struct settings *settings, const rdzv_params *params, const rdzv_log *log) {
   const struct vain list[] = {
       {settings->monitor_interval, "--monitor-interval", "workers and nodes are heard of when something happens"},
-      {settings->start_method, "--start-method", "workers are always executed"},
+      {settings->start_method, "--start-method", "workers are always new programs, not forks"},
       {settings->logs_specs, "--logs-specs", "rdzv run has no plug-ins for logs"},
       {settings->event_log_handler, "--event-log-handler", "--event-log PATH writes events"}};
   const struct vain loud[] = {
@@ -247,7 +247,7 @@ static struct {
   rdzv_agent *agent;
   int caught;        /* before there was one */
   int canceled;      /* an event descriptor */
-  bool over;         /* all is done but the farewell */
+  bool over;         /* the job is over, only leaving is left */
   bool ends_by_tstp; /* the user wants that */
 } told = {.lock = PTHREAD_MUTEX_INITIALIZER};
 

@@ -14,7 +14,8 @@ struct program_flags {
 };
 
 /* The words that the workers are started with: `words` behind an interpreter where it takes one. *out is to be freed,
- * but not the words. Gives an exit code, and has said what is wrong: that it cannot be started is found out here. */
+ * but not the words. Returns an exit code, and has printed the error: a program that cannot be started is detected
+ * here. */
 int program_words(const char *command, const struct program_flags *flags, char **words, const char ***out);
 
 /* The interpreter that the workers are run by; NULL: none. */

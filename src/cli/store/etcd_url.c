@@ -37,7 +37,7 @@ static const char *take_host(char *one, bool first, struct etcd_url *url) {
   if (path && path[1]) return "there is a path behind a host";
   if (path) *path = '\0';
   if (!*one) return "a host is missing";
-  char *end = url->hosts + strlen(url->hosts); /* there is room: it is no longer than the text */
+  char *end = url->hosts + strlen(url->hosts); /* there is room: hosts are part of the text */
   if (!first) *end++ = ',';
   memcpy(end, one, strlen(one) + 1);
   return NULL;

@@ -12,7 +12,7 @@ bool check_port(const char *command, int64_t port) {
   return false;
 }
 
-/* By another name first, so that nobody reads half of it. */
+/* By another name first, so that a reader never sees half of it. */
 int write_port_file(const char *command, const char *path, int port) {
   char other[4096];
   if (snprintf(other, sizeof other, "%s.%ld", path, (long)getpid()) >= (int)sizeof other) {
