@@ -195,6 +195,7 @@ static int open_parts(rdzv_agent *agent, const rdzv_agent_options *options, rdzv
   result = pump_open(&agent->streams.pump, &agent->log, error);
   agent->group = (struct worker_group){.loop = &agent->loop,
                                        .guard = &agent->guard,
+                                       .stop = &agent->stop,
                                        .streams = &agent->streams,
                                        .adopts = options->adopt_orphans,
                                        .descriptors = options->worker_descriptors,

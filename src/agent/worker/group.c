@@ -137,7 +137,7 @@ static void prepared_free(struct worker_group *group, struct start *start) {
 
 static int run(struct worker_group *group, const struct start *start, rdzv_error *error) {
   pthread_mutex_lock(&group->lock); /* who is being started is not missed */
-  int result = spawn(group->guard, start->spawns, group->count, start->pids, error);
+  int result = spawn(group->guard, start->spawns, group->count, group->stop, start->pids, error);
   for (size_t i = 0; i < group->count; i++) group->workers[i].pid = start->pids[i];
   pthread_mutex_unlock(&group->lock);
   for (size_t i = 0; i < group->count; i++) {

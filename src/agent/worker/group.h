@@ -38,6 +38,7 @@ struct worker_group {
   struct guard *guard;
   bool adopts; /* orphans of workers become our children */
   const struct streams_settings *streams;
+  const struct flag *stop; /* ends the wait for programs that hang in their exec */
   void (*on_end)(void *user, struct worker *worker);
   void *user;
   pthread_mutex_t lock; /* guards `workers`, their pids and `reaped`, for group_suspend */

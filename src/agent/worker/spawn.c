@@ -11,12 +11,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
+
+enum { EXEC_MS = 30000, CANCELED_MS = 1000 }; /* for all programs to be loaded; after a cancel */
 
 enum spawn_step { SPAWN_STEP_START, SPAWN_STEP_FORK, SPAWN_STEP_SESSION, SPAWN_STEP_STREAMS, SPAWN_STEP_EXEC };
 
@@ -27,12 +30,19 @@ struct spawned {
   enum spawn_step step;
 };
 
+/* What all share. */
+struct shared {
+  atomic_bool over; /* nobody looks for further processes: one that comes late ends by itself */
+  struct spawned spawned[];
+};
+
 struct spawning {
   const struct guard *guard;
   const struct spawn *list;
   size_t count;
   pid_t agent;
-  struct spawned *spawned; /* one for each of the list */
+  struct shared *shared;
+  struct spawned *spawned; /* of `shared`, one for each of the list */
 };
 
 /* ---- in a child ----------------------------------------------------------------------------------------------- */
@@ -62,6 +72,7 @@ static void die_with(pid_t agent) {
 static void run_child(const struct spawning *all, size_t index) {
   const struct spawn *spawn = &all->list[index];
   all->spawned[index].pid = getpid();
+  if (all->shared->over) _exit(127);
   die_with(all->agent);
   if (setsid() < 0) give_up(all, index, SPAWN_STEP_SESSION);
   guard_set_group(all->guard, index, getpid());
@@ -108,10 +119,13 @@ static void run_starter(const struct spawning *all) {
 
 /* ---- in the agent --------------------------------------------------------------------------------------------- */
 
-static void await_programs(int fd) {
-  char byte;
-  while (read(fd, &byte, sizeof byte) < 0 && errno == EINTR) {
-  }
+/* Until the pipe is closed. Where it is not in time, a program hangs in its exec, or a child that another thread forked
+ * meanwhile has the pipe, too: then what has not failed counts as running. */
+static void await_programs(int fd, const struct flag *cancel, pid_t starter) {
+  struct pollfd fds[2] = {{.fd = fd, .events = POLLIN}};
+  int result = flag_poll(cancel, fds, 1, deadline_after(EXEC_MS));
+  if (result == RDZV_E_CANCELED) result = flag_poll(NULL, fds, 1, deadline_after(CANCELED_MS));
+  if (result < 0 && starter > 0) kill(starter, SIGKILL);
 }
 
 /* Under a sanitizer the agent is its own starter. */
@@ -142,16 +156,17 @@ static int fail_spawn(const struct spawning *all, size_t index, rdzv_error *erro
   return error_errno(error, RDZV_E_IO, spawned->errnum, "cannot start '%s': %s", program, names[spawned->step]);
 }
 
-static int spawn_all(const struct spawning *all, pid_t *pids, rdzv_error *error) {
+static int spawn_all(const struct spawning *all, const struct flag *cancel, pid_t *pids, rdzv_error *error) {
   int ends[2], result = 0;
   if (pipe2(ends, O_CLOEXEC) < 0)
     return error_errno(error, RDZV_E_IO, errno, "cannot start '%s': no pipe", all->list[0].argv[0]);
   const pid_t starter = fork_starter(all);
   if (starter < 0) note_failure(all, 0, SPAWN_STEP_START);
   close(ends[1]);
-  await_programs(ends[0]);
+  await_programs(ends[0], cancel, starter);
   close(ends[0]);
   process_reap(starter);
+  all->shared->over = true;
   for (size_t i = 0; i < all->count; i++) {
     if (all->spawned[i].errnum) forget(all, i);
     pids[i] = all->spawned[i].pid;
@@ -160,11 +175,13 @@ static int spawn_all(const struct spawning *all, pid_t *pids, rdzv_error *error)
   return result;
 }
 
-int spawn(const struct guard *guard, const struct spawn *list, size_t count, pid_t *pids, rdzv_error *error) {
-  const size_t size = count * sizeof(struct spawned);
-  void *shared = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+int spawn(const struct guard *guard, const struct spawn *list, size_t count, const struct flag *cancel, pid_t *pids,
+          rdzv_error *error) {
+  const size_t size = sizeof(struct shared) + count * sizeof(struct spawned);
+  struct shared *shared = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) return error_no_memory(error);
-  const int result = spawn_all(&(struct spawning){guard, list, count, getpid(), shared}, pids, error);
+  const int result =
+      spawn_all(&(struct spawning){guard, list, count, getpid(), shared, shared->spawned}, cancel, pids, error);
   munmap(shared, size);
   return result;
 }

@@ -11,6 +11,7 @@
 #define RDZV_AGENT_WORKER_SPAWN_H
 
 #include "agent/guard/guard.h"
+#include "base/wait/flag.h"
 
 #include <rdzv/error.h>
 #include <sched.h>
@@ -27,12 +28,14 @@ struct spawn {
   cpu_set_t cpus; /* that it may run on, if it is bound */
 };
 
-/* Starts all, from a thread that lives as long as they are to, and waits until their programs run. `guard` knows of
+/* Starts all, from a thread that lives as long as they are to, and waits until their programs run, for 30 s at most,
+ * and for 1 s after `cancel` (may be NULL) was raised. `guard` knows of
  * each process, by its place in the list, before that can start others. A process gets our stdin, and no other
  * descriptor; it blocks no signal, and ignores those that we do, but for SIGPIPE.
  *
  * pids[i] is that of list[i]; 0: it could not be started. Then RDZV_E_IO names the first such program and the step that
  * failed, and others may run. */
-int spawn(const struct guard *guard, const struct spawn *list, size_t count, pid_t *pids, rdzv_error *error);
+int spawn(const struct guard *guard, const struct spawn *list, size_t count, const struct flag *cancel, pid_t *pids,
+          rdzv_error *error);
 
 #endif
