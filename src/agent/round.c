@@ -143,7 +143,7 @@ static int is_over(rdzv_agent *agent, int result, rdzv_error *error) {
 }
 
 int round_begin(rdzv_agent *agent, rdzv_error *error) {
-  agent_note(agent, RDZV_AGENT_RENDEZVOUS, "joins the next round");
+  agent_note(agent, RDZV_AGENT_RENDEZVOUS, "joining the next round");
   agent->has_left = false;
   int result = rdzv_handler_next(agent->handler, &agent->round, error);
   if (result < 0) return result;

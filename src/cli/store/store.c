@@ -76,6 +76,9 @@ static rdzv_bytes *keys_of(const struct job *job) {
 
 static int failed(struct job *job, int result) {
   const bool absent = result == RDZV_E_TIMEOUT && job->settings->timeout == 0;
+  if (absent)
+    snprintf(job->error.message, sizeof job->error.message, "%s",
+             job->argc == 1 ? "the key is absent" : "not all of the keys exist");
   output_error(job->settings->json, me, &job->error);
   return absent ? EXIT_NO : exit_code_of(result);
 }

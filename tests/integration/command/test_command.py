@@ -216,8 +216,9 @@ class Store(rdzvtest.Case):
         done = self.expect(["--timeout", "0.1", "get", "missing"], TIMEOUT)
         self.assertIn("get 'missing' at '127.0.0.1:", done.stderr)
         self.assertIn("timed out after 100 ms", done.stderr)
-        self.expect(["--timeout", "0", "get", "missing"], NO)
+        self.assertEqual(self.expect(["--timeout", "0", "get", "missing"], NO).stderr, "rdzv store: the key is absent\n")
         self.expect(["--timeout", "0", "wait", "missing"], NO)
+        self.assertIn("not all of the keys exist", self.expect(["--timeout", "0", "mget", "a", "b"], NO).stderr)
 
     def test_a_blocked_get_is_woken(self):
         waiter = self.start([rdzvtest.RDZV, "store", "--endpoint", self.server.endpoint, "get", "late"],
