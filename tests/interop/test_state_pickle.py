@@ -335,7 +335,7 @@ class StandIns(rdzvtest.Case):
             state = module._RendezvousState()
             state.evil = Evil()
             for protocol in (2, 3, 4, 5):
-                with self.assertRaisesRegex(AssertionError, r"asks for 'posix\.system', which is no part"):
+                with self.assertRaisesRegex(AssertionError, r"asks for 'posix\.system', which is not part"):
                     convert(pickle.dumps(state, protocol))
 
 
