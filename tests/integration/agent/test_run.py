@@ -178,6 +178,7 @@ class Restarts(run_nodes.Run):
         await go"""
         node = self.alone(text, "--nproc-per-node", "4", "--max-restarts", "1")
         self.wait_for(lambda: self.notes().count("1") == 4, "the second attempt runs")
+        self.wait_for(lambda: len(node.events("AGENT", "RUNNING")) == 2, "the agent knows that, too")
         children = run_nodes.children_of(node.pid)
         self.assertEqual(len(children), 5, [run_nodes.name_of(child) for child in children])  # and the guard
         self.assertEqual([run_nodes.state_of(child) for child in children if not is_alive(child)], [])

@@ -230,6 +230,7 @@ class Daemons(Case):
     def test_those_that_end_by_themselves_are_not_left_as_zombies(self):
         node = self.alone("for i in 1 2 3 4 5; do (true &) ; done; note ready; await end")
         self.wait_notes("ready")
+        self.wait_for(lambda: node.events("AGENT", "RUNNING"), "the agent knows its worker")
         known = [node.guard(), *[event["pid"] for event in node.events("WORKER", "STARTED")]]
         self.wait_for(lambda: sorted(run_nodes.children_of(node.pid)) == sorted(known), "only the worker is left")
         self.touch("end")

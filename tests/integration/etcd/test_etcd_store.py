@@ -141,7 +141,7 @@ class Waiting(Case):
         began = time.monotonic()
         self.assert_exit(self.ours("--timeout", "0.5", "wait", "x", "y"), 4, "'x'.*timed out after 500 ms")
         self.assertLess(time.monotonic() - began, 3)
-        self.assert_exit(self.ours("--timeout", "0", "get", "x"), 1, "timed out")
+        self.assert_exit(self.ours("--timeout", "0", "get", "x"), 1, "the key is absent")
 
     def test_many_gets_do_not_read_the_directory(self):
         proxy = self.proxy(lambda *_: None)
