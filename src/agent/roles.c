@@ -63,7 +63,7 @@ static void assign_role(const struct role_info *infos, const struct role_info *c
 }
 
 bool assign_ranks(const struct role_info *infos, size_t count, struct worker_ranks *out) {
-  const struct role_info **sorted = calloc(count + 1, sizeof *sorted);
+  const struct role_info **sorted = calloc(count + 1, sizeof *sorted); /* NOLINT: of pointers */
   int64_t workers = 0;
   if (!sorted) return false;
   for (size_t i = 0; i < count; i++) {
@@ -72,7 +72,7 @@ bool assign_ranks(const struct role_info *infos, size_t count, struct worker_ran
     workers += infos[i].local_world_size;
   }
   for (size_t i = 0; i < count; i++) out[i].world_size = workers;
-  qsort(sorted, count, sizeof *sorted, by_role);
+  qsort(sorted, count, sizeof *sorted, by_role); /* NOLINT: of pointers */
   for (size_t first = 0, end; first < count; first = end) {
     for (end = first + 1; end < count && strcmp(sorted[end]->role, sorted[first]->role) == 0;) end++;
     assign_role(infos, sorted + first, sorted + end, out);

@@ -119,7 +119,8 @@ static int prepare(struct worker_group *group, struct start *start, rdzv_error *
   start->common = environment_common(start->attempt);
   start->spawns = calloc(group->count, sizeof *start->spawns);
   start->pids = calloc(group->count, sizeof *start->pids);
-  int result = start->common && start->spawns && start->pids ? 0 : error_no_memory(error);
+  if (!start->common || !start->spawns || !start->pids) return error_no_memory(error);
+  int result = 0;
   for (size_t i = 0; i < group->count && result == 0; i++) result = prepare_one(&group->workers[i], start, error);
   return result;
 }

@@ -89,7 +89,7 @@ static int fail_refused(const struct http_response *response, const char *key, c
 /* Performs the request, which needs no path, for the key with that query, which is freed. */
 static int perform(struct etcd_client *client, const char *key, struct form *query, struct etcd_request request,
                    const struct etcd_call *call, struct etcd_result *result) {
-  struct http_response response;
+  struct http_response response = {0};
   char *path = path_of(key, query);
   request.path = path;
   request.of_keys = true;

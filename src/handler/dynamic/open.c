@@ -180,7 +180,7 @@ static int take_ops(const rdzv_backend *backend, rdzv_backend_ops *ops, rdzv_err
 
 int dynamic_open(const rdzv_params *params, unsigned options, rdzv_backend *backend, rdzv_store *store,
                  rdzv_server *server, rdzv_handler **out, rdzv_error *error) {
-  rdzv_backend_ops ops;
+  rdzv_backend_ops ops = {0};
   struct driver_options driver = {.ops = &ops, .backend = backend};
   struct dynamic *handler = NULL;
   int result = take_ops(backend, &ops, error);
@@ -190,13 +190,13 @@ int dynamic_open(const rdzv_params *params, unsigned options, rdzv_backend *back
   }
   result = out ? open_checked(params, options, &driver, store, server, &handler, error)
                : error_null(error, "rdzv_handler_open_dynamic", "out");
-  if (result == 0) {
+  if (result == 0 && out) {
     *out = &handler->base;
   } else if (handler) {
     dynamic_close(&handler->base);
   } else {
     rdzv_store_free(store);
-    ops.close(backend);
+    if (ops.close) ops.close(backend);
   }
   return result;
 }

@@ -105,9 +105,9 @@ int etcd_store_open(struct etcd_client *client, const char *prefix, int64_t time
 int rdzv_store_open_etcd(const char *prefix, const rdzv_etcd_store_options *given, rdzv_store **out,
                          rdzv_error *error) {
   if (!out) return error_null(error, "open a store", "out");
-  rdzv_etcd_store_options options;
+  rdzv_etcd_store_options options = {0};
   struct etcd_client *client;
-  rdzv_etcd_options etcd;
+  rdzv_etcd_options etcd = {0};
   int result = options_take(&options, sizeof options, given, "rdzv_etcd_store_options", error);
   if (result == 0) result = options_take(&etcd, sizeof etcd, options.etcd, "rdzv_etcd_options", error);
   if (result < 0) return result;
