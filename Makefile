@@ -7,7 +7,7 @@ BUILD ?= build
 JOBS ?= $(shell nproc)
 export PREFIX DESTDIR BUILD
 
-.PHONY: all deps run test chaos install uninstall clean format check abi reference lint fuzz bench-build bench-store bench-rdzv bench-etcd bench-run \
+.PHONY: all deps run test chaos explore install uninstall clean format check abi reference lint fuzz bench-build bench-store bench-rdzv bench-docs bench-etcd bench-run \
   asan tsan clang coverage help
 
 all: ## build the library and the command (build/rdzv); installs nothing
@@ -36,6 +36,9 @@ fuzz: ## run every fuzz target for FUZZ_SECONDS (10)
 
 chaos: bench-build ## cut, kill, stop and restart for CHAOS_SECONDS (300), from CHAOS_SEED
 	@RDZV_BUILD="$(abspath $(BUILD))" scripts/chaos
+
+explore: bench-build ## every order of events of three nodes, up to EXPLORE_STATES (3000000) states a scenario
+	@"$(BUILD)"/tests/explore --suite $(or $(EXPLORE_STATES),3000000)
 
 check: ## format, include directions, shell scripts
 	@scripts/setup test
@@ -66,6 +69,10 @@ bench-store: bench-build ## compare the store server with PyTorch's and with a r
 
 bench-rdzv: bench-build ## time N nodes that join at once, side by side with PyTorch's; draws build/bench-rdzv.svg
 	@bench/rendezvous "$(BUILD)" $(BENCH_FLAGS)
+
+bench-docs: bench-build ## measure barriers and rendezvous again, and put the tables into docs/benchmarks.md and README.md
+	@bench/store "$(BUILD)" --only-barrier --docs .
+	@bench/rendezvous "$(BUILD)" --docs .
 
 bench-etcd: bench-build ## time N nodes that join at once through an etcd, side by side with PyTorch's
 	@bench/etcd "$(BUILD)" $(BENCH_FLAGS)

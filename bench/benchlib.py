@@ -242,6 +242,26 @@ def print_circumstances(bench):
         print(f"LEFT OUT: {reason}")
 
 
+def write_part(path, name, text):
+    """Puts the text between the two comments of that name in a page."""
+    begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->\n"
+    page = path.read_text()
+    if begin not in page or end not in page:
+        raise Failure(f"{path} has no part '{name}'")
+    before, _, rest = page.partition(begin)
+    path.write_text(f"{before}{begin}{text.strip()}\n{end}{rest.partition(end)[2]}")
+
+
+def write_row(path, first, cells):
+    """Puts the cells behind the first one of a row of a table."""
+    lines = path.read_text().splitlines()
+    places = [i for i, line in enumerate(lines) if line.startswith(f"| {first} |")]
+    if len(places) != 1:
+        raise Failure(f"{path} has no row '{first}'")
+    lines[places[0]] = "| " + " | ".join([first, *cells]) + " |"
+    path.write_text("\n".join(lines) + "\n")
+
+
 # --- the run ---
 
 

@@ -26,7 +26,7 @@ _rdzv() {
         ;;
       --log-level) words="off error warning info debug" ;;
       --dialect) words="auto v1 v2 rdzv" ;;
-      --rdzv-backend) words="c10d etcd etcd-v1 etcd-v2 static" ;;
+      --rdzv-backend) words="c10d etcd etcd-v1 etcd-v2 etcd-v3 static" ;;
       --nproc-per-node) words="auto cpu gpu" ;;
       --numa-binding) words="node socket exclusive core-complex" ;;
       *)
@@ -53,7 +53,7 @@ _rdzv() {
               --request-timeout --idle-timeout --log-level --help"
             ;;
           store)
-            words="--endpoint --file --etcd --cacert --cert --key --prefix --timeout --dialect --json --raw --help
+            words="--endpoint --file --etcd --etcd3 --cacert --cert --key --prefix --timeout --dialect --json --raw --help
               set get add cas check wait delete append keys num-keys mget mset"
             ;;
         esac

@@ -11,20 +11,24 @@
 #include <string.h>
 #include <time.h>
 
-const char *const mode_names[] = {"run", "connect", "waiters", "idle", NULL};
+const char *const mode_names[] = {"run", "connect", "waiters", "idle", "barrier", NULL};
 const char *const dialect_names[] = {"echo", "v1", "v2", NULL};
-const char *const op_names[] = {"set", "get", "add", "compare_set", "check", "wait", NULL};
+const char *const op_names[] = {"set", "get", "add", "compare_set", "check", "wait", "barrier", NULL};
 
 static const char usage[] =
     "usage: load --port P [--dialect echo|v1|v2] [--json] [--mode run] [--op set|get|add|compare_set|check|wait]\n"
     "            [--connections N] [--pipeline D] [--period S] [--seconds S] [--warmup S] [--server-pid PID]\n"
     "       load --port P [--dialect …] [--json] --mode connect|waiters|idle [--connections N]\n"
+    "       load --port P [--dialect …] [--json] --mode barrier --op barrier|add [--connections N]\n"
     "\n"
     "Drives a TCPStore (or an echo server, with the same bytes) on 127.0.0.1 and checks every answer.\n"
     "  run      operations per second and latency; N connections with D requests in flight each\n"
     "  connect  time until N connections, begun at once, have had one ADD answered each\n"
     "  waiters  time from a SET until the last of N connections that wait for its key is woken\n"
     "  idle     opens N connections, one answered request on each, prints 'ready', stays until stdin closes\n"
+    "  barrier  time from the first request until all of N open connections are through a barrier: one BARRIER each, "
+    "or\n"
+    "           as PyTorch does it, an ADD, a SET by the last to be counted, and a WAIT for what that one sets\n"
     "With --period, each connection has a request to send every S seconds, and a latency counts from when it was due:\n"
     "what a server that stands still holds up is counted, too.\n"
     "With --server-pid, run tells the processor time that the server spent on an operation, too.\n"
@@ -106,8 +110,11 @@ static void take_option(struct options *o, int option) {
 
 int main(int argc, char **argv) {
   struct options o = {.dialect = DIALECT_V2, .connections = 64, .pipeline = 1, .seconds = 1, .warmup = 0.2};
-  static void (*const modes[])(const struct options *) = {
-      [MODE_RUN] = load_run, [MODE_CONNECT] = load_connect, [MODE_WAITERS] = load_waiters, [MODE_IDLE] = load_idle};
+  static void (*const modes[])(const struct options *) = {[MODE_RUN] = load_run,
+                                                          [MODE_CONNECT] = load_connect,
+                                                          [MODE_WAITERS] = load_waiters,
+                                                          [MODE_IDLE] = load_idle,
+                                                          [MODE_BARRIER] = load_barrier};
   int option;
   while ((option = getopt_long(argc, argv, "h", long_options, NULL)) != -1) take_option(&o, option);
   if (optind < argc || o.port == 0) {

@@ -2,8 +2,8 @@
 /* The load generator of the store benchmark, in one page.
  *
  * Everything it does is an exchange: a connection writes some bytes and awaits exactly the bytes that a correct server
- * answers. load_wire.c makes both, load_loop.c carries exchanges out on all connections by one epoll loop, load_run.c
- * and load_modes.c say which exchanges follow each other, load_hist.c keeps the latencies, load.c reads the options.
+ * answers. wire.c makes both, loop.c carries exchanges out on all connections by one epoll loop, run.c, modes.c and
+ * barrier.c say which exchanges follow each other, hist.c keeps the latencies, load.c reads the options.
  *
  * It is a program that measures, so whatever is not as expected (a lost connection, a wrong byte, a stall) ends it with
  * a sentence and exit code 1: a figure comes only out of a run in which every answer was right. */
@@ -15,9 +15,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum mode { MODE_RUN, MODE_CONNECT, MODE_WAITERS, MODE_IDLE };
+enum mode { MODE_RUN, MODE_CONNECT, MODE_WAITERS, MODE_IDLE, MODE_BARRIER };
 enum dialect { DIALECT_ECHO, DIALECT_V1, DIALECT_V2 };
-enum op { OP_SET, OP_GET, OP_ADD, OP_COMPARE_SET, OP_CHECK, OP_WAIT };
+enum op { OP_SET, OP_GET, OP_ADD, OP_COMPARE_SET, OP_CHECK, OP_WAIT, OP_BARRIER };
 
 struct options {
   enum mode mode;
@@ -40,7 +40,7 @@ __attribute__((noreturn, format(printf, 1, 2))) void die(const char *format, ...
 /* Monotonic, in nanoseconds. */
 int64_t now_ns(void);
 
-/* --- load_wire.c: requests and the answers they must get; each function returns where it stopped writing --- */
+/* --- wire.c: requests and the answers they must get; each function returns where it stopped writing --- */
 
 enum {
   VALUE_LEN = 32,
@@ -56,6 +56,8 @@ uint8_t *wire_hello(uint8_t *out, enum dialect dialect);
 uint8_t *wire_echo_hello(uint8_t *out, size_t request, size_t answer);
 uint8_t *wire_set(uint8_t *out, enum dialect dialect, const char *key, const char *value, size_t len);
 uint8_t *wire_add(uint8_t *out, enum dialect dialect, const char *key, int64_t amount);
+/* BARRIER of so many clients. */
+uint8_t *wire_barrier(uint8_t *out, enum dialect dialect, const char *key, int64_t clients);
 /* GET, or CHECK and WAIT of one key. */
 uint8_t *wire_query(uint8_t *out, enum dialect dialect, enum op op, const char *key);
 uint8_t *wire_number(uint8_t *out, int64_t number);
@@ -69,7 +71,7 @@ uint8_t *wire_answer(uint8_t *out, enum op op, unsigned index, uint64_t turn);
 /* The answer of a GET of the key after `turns` requests. */
 uint8_t *wire_final(uint8_t *out, enum op op, unsigned index, uint64_t turns);
 
-/* --- load_loop.c: connections and their exchanges --- */
+/* --- loop.c: connections and their exchanges --- */
 
 struct conn {
   int fd;
@@ -77,7 +79,9 @@ struct conn {
   bool connecting;
   const uint8_t *out; /* what is still to be written */
   size_t out_len;
-  const uint8_t *want; /* what must come back, and how much of it has come; none under way when they are equal */
+  /* What must come back, and how much of it has come; none under way when they are equal. NULL: whatever comes is put
+   * into ans. */
+  const uint8_t *want;
   size_t want_len, got;
   int64_t since;      /* when the exchange began */
   uint8_t *req, *ans; /* the mode's own memory for them */
@@ -114,7 +118,7 @@ void conn_plan(struct conn *conn, const uint8_t *out, size_t out_len, const uint
 /* Begins the planned exchange on an open connection. */
 void conn_begin(struct loop *loop, struct conn *conn, int64_t now);
 
-/* --- load_hist.c: latencies in fixed memory, to within 1/64 of their value --- */
+/* --- hist.c: latencies in fixed memory, to within 1/64 of their value --- */
 
 enum { HIST_BUCKETS = 1056 };
 
@@ -130,9 +134,17 @@ double hist_quantile(const struct hist *hist, double share);
 
 /* --- the modes --- */
 
+enum { CONNECT_WINDOW = 256 }; /* connections on their way at once, where connecting is not what is measured */
+
+/* A name for keys that no earlier run on the same server has used. */
+uint32_t fresh_number(void);
+/* Plans what was written to conn->req up to `end`, with an answer of one byte or, from echo, of the same bytes. */
+void plan_byte(struct conn *conn, enum dialect dialect, const uint8_t *end, uint8_t answer);
+
 void load_run(const struct options *options);
 void load_connect(const struct options *options);
 void load_waiters(const struct options *options);
 void load_idle(const struct options *options);
+void load_barrier(const struct options *options);
 
 #endif

@@ -7,13 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CONNECT_WINDOW = 256 };
+uint32_t fresh_number(void) { return (uint32_t)getpid() << 16 ^ (uint32_t)(now_ns() >> 10); }
 
-/* A name for keys that no earlier run on the same server has used. */
-static uint32_t fresh_number(void) { return (uint32_t)getpid() << 16 ^ (uint32_t)(now_ns() >> 10); }
-
-/* Plans what was written to conn->req up to `end`, with an answer of one byte or, from echo, of the same bytes. */
-static void plan_byte(struct conn *conn, enum dialect dialect, const uint8_t *end, uint8_t answer) {
+void plan_byte(struct conn *conn, enum dialect dialect, const uint8_t *end, uint8_t answer) {
   const size_t len = (size_t)(end - conn->req);
   conn->ans[0] = answer;
   if (dialect == DIALECT_ECHO)

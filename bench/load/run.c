@@ -8,8 +8,6 @@
 #include <string.h>
 #include <time.h>
 
-enum { CONNECT_WINDOW = 256 };
-
 struct run {
   const struct options *options;
   size_t request_len, answer_len;

@@ -27,7 +27,7 @@ static uint8_t *put_bytes(uint8_t *out, const void *data, size_t len) {
 
 static uint8_t *put_opcode(uint8_t *out, enum dialect dialect, enum op op) {
   static const uint8_t v1[] = {
-      [OP_SET] = 0, [OP_COMPARE_SET] = 1, [OP_GET] = 2, [OP_ADD] = 3, [OP_CHECK] = 4, [OP_WAIT] = 5,
+      [OP_SET] = 0, [OP_COMPARE_SET] = 1, [OP_GET] = 2, [OP_ADD] = 3, [OP_CHECK] = 4, [OP_WAIT] = 5, [OP_BARRIER] = 17,
   };
   *out = (uint8_t)(v1[op] + (dialect == DIALECT_V1 ? 0 : 1));
   return out + 1;
@@ -65,6 +65,12 @@ uint8_t *wire_add(uint8_t *out, enum dialect dialect, const char *key, int64_t a
   out = put_opcode(out, dialect, OP_ADD);
   out = put_bytes(out, key, KEY_LEN);
   return wire_number(out, amount);
+}
+
+uint8_t *wire_barrier(uint8_t *out, enum dialect dialect, const char *key, int64_t clients) {
+  out = put_opcode(out, dialect, OP_BARRIER);
+  out = put_bytes(out, key, KEY_LEN);
+  return wire_number(out, clients);
 }
 
 uint8_t *wire_query(uint8_t *out, enum dialect dialect, enum op op, const char *key) {

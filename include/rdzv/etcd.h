@@ -38,6 +38,17 @@ typedef struct rdzv_etcd_store_options {
   const rdzv_etcd_options *etcd; /**< How to reach etcd; default all defaults. If it has no log, it uses this one. */
 } rdzv_etcd_store_options;
 
+/** Options of a store in etcd by its v3 API. Set `size`; a field that is zero has its default. Everything is copied. */
+typedef struct rdzv_etcd3_store_options {
+  size_t size;                   /**< sizeof(rdzv_etcd3_store_options) */
+  int64_t timeout_ms;            /**< See rdzv_store_set_timeout; default RDZV_STORE_TIMEOUT_MS. */
+  const rdzv_log *log;           /**< Default none. */
+  int cancel_fd;                 /**< See rdzv/store.h; default none. */
+  const rdzv_etcd_options *etcd; /**< How to reach etcd; default all defaults. If it has no log, it uses this one. */
+  int64_t lease_ms;              /**< How long keys stay in etcd after the last handle on the store is freed, in any
+                                    process; whole seconds, rounded up. Default: they stay until they are deleted. */
+} rdzv_etcd3_store_options;
+
 RDZV_BEGIN
 
 /**
@@ -53,6 +64,29 @@ RDZV_BEGIN
  */
 RDZV_API int rdzv_store_open_etcd(const char *prefix, const rdzv_etcd_store_options *options, rdzv_store **out,
                                   rdzv_error *error);
+
+/**
+ * Opens a store in etcd 3.4 or later by its v3 API, below the path `prefix`, with all operations. Values are stored as
+ * they are: the key k is PREFIX/keys/k in etcd, and `etcdctl get` shows it. It shares nothing with the store of
+ * rdzv_store_open_etcd.
+ *
+ * A write is done exactly once, however often the connection is lost before the answer. RDZV_E_OUTCOME_UNKNOWN: etcd
+ * could not be reached again within the timeout. rdzv_store_multi_get reads all values at one moment.
+ * rdzv_store_multi_set sets up to 127 keys in one step, and more in several.
+ *
+ * With lease_ms, a thread of this process keeps a lease in etcd alive, which all keys of the store have; each process
+ * of the job should open the store with the same lease_ms.
+ *
+ * Errors as for a tcp store. RDZV_E_DATA_LOST: etcd has lost its data, or the lease has ended because no process kept
+ * it alive; told once, later calls use the new store. RDZV_E_NO_SPACE: etcd is full. RDZV_E_LIMIT: etcd refuses the
+ * size of a value (its default limit is 1.5 MiB). At once RDZV_E_PROTOCOL (no endpoint is an etcd), RDZV_E_UNSUPPORTED
+ * (etcd is too old, or its gateway for HTTP is switched off), RDZV_E_INVALID (a certificate cannot be used; no
+ * permission; wrong user or password).
+ *
+ * Threads, signals, forks and effects on the process: as rdzv_store_open_etcd.
+ */
+RDZV_API int rdzv_store_open_etcd3(const char *prefix, const rdzv_etcd3_store_options *options, rdzv_store **out,
+                                   rdzv_error *error);
 
 /**
  * An etcd of one member on this machine, a child process that ends with this process, however that ends.

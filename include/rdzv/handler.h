@@ -57,12 +57,22 @@ typedef struct rdzv_result {
   const char *run_id;      /**< The run. */
   const char *backend;     /**< The name of the backend. */
   const char *node;        /**< The name of this node. */
-  const char *master_addr; /**< The address of rank 0, from MASTER_ADDR in the store of the round; "" if rank 0 is a
-                              PyTorch node that has not published it. */
-  int master_port;         /**< The port of rank 0, from MASTER_PORT; 0 if master_addr is "". */
+  const char *master_addr; /**< The address of rank 0: told by the server that formed the round, or from MASTER_ADDR in
+                              the store of the round; "" if rank 0 is a PyTorch node that has not published it. */
+  int master_port;         /**< The port of rank 0, told likewise, or from MASTER_PORT; 0 if master_addr is "". */
   rdzv_store *store;       /**< A store for this round (keys below torch.rendezvous.RUN_ID.ROUND/), on a connection of
-                              its own. It cannot be used after the server of the store is gone. */
+                              its own, which is made when it is used first if the server formed the round. It cannot be
+                              used after the server of the store is gone. */
 } rdzv_result;
+
+/** The ranks of one node's workers. The library creates it; a later version may add fields at its end. */
+typedef struct rdzv_worker_ranks {
+  int64_t base;            /**< The rank of the first; the others follow. */
+  int64_t world_size;      /**< The workers of all nodes. */
+  int64_t role_base;       /**< The rank of the first among those of its role. */
+  int64_t role_world_size; /**< The workers of its role. */
+  int64_t restarts;        /**< The most restarts that any node has told. */
+} rdzv_worker_ranks;
 
 /** What has happened to a round, from rdzv_handler_wait_change. Free it with rdzv_change_free. It is a value: it
  * outlives its handler, and has no effect on the process. */
@@ -85,6 +95,14 @@ typedef enum rdzv_node_kind {
   RDZV_NODE_KIND_SPARE            /**< It is beyond max_nodes, and takes the place of a node that leaves. */
 } rdzv_node_kind;
 
+/** By which way a node is in a dynamic rendezvous. */
+typedef enum rdzv_node_way {
+  RDZV_NODE_WAY_UNKNOWN = 0, /**< Backend etcd does not tell. */
+  RDZV_NODE_WAY_TORCH,       /**< A PyTorch node. */
+  RDZV_NODE_WAY_SWAP,        /**< A node of this library that swaps the state, as PyTorch nodes do. */
+  RDZV_NODE_WAY_NATIVE       /**< A node of this library for which the server forms the rounds. */
+} rdzv_node_way;
+
 /** A node of a status. The library creates it; a later version may add fields at its end. */
 typedef struct rdzv_node_status {
   const char *node;         /**< The name of the node: addr_pid_localid. */
@@ -92,6 +110,8 @@ typedef struct rdzv_node_status {
   int64_t rank;             /**< Its rank; -1 before the round is complete. */
   int64_t heartbeat_age_ms; /**< The time since its last heartbeat; by the clock of that node if this handler has not
                                seen the heartbeat change. -1: there is none. */
+  rdzv_node_way way;        /**< By which way it is in. */
+  int64_t trip_us;          /**< The round-trip time of the last keep-alive of a native node; -1: not known. */
 } rdzv_node_status;
 
 /** A rendezvous at one moment. It owns everything in it. The library creates it; a later version may add fields at its
@@ -163,9 +183,30 @@ RDZV_API const char *rdzv_handler_describe(rdzv_handler *handler);
  */
 RDZV_API int rdzv_handler_next(rdzv_handler *handler, rdzv_result **out, rdzv_error *error);
 
-/** Returns the participant with that rank, 0 to world_size - 1; owned by the result. NULL: there is no such rank, or
- * the backend does not know its participants (static). Backend etcd knows ranks, and the name of this node only. */
+/** Loads the participants of the round, where the server has formed it: there are as many as the world is large, so
+ * they are sent to those nodes only that ask for them, through the store of the result. Otherwise, and the second time,
+ * it does nothing. A child of this process can read them if they were loaded before the fork. RDZV_E_STALE: the server
+ * has completed another round since. Any thread may call it. */
+RDZV_API int rdzv_result_load_participants(rdzv_result *result, rdzv_error *error);
+
+/** Returns the participant with that rank, 0 to world_size - 1; owned by the result. Loads the participants if that has
+ * not been done: see rdzv_result_load_participants, which tells why it fails. NULL: there is no such rank, or the
+ * participants cannot be loaded, or the backend does not know them (static). Backend etcd knows ranks, and the name of
+ * this node only. */
 RDZV_API const rdzv_participant *rdzv_result_participant(const rdzv_result *result, int64_t rank);
+
+/** Tells this node's role and number of workers with each later join, for agents: where the server forms the rounds, it
+ * ranks the workers of all nodes with the round. `restarts`: how often they were started again before. NULL or "" is
+ * the empty role, and 0 workers: none are to be ranked. RDZV_E_INVALID: the role has more than 63 bytes, or a number is
+ * negative. Other backends ignore it. */
+RDZV_API int rdzv_handler_set_workers(rdzv_handler *handler, const char *role, int64_t local_world_size,
+                                      int64_t restarts, rdzv_error *error);
+
+/** Returns the ranks of this node's workers, which go to the workers of rank 0 first, then to those of rank 1, and so
+ * on; owned by the result. NULL: the server has not ranked them, because not all participants are native nodes that
+ * have told their workers: then agents agree through the store of the result. If it is not NULL, master_port is of this
+ * round alone. */
+RDZV_API const rdzv_worker_ranks *rdzv_result_worker_ranks(const rdzv_result *result);
 
 /** Frees a result and its store. NULL is ignored. */
 RDZV_API void rdzv_result_free(rdzv_result *result);

@@ -16,7 +16,7 @@
 typedef struct rdzv_handler rdzv_handler;
 
 /**
- * Names of backends beyond those of the library (c10d, etcd, etcd-v1, etcd-v2, static).
+ * Names of backends beyond those of the library (c10d, etcd, etcd-v1, etcd-v2, etcd-v3, static).
  *
  * Threads: rdzv_registry_add from one thread at a time, and not while a rendezvous is opened with the registry. Forks:
  * a child has a copy of its own. Effects on the process: none; it is memory only.
@@ -47,14 +47,23 @@ typedef struct rdzv_registry rdzv_registry;
      is_host              (auto)   true, false: does this process serve the store?
      read_timeout             60   time for one request to the store
      dialect                auto   v1, v2, rdzv: the dialect of a server that cannot be detected (PyTorch 2.2 to 2.4)
+     mode                   auto   native: the server forms the rounds, and a node sends it one join and gets one
+                                   answer; fails where the server is not an 'rdzv serve' that can. swap: all nodes
+                                   swap one state, as PyTorch's do. auto: native where the server can, else swap
+     session_keep_alive        2   native: time between two keep-alives, at least 0.1; a node that is silent for three
+                                   of them is dead
+     session_grace           0.3   native: time without a connection after which a node is dead
      use_libuv                     accepted as torchrun does; has no effect
-   backends etcd-v2 and etcd, to reach etcd:
+   backends etcd-v2, etcd-v3 and etcd, to reach etcd:
      protocol               http   http, https
      ca_cert, cacert (system's)    CA certificates (PEM file)
      ssl_cert, cert                client certificate (PEM file)
      ssl_cert_key, key             key of the client certificate (PEM file)
      user, password                credentials
      read_timeout             60   time for one request to etcd with all its tries
+   backend etcd-v3, and join_timeout, last_call_timeout, close_timeout, rank_order as c10d:
+     lease_time                5   lease of a node, at least 2; a node that does not renew it is dead
+     etcd_prefix                   path that all keys are below; default /rdzv
    backend etcd, also named etcd-v1: PyTorch's first generation:
      timeout                 600   time to complete a round; then RDZV_E_TIMEOUT
      last_call_timeout        30   time that a round with min_workers waits for more nodes

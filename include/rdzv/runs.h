@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /** \file
- * The runs that a store or an etcd cluster holds, of the backends c10d, etcd-v2 and etcd.
+ * The runs that a store or an etcd cluster holds, of the backends c10d, etcd-v2, etcd-v3 and etcd.
  *
  * Both calls read backend, endpoint, conf, cancel_fd and log of `params`. They connect, do their work and disconnect;
  * they never serve the store. They return the errors of opening the store, and RDZV_E_UNSUPPORTED for another backend.

@@ -370,6 +370,15 @@ static void assign_alike(const struct exchange *exchange, const struct role_info
                                 .master_port = alone ? exchange->fresh_port : 0};
 }
 
+bool exchange_is_told(const struct exchange *exchange, const rdzv_result *round, struct worker_ranks *ranks,
+                      struct round_terms *terms) {
+  const rdzv_worker_ranks *told = rdzv_result_worker_ranks(round);
+  if (!told) return false;
+  *ranks = (struct worker_ranks){told->base, told->world_size, told->role_base, told->role_world_size};
+  *terms = (struct round_terms){.restart_count = told->restarts, .agent_store = agent_serves(exchange, false, false)};
+  return true;
+}
+
 int exchange_ranks(const struct exchange *exchange, const struct role_info *own, struct worker_ranks *ranks,
                    struct round_terms *terms, rdzv_error *error) {
   if (exchange->world_size == 1) {

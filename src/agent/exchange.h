@@ -34,6 +34,10 @@ struct exchange {
   int fresh_port;      /* as rank 0: a port for the workers' store that no earlier round used; 0: none */
 };
 
+/* Ranks and terms, where the server has told them with the round: then no key is needed. */
+bool exchange_is_told(const struct exchange *exchange, const rdzv_result *round, struct worker_ranks *ranks,
+                      struct round_terms *terms);
+
 /* Agrees on ranks and terms. RDZV_E_CANCELED; RDZV_E_TIMEOUT names the agents that are missing; RDZV_E_CORRUPT. */
 int exchange_ranks(const struct exchange *exchange, const struct role_info *own, struct worker_ranks *ranks,
                    struct round_terms *terms, rdzv_error *error);

@@ -47,7 +47,7 @@ static void describe_exchange(rdzv_agent *agent) {
                                       .rank = agent->round->rank,
                                       .world_size = agent->round->world_size,
                                       .backend = agent->round->backend,
-                                      .interrupt_fds = {agent->stop.fd, rdzv_handler_ended_fd(agent->handler)},
+                                      .interrupt_fds = {flag_fd(&agent->stop), rdzv_handler_ended_fd(agent->handler)},
                                       .timeout_ms = EXCHANGE_MS};
 }
 
@@ -65,8 +65,11 @@ static int agree(rdzv_agent *agent, rdzv_error *error) {
                               .max_restarts = agent->max_restarts,
                               .virtual_local_rank = agent->virtual_local_rank,
                               .numa_binding = agent->numa_binding};
-  int result = reserve_port(agent, error);
-  if (result == 0) result = exchange_ranks(&agent->exchange, &own, &attempt->ranks, &attempt->terms, error);
+  int result = 0;
+  if (!exchange_is_told(&agent->exchange, agent->round, &attempt->ranks, &attempt->terms)) {
+    result = reserve_port(agent, error);
+    if (result == 0) result = exchange_ranks(&agent->exchange, &own, &attempt->ranks, &attempt->terms, error);
+  }
   if (result == 0) result = rdzv_handler_find_master(agent->handler, agent->round, error);
   if (result < 0) return result;
   supervisor_step(&agent->supervisor,
@@ -145,7 +148,9 @@ static int is_over(rdzv_agent *agent, int result, rdzv_error *error) {
 int round_begin(rdzv_agent *agent, rdzv_error *error) {
   agent_note(agent, RDZV_AGENT_RENDEZVOUS, "joining the next round");
   agent->has_left = false;
-  int result = rdzv_handler_next(agent->handler, &agent->round, error);
+  int result =
+      rdzv_handler_set_workers(agent->handler, agent->role, agent->local_world_size, agent->supervisor.restarts, error);
+  if (result == 0) result = rdzv_handler_next(agent->handler, &agent->round, error);
   if (result < 0) return result;
   if (!agent->round->store)
     return error_set(error, RDZV_E_UNSUPPORTED, "the rendezvous '%s' has no store for agents", agent->round->backend);

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum conf_type { CONF_SECONDS, CONF_COUNT, CONF_RANK, CONF_CHOICE, CONF_FLAG, CONF_VERSION, CONF_TEXT };
+enum conf_type { CONF_SECONDS, CONF_TENTHS, CONF_COUNT, CONF_RANK, CONF_CHOICE, CONF_FLAG, CONF_VERSION, CONF_TEXT };
 
 struct conf_option {
   const char *name;
@@ -23,18 +23,22 @@ struct conf_option {
 };
 
 static const struct conf_option options[] = {
-    {"join_timeout", CONF_SECONDS, CONF_DYNAMIC, offsetof(struct conf, join_timeout), NULL},
-    {"last_call_timeout", CONF_SECONDS, CONF_DYNAMIC | CONF_GEN1, offsetof(struct conf, last_call_timeout), NULL},
-    {"close_timeout", CONF_SECONDS, CONF_DYNAMIC | CONF_GEN1, offsetof(struct conf, close_timeout), NULL},
+    {"join_timeout", CONF_SECONDS, CONF_DYNAMIC | CONF_LEASED, offsetof(struct conf, join_timeout), NULL},
+    {"last_call_timeout", CONF_SECONDS, CONF_DYNAMIC | CONF_GEN1 | CONF_LEASED,
+     offsetof(struct conf, last_call_timeout), NULL},
+    {"close_timeout", CONF_SECONDS, CONF_DYNAMIC | CONF_GEN1 | CONF_LEASED, offsetof(struct conf, close_timeout), NULL},
     {"heartbeat_timeout", CONF_SECONDS, CONF_DYNAMIC, offsetof(struct conf, heartbeat_timeout), NULL},
     {"keep_alive_interval", CONF_SECONDS, CONF_DYNAMIC, offsetof(struct conf, keep_alive_interval), NULL},
     {"keep_alive_max_attempt", CONF_COUNT, CONF_DYNAMIC, offsetof(struct conf, keep_alive_max_attempt), NULL},
-    {"rank_order", CONF_CHOICE, CONF_DYNAMIC, offsetof(struct conf, rank_order), "torch|stable|natural"},
+    {"rank_order", CONF_CHOICE, CONF_DYNAMIC | CONF_LEASED, offsetof(struct conf, rank_order), "torch|stable|natural"},
     {"torch_version", CONF_VERSION, CONF_DYNAMIC, offsetof(struct conf, torch_version), NULL},
     {"store_type", CONF_CHOICE, CONF_C10D, offsetof(struct conf, store_type), "tcp|file"},
     {"is_host", CONF_FLAG, CONF_C10D, offsetof(struct conf, is_host), NULL},
     {"read_timeout", CONF_SECONDS, CONF_C10D | CONF_ETCD, offsetof(struct conf, read_timeout), NULL},
     {"dialect", CONF_CHOICE, CONF_C10D, offsetof(struct conf, dialect), "auto|v1|v2|rdzv"},
+    {"mode", CONF_CHOICE, CONF_C10D, offsetof(struct conf, mode), "auto|native|swap"},
+    {"session_keep_alive", CONF_TENTHS, CONF_C10D, offsetof(struct conf, session_keep_alive), NULL},
+    {"session_grace", CONF_SECONDS, CONF_C10D, offsetof(struct conf, session_grace), NULL},
     {"use_libuv", CONF_FLAG, CONF_C10D, offsetof(struct conf, use_libuv), NULL},
     {"rank", CONF_RANK, CONF_STATIC, offsetof(struct conf, rank), NULL},
     {"timeout", CONF_SECONDS, CONF_STATIC | CONF_GEN1, offsetof(struct conf, timeout), NULL},
@@ -49,7 +53,8 @@ static const struct conf_option options[] = {
     {"password", CONF_TEXT, CONF_ETCD, offsetof(struct conf, password), NULL},
     {"min_workers", CONF_COUNT, CONF_GEN1, offsetof(struct conf, min_workers), NULL},
     {"max_workers", CONF_COUNT, CONF_GEN1, offsetof(struct conf, max_workers), NULL},
-    {"etcd_prefix", CONF_TEXT, CONF_GEN1, offsetof(struct conf, etcd_prefix), NULL},
+    {"etcd_prefix", CONF_TEXT, CONF_GEN1 | CONF_LEASED, offsetof(struct conf, etcd_prefix), NULL},
+    {"lease_time", CONF_SECONDS, CONF_LEASED, offsetof(struct conf, lease_time), NULL},
 };
 
 enum { MOST_ATTEMPTS = 1000000 };
@@ -66,8 +71,11 @@ static const struct conf defaults = {
     .store_type = C10D_STORE_TCP,
     .is_host = C10D_HOST_AUTO,
     .read_timeout = 60000,
+    .session_keep_alive = 2000,
+    .session_grace = 300,
     .rank = -1,
     .timeout = 600000,
+    .lease_time = 5000,
 };
 
 /* ---- values --------------------------------------------------------------------------------------------------- */
@@ -85,6 +93,7 @@ static bool parse_value(const struct conf_option *option, const char *value, str
   enum torch_layout layout;
   switch (option->type) {
     case CONF_SECONDS: return parse_seconds(value, 1, field);
+    case CONF_TENTHS: return parse_seconds(value, 100, field);
     case CONF_COUNT: return parse_number(value, 1, MOST_ATTEMPTS, field);
     case CONF_RANK: return parse_number(value, 0, INT64_MAX, field);
     case CONF_CHOICE: return parse_choice(option->choices, value, field);
@@ -98,6 +107,7 @@ static bool parse_value(const struct conf_option *option, const char *value, str
 static const char *expected(const struct conf_option *option) {
   switch (option->type) {
     case CONF_SECONDS: return "a positive number of seconds";
+    case CONF_TENTHS: return "a number of seconds, at least 0.1";
     case CONF_COUNT: return "a positive whole number, at most 1000000";
     case CONF_RANK: return "a whole number, 0 or more";
     case CONF_FLAG: return "true or false";
@@ -118,8 +128,8 @@ static const struct conf_option *find(const char *name) {
 
 /* The backend's own option for what another one's is called by that name; NULL: none. */
 static const char *meant_by(const char *name, unsigned handlers) {
-  if (strcmp(name, "timeout") == 0 && (handlers & CONF_DYNAMIC)) return "join_timeout";
-  if (strcmp(name, "join_timeout") == 0 && !(handlers & CONF_DYNAMIC)) return "timeout";
+  if (strcmp(name, "timeout") == 0 && (handlers & (CONF_DYNAMIC | CONF_LEASED))) return "join_timeout";
+  if (strcmp(name, "join_timeout") == 0 && !(handlers & (CONF_DYNAMIC | CONF_LEASED))) return "timeout";
   return NULL;
 }
 

@@ -17,7 +17,11 @@ enum {
   CONF_STATIC = 1 << 2,
   CONF_ETCD = 1 << 3, /* how to reach etcd */
   CONF_GEN1 = 1 << 4,
+  CONF_LEASED = 1 << 5,
 };
+
+/* Option mode: does the server form the rounds? */
+enum conf_mode { CONF_MODE_AUTO, CONF_MODE_NATIVE, CONF_MODE_SWAP };
 
 /* Times in milliseconds. */
 struct conf {
@@ -29,6 +33,8 @@ struct conf {
   int is_host;    /* enum c10d_is_host */
   int64_t read_timeout;
   int dialect; /* rdzv_dialect */
+  int mode;    /* enum conf_mode */
+  int64_t session_keep_alive, session_grace;
   int use_libuv;
   int64_t rank; /* -1: not given */
   int64_t timeout;
@@ -36,6 +42,7 @@ struct conf {
   const char *ca_cert, *cert, *key, *user, *password;
   int64_t min_workers, max_workers; /* 0: not given */
   const char *etcd_prefix;
+  int64_t lease_time;
 
   char *text; /* private: what the texts point into */
 };

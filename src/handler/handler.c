@@ -3,6 +3,8 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text/utf8.h"
+#include "state/native/native.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -23,7 +25,7 @@ int handler_init(rdzv_handler *handler, const struct handler_ops *ops, const rdz
     return error_no_memory(error);
   const rdzv_log *log = params->log;
   const int result = log_take(&log, &handler->log, error);
-  return result < 0 ? result : flag_open_with(&handler->cancel, params->cancel_fd, error);
+  return result < 0 ? result : flag_open_in(&handler->cancel, &handler->flags, params->cancel_fd, error);
 }
 
 void handler_deinit(rdzv_handler *handler) {
@@ -44,6 +46,17 @@ int rdzv_handler_next(rdzv_handler *handler, rdzv_result **out, rdzv_error *erro
   if (!out) return error_null(error, "rdzv_handler_next", "out");
   NOT_FORKED(handler);
   return handler->ops->next(handler, out, error);
+}
+
+int rdzv_handler_set_workers(rdzv_handler *handler, const char *role, int64_t local_world_size, int64_t restarts,
+                             rdzv_error *error) {
+  const char *name = role ? role : "";
+  if (local_world_size < 0 || restarts < 0)
+    return error_set(error, RDZV_E_INVALID, "a number of workers or restarts is negative");
+  if (strlen(name) > NATIVE_MAX_ROLE || !utf8_is_valid(rdzv_str(name)))
+    return error_set(error, RDZV_E_INVALID, "a role is UTF-8 of at most %d bytes", NATIVE_MAX_ROLE);
+  NOT_FORKED(handler);
+  return handler->ops->set_workers ? handler->ops->set_workers(handler, name, local_world_size, restarts, error) : 0;
 }
 
 int rdzv_handler_wait_change(rdzv_handler *handler, int64_t timeout_ms, rdzv_change **out, rdzv_error *error) {

@@ -19,6 +19,8 @@ struct handler_ops {
   int (*status_read)(rdzv_handler *handler, int64_t wait_ms, rdzv_status **out, rdzv_error *error);
   int (*extra_set)(rdzv_handler *handler, const char *key, const char *value, rdzv_error *error); /* may be NULL */
   int (*extra_get)(rdzv_handler *handler, const char *key, int64_t timeout_ms, rdzv_value *out, rdzv_error *error);
+  int (*set_workers)(rdzv_handler *handler, const char *role, int64_t local_world_size, int64_t restarts,
+                     rdzv_error *error); /* NULL: they are ignored */
   const char *(*describe)(rdzv_handler *handler);
   int (*find_master)(rdzv_handler *handler, rdzv_result *result, rdzv_error *error); /* NULL: next has found it */
   int (*change_fd)(const rdzv_handler *handler);                                     /* NULL: nothing ever changes */
@@ -33,7 +35,8 @@ struct handler_ops {
 struct rdzv_handler {
   const struct handler_ops *ops;
   fork_mark born;
-  struct flag cancel; /* the user's */
+  struct flag_group flags; /* those that its callers wait for */
+  struct flag cancel;      /* the user's */
   rdzv_log log;
   char *run_id, *endpoint, *local_addr; /* local_addr may be NULL */
   char *node;
@@ -65,6 +68,7 @@ int params_check_nodes(int64_t min, int64_t max, rdzv_error *error);
 int c10d_create(void *user, const rdzv_params *params, rdzv_handler **out, rdzv_error *error);
 int gen1_create(void *user, const rdzv_params *params, rdzv_handler **out, rdzv_error *error);
 int etcd_v2_create(void *user, const rdzv_params *params, rdzv_handler **out, rdzv_error *error);
+int leased_create(void *user, const rdzv_params *params, rdzv_handler **out, rdzv_error *error);
 int static_create(void *user, const rdzv_params *params, rdzv_handler **out, rdzv_error *error);
 
 #endif

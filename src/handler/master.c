@@ -63,7 +63,7 @@ int master_take(struct round_result *result, rdzv_store *store, const char *addr
 /* ---- with the name of rank 0 ---------------------------------------------------------------------------------- */
 
 static int take_named(struct round_result *result, char *text, rdzv_error *error) {
-  const char *node = result->participants[0].node;
+  const char *node = result->rank0;
   const size_t len = strlen(node);
   if (strncmp(text, node, len) != 0 || text[len] != ' ') return OF_ANOTHER;
   char *addr = text + len + 1, *port = strrchr(addr, ' ');

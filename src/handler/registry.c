@@ -19,11 +19,9 @@ struct registry_entry {
   void *user;
 };
 
-static const struct registry_entry own[] = {{"c10d", c10d_create, NULL},
-                                            {"etcd", gen1_create, NULL},
-                                            {"etcd-v1", gen1_create, NULL},
-                                            {"etcd-v2", etcd_v2_create, NULL},
-                                            {"static", static_create, NULL}};
+static const struct registry_entry own[] = {{"c10d", c10d_create, NULL},      {"etcd", gen1_create, NULL},
+                                            {"etcd-v1", gen1_create, NULL},   {"etcd-v2", etcd_v2_create, NULL},
+                                            {"etcd-v3", leased_create, NULL}, {"static", static_create, NULL}};
 enum { OWN = sizeof own / sizeof own[0] };
 
 struct rdzv_registry {
@@ -72,7 +70,8 @@ static int unknown(const rdzv_params *params, rdzv_error *error) {
     names[count++] = params->registry->entries[i].name;
   const char *near = nearest_name(params->backend, names, count);
   if (near) return error_set(error, RDZV_E_INVALID, "unknown backend '%s' (did you mean '%s'?)", params->backend, near);
-  return error_set(error, RDZV_E_INVALID, "unknown backend '%s' (known: c10d, etcd, etcd-v2, static)", params->backend);
+  return error_set(error, RDZV_E_INVALID, "unknown backend '%s' (known: c10d, etcd, etcd-v2, etcd-v3, static)",
+                   params->backend);
 }
 
 int params_check_nodes(int64_t min, int64_t max, rdzv_error *error) {

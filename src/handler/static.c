@@ -47,14 +47,14 @@ static int connect_store(struct fixed *handler, rdzv_error *error) {
   const rdzv_tcp_options options = {.size = sizeof options,
                                     .timeout_ms = handler->timeout,
                                     .log = &handler->base.log,
-                                    .cancel_fd = handler->base.cancel.fd,
+                                    .cancel_fd = flag_fd(&handler->base.cancel),
                                     .announce_worker = true,
                                     .run_id = handler->base.run_id};
   if (handler->store) return 0;
   struct waiting waiting;
   waiting_begin(&waiting, &handler->base.log, deadline_after(handler->timeout));
   if (handler->rank != 0) waiting_about(&waiting, "rank 0 at '%s' has not started", handler->base.endpoint);
-  return c10d_store_connect(handler->server, handler->base.endpoint, &options, &waiting, &handler->store, error);
+  return c10d_store_connect(handler->server, handler->base.endpoint, &options, false, &waiting, &handler->store, error);
 }
 
 static int make_result(struct fixed *handler, rdzv_result **out, rdzv_error *error) {

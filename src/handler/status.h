@@ -11,6 +11,15 @@ struct status {
   char *reason; /* NULL: none */
 };
 
+/* What a node of these kinds (enum node_kind) is called. */
+rdzv_node_kind status_kind(unsigned kinds);
+
+/* One more node of that kind. */
+void status_count(rdzv_status *status, rdzv_node_kind kind);
+
+/* Puts the nodes, all of which were counted, in order. */
+void status_sort(struct status *status);
+
 /* Takes the text over as the reason for closing; NULL is fine. */
 void status_set_reason(rdzv_status *status, char *reason);
 

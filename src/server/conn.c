@@ -89,6 +89,7 @@ static void reap(struct conn *conn) {
   struct rdzv_server *server = conn->server;
   say_why(conn);
   leave_session(conn);
+  natives_lost(conn);
   timeouts_forget(conn);
   schedule_forget(conn);
   listing_forget(conn);

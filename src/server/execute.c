@@ -9,7 +9,7 @@
 
 #include <stdio.h>
 
-typedef int handler(struct conn *conn, const struct wire_request *request, struct wire_writer *out);
+enum { GREETING_REQUESTS = 5 }; /* VALIDATE and up to four PINGs */
 
 void put_refusal(struct wire_writer *out, int code, const char *why) {
   wire_put8(out, (uint8_t)-code);
@@ -123,11 +123,11 @@ static int validate(struct conn *conn, const struct wire_request *request, struc
   return 0;
 }
 
-/* Does the third PING of a greeting name another run than the one that serves this store? */
+/* Does a PING of the greeting name another run than the one that serves this store? */
 static bool is_another_run(const struct conn *conn, uint64_t nonce) {
   const char *run_id = conn->server->options.run_id;
-  const bool third = conn->decoder.dialect == WIRE_DIALECT_RDZV && conn->decoder.requests == 4;
-  return run_id && third && (nonce & WIRE_RUN_MASK) == WIRE_RUN_NONCE && nonce != wire_run_nonce(run_id);
+  const bool greets = conn->decoder.dialect == WIRE_DIALECT_RDZV && conn->decoder.requests <= GREETING_REQUESTS;
+  return run_id && greets && (nonce & WIRE_RUN_MASK) == WIRE_RUN_NONCE && nonce != wire_run_nonce(run_id);
 }
 
 static int ping(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
@@ -147,7 +147,8 @@ static int ping(struct conn *conn, const struct wire_request *request, struct wi
     return 0;
   }
   answer_ok(conn, out);
-  wire_put32(out, (uint32_t)request->number);
+  const bool native = conn->decoder.dialect == WIRE_DIALECT_RDZV && request->number == WIRE_NATIVE_NONCE;
+  wire_put32(out, native ? WIRE_NATIVE_ANSWER : (uint32_t)request->number);
   return 0;
 }
 
@@ -309,6 +310,12 @@ static handler *const handlers[WIRE_OP_COUNT] = {
     [WIRE_OP_GET_VERSION] = get_version,
     [WIRE_OP_COMPARE_SET_VERSION] = compare_set_version,
     [WIRE_OP_SESSION] = take_session,
+    [WIRE_OP_NODE_JOIN] = natives_join,
+    [WIRE_OP_NODE_RESUME] = natives_resume,
+    [WIRE_OP_NODE_LEAVE] = natives_leave,
+    [WIRE_OP_NODE_CLOSE] = natives_close,
+    [WIRE_OP_NODE_BEAT] = natives_beat,
+    [WIRE_OP_NODE_QUERY] = natives_query,
 };
 
 static const char *reason(int code) {
@@ -316,6 +323,7 @@ static const char *reason(int code) {
     case RDZV_E_LIMIT: return "its request exceeds the memory limit or the value limit";
     case RDZV_E_NOT_A_NUMBER: return "it adds to a value that is not a number";
     case RDZV_E_PROTOCOL: return "it gets an absent key";
+    case RDZV_E_UNSUPPORTED: return "it sets the state of a run with native nodes together with other keys";
     default: return rdzv_error_text(code);
   }
 }
@@ -325,6 +333,11 @@ void refuse_code(struct conn *conn, int code) { refuse(conn, code, reason(code))
 bool execute(struct conn *conn, const struct wire_request *request, const uint8_t *data) {
   if (conn->session && wire_ops[request->op].writes && is_repeated(conn, request)) return true;
   handler *const run = handlers[request->op];
+  if (request->op != WIRE_OP_NODE_BEAT) conn->server->was_asked = true;
+  if (run && conn->server->native_runs > 0 && natives_owns(conn->server, request->key)) {
+    natives_execute(conn, request, run);
+    return true;
+  }
   if (run) {
     const int result = run(conn, request, &conn->server->answers);
     if (result < 0) refuse_code(conn, result);

@@ -30,6 +30,7 @@ static int check_one(struct conn *conn, struct multi *multi, rdzv_bytes key) {
 static int get_one(struct conn *conn, struct multi *multi, rdzv_bytes key) {
   struct rdzv_server *server = conn->server;
   rdzv_bytes value;
+  natives_look(server, key);
   const bool there = ks_get(server->ks, key, &value) != 0;
   if (!there && conn->decoder.dialect == WIRE_DIALECT_V1) return RDZV_E_PROTOCOL;
   if (value.len + 8 > server->limits.max_message - multi->values.len) return RDZV_E_LIMIT;
@@ -37,6 +38,7 @@ static int get_one(struct conn *conn, struct multi *multi, rdzv_bytes key) {
 }
 
 static int stage_one(struct conn *conn, struct multi *multi, rdzv_bytes key, rdzv_bytes value) {
+  if (conn->server->native_runs > 0 && natives_owns(conn->server, key)) return RDZV_E_UNSUPPORTED;
   const int result = ks_stage(conn->server->ks, key, value, &multi->stages[multi->staged]);
   if (result == 0) multi->staged++;
   return result;

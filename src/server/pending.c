@@ -49,11 +49,13 @@ static bool wait_answer(struct conn *conn, const struct wire_request *request, s
 }
 
 static bool get_answer(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
-  const struct rdzv_server *server = conn->server;
+  struct rdzv_server *server = conn->server;
   rdzv_bytes list = request->list, value;
   size_t total = 0;
   for (size_t i = 0; i < request->count; i++) {
-    if (ks_get(server->ks, wire_list_next(&list), &value) == 0) return false;
+    const rdzv_bytes key = wire_list_next(&list);
+    natives_look(server, key);
+    if (ks_get(server->ks, key, &value) == 0) return false;
     total += value.len + 8;
     if (total > server->limits.max_message) {
       refuse(conn, RDZV_E_LIMIT, "the values are longer than an answer may be");
@@ -86,6 +88,7 @@ static bool pop_answer(struct conn *conn, const struct wire_request *request, st
 
 static bool changed_answer(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
   rdzv_bytes value;
+  if (conn->server->native_runs > 0) natives_await_at(conn->server, request->key);
   const uint64_t version = ks_get(conn->server->ks, request->key, &value);
   if (version == request->number) return false;
   wire_put8(out, WIRE_BYTE_DONE);

@@ -82,6 +82,7 @@ static int look_or_list_one(struct rdzv_server *server, struct pending *pending)
   const rdzv_bytes key = next_key(large);
   rdzv_bytes value;
   if (large->listing) return ks_wait_add(server->ks, &pending->waiter, pending_wants(pending->op), key);
+  natives_look(server, key);
   if (ks_get(server->ks, key, &value) == 0) {
     chain_free(&large->values, &server->budget);
     rewind_to(pending, true);

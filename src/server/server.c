@@ -73,6 +73,7 @@ static void shut_down(struct rdzv_server *server) {
   close_handle(&server->wake_to_stop);
   close_handle(&server->tick);
   close_handle(&server->scheduler);
+  natives_shut_down(server, close_handle);
   struct conn *conn;
   DL_FOREACH(server->conns, conn) conn_doom(conn, RDZV_E_STOPPED, "the server is stopping");
   while (conn_reap(server, SIZE_MAX)) {
@@ -90,6 +91,7 @@ static int init_handles(struct rdzv_server *server) {
   int result = uv_async_init(&server->loop, &server->wake_to_stop, on_stop);
   if (result == 0) result = schedule_init(server);
   if (result == 0) result = timeouts_init(server);
+  if (result == 0) result = natives_init(server);
   server->wake_to_stop.data = server;
   return result;
 }
@@ -106,6 +108,7 @@ static void free_parts(struct rdzv_server *server) {
   pthread_cond_destroy(&server->clients_gone);
   pthread_mutex_destroy(&server->clients_lock);
   blob_drop(server->listing.keys);
+  natives_free(server);
   ks_free(server->ks);
   sessions_free(&server->sessions);
   buf_free(&server->answers.buf);
@@ -133,7 +136,8 @@ static struct rdzv_server *server_new(const rdzv_server_options *options) {
   server->ks = ks_new(&server->budget, &pending_events, server);
   server->read_buffer = malloc(READ_BYTES);
   struct siphash_seed seeds[2];
-  const bool made = server->ks && server->read_buffer && (server->options.run_id || !options->run_id);
+  const bool made =
+      server->ks && natives_new(server) && server->read_buffer && (server->options.run_id || !options->run_id);
   if (!made || getrandom(&server->instance, sizeof server->instance, 0) < 0 || getrandom(seeds, sizeof seeds, 0) < 0) {
     free_parts(server);
     return NULL;

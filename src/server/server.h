@@ -14,6 +14,7 @@
  *   outbox.c         bytes on their way to a client
  *   schedule.c       which client is served when, so that no client holds up the others
  *   timeouts.c       closes clients that take too long
+ *   native/          rounds of native nodes, which the server forms
  *
  * The path of a request: conn.c reads into a buffer that all connections share, decodes the request in place and calls
  * execute(). The answers to all requests of one read are gathered in `answers` and sent at once. A request that takes
@@ -40,6 +41,10 @@ struct conn;
 struct pending;
 struct chunk;
 struct outbox;
+struct natives;
+
+/* Executes a request and writes its answer; below 0: it is refused with that code. */
+typedef int handler(struct conn *conn, const struct wire_request *request, struct wire_writer *out);
 
 enum {
   READ_BYTES = 64 * 1024,          /* size of the buffer that all connections read into */
@@ -131,6 +136,10 @@ struct rdzv_server {
 
   struct listing listing;
 
+  struct natives *natives;
+  bool was_asked;     /* something else than a keep-alive; native.c resets it */
+  size_t native_runs; /* runs with native nodes: if there are none, keys need no look */
+
   uint64_t slice_end; /* 0: the clock has not been read yet */
   size_t slice_units; /* of work since the clock was read */
 
@@ -159,6 +168,7 @@ struct conn {
   bool is_doomed;
   bool is_leaving;
   bool is_closed;
+  bool is_node;                /* the coordinator may know it */
   struct outbox *out;          /* bytes to send; NULL: none */
   struct multi *multi;         /* the request at the front of `in`, in progress */
   struct listing_wait *asking; /* LIST_KEYS in progress */
@@ -178,6 +188,7 @@ struct conn {
   struct pending *pending; /* oldest first */
   struct pending *watches;
   size_t waits;  /* number of keys in all of them */
+  size_t unread; /* bytes that a native node was told unasked, since the outbox was empty */
   int64_t since; /* when is_unfinished was set */
   int64_t last_request;
   uint64_t requests_seen; /* decoder.requests when `since` was set */
@@ -349,6 +360,30 @@ size_t pending_run(struct rdzv_server *server, size_t most);
 void pending_run_large(struct rdzv_server *server);
 
 extern const struct ks_events pending_events;
+
+/* ---- native/ ---- */
+bool natives_new(struct rdzv_server *server); /* false: no memory */
+int natives_init(struct rdzv_server *server);
+void natives_shut_down(struct rdzv_server *server, void (*close_handle)(void *handle));
+void natives_free(struct rdzv_server *server);
+
+handler natives_join, natives_resume, natives_leave, natives_close, natives_beat, natives_query;
+
+/* The connection is closed. */
+void natives_lost(struct conn *conn);
+
+/* Is it the key of the state of a run that has native nodes? native_execute executes a request for such a key: what is
+ * read is the state as it is now, and what is written is adopted, or refused. */
+bool natives_owns(const struct rdzv_server *server, rdzv_bytes key);
+void natives_execute(struct conn *conn, const struct wire_request *request, handler *run);
+
+/* Before the value of a key is read, and before a client waits for a change of it. */
+void natives_look_at(struct rdzv_server *server, rdzv_bytes key);
+void natives_await_at(struct rdzv_server *server, rdzv_bytes key);
+
+static inline void natives_look(struct rdzv_server *server, rdzv_bytes key) {
+  if (server->native_runs > 0) natives_look_at(server, key);
+}
 
 /* ---- listen.c ---- */
 int server_listen(struct rdzv_server *server, rdzv_error *error);

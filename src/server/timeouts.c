@@ -24,7 +24,7 @@ static void close_unfinished(struct rdzv_server *server, int64_t now) {
 static void close_idle(struct rdzv_server *server, int64_t now) {
   struct conn *conn;
   while ((conn = server->idle) && now - conn->last_request >= server->options.idle_timeout_ms) {
-    if (conn->pending || conn->watches || conn->is_unfinished) {
+    if (conn->pending || conn->watches || conn->is_node || conn->is_unfinished) {
       timeouts_note(conn);
     } else {
       timeouts_forget(conn);

@@ -180,22 +180,46 @@ static int move_self(struct rendezvous_context *context, unsigned to, unsigned f
 }
 
 static int mark_complete(struct rendezvous_context *context, rdzv_error *error) {
-  context->state->complete = true;
-  context->state->deadline = DATETIME_NONE;
-  return rendezvous_assign_ranks(context->state, context->settings->rank_order, error);
+  struct rendezvous_state *state = context->state;
+  const int result = rendezvous_assign_ranks(state, context->settings->rank_order, error);
+  if (result < 0) {
+    for (size_t i = 0; i < state->count; i++) state->nodes[i].rank = 0; /* as in every round that gathers */
+    return result;
+  }
+  state->complete = true;
+  state->deadline = DATETIME_NONE;
+  return 0;
 }
 
-/* A round whose number was given before gets another. The one that makes the number of nodes sufficient calls the last
- * call; the one that makes it full completes the round. */
-static int add_to_participants(struct rendezvous_context *context, rdzv_error *error) {
+/* The one that makes the number of nodes sufficient calls the last call; the one that makes it full completes the
+ * round. */
+static int count_participants(struct rendezvous_context *context, rdzv_error *error) {
   struct rendezvous_state *state = context->state;
   const struct rendezvous_settings *settings = context->settings;
-  const int result = move_self(context, NODE_PARTICIPANT, NODE_WAITING, error);
-  if (result < 0) return result;
-  if (state->round < context->first_round) state->round = context->first_round;
   if ((int64_t)state->num_participants == settings->min_nodes)
     state->deadline = context->now.wall_us + settings->last_call_timeout * 1000;
   return (int64_t)state->num_participants == settings->max_nodes ? mark_complete(context, error) : 0;
+}
+
+/* A round whose number was given before gets another. */
+static int add_to_participants(struct rendezvous_context *context, rdzv_error *error) {
+  struct rendezvous_state *state = context->state;
+  const struct state_node *self_before = self(context);
+  const struct state_node before = self_before ? *self_before : (struct state_node){0};
+  const int64_t deadline = state->deadline, round = state->round;
+  int result = move_self(context, NODE_PARTICIPANT, NODE_WAITING, error);
+  if (result < 0) return result;
+  if (state->round < context->first_round) state->round = context->first_round;
+  result = count_participants(context, error);
+  if (result == 0) return 0;
+  state->deadline = deadline;
+  state->round = round;
+  struct state_node *node = state_find(state, context->node);
+  state_set_kinds(state, node, before.kinds);
+  node->last_heartbeat = before.last_heartbeat;
+  node->ours = before.ours;
+  if (!self_before) state_remove(state, node);
+  return result;
 }
 
 /* Takes us out of one collection and out of the heartbeats. */

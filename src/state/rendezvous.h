@@ -123,7 +123,7 @@ enum rendezvous_action decide_leave(const struct rendezvous_context *context);
 /* How long after its deadline a join still tries to take the node out of the state again. */
 enum { RENDEZVOUS_ROLLBACK_MS = 5000 };
 
-/* Changes the state as the action says. RDZV_E_NO_MEMORY, RDZV_E_LIMIT: the state is unusable then. */
+/* Changes the state as the action says. RDZV_E_NO_MEMORY, RDZV_E_LIMIT: the state is as it was. */
 int rendezvous_apply(struct rendezvous_context *context, enum rendezvous_action action, rdzv_error *error);
 
 /* Removes the nodes that is_dead says are dead, from every collection, and returns how many. is_dead is called for each

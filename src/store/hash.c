@@ -66,7 +66,7 @@ static int sleep_locked(rdzv_store *store, int want, const rdzv_bytes *keys, siz
   result = want == WANT_CHANGE ? ks_wait_change(ks, &sleeper.waiter, keys[0])
                                : ks_wait(ks, &sleeper.waiter, (enum ks_want)want, keys, count);
   if (result == 0 && sleeper.waiter.missing > 0) {
-    struct pollfd fds[2] = {{.fd = sleeper.woken.fd, .events = POLLIN}};
+    struct pollfd fds[2] = {{.fd = flag_fd(&sleeper.woken), .events = POLLIN}};
     unlock(store);
     result = flag_poll(call->cancel, fds, 1, call->until);
     lock(store);

@@ -24,11 +24,14 @@ int store_new(size_t size, const struct store_ops *ops, int64_t timeout_ms, int 
   store->cancel_fd = cancel_fd;
   atomic_init(&store->timeout_ms, timeout_ms ? timeout_ms : RDZV_STORE_TIMEOUT_MS);
   int result = log_take(&log, &store->log, error);
-  if (result == 0) result = flag_open_with(&store->cancel, cancel_fd, error);
-  if (result < 0)
+  if (result == 0) result = flag_open_in(&store->cancel, NULL, cancel_fd, error);
+  if (result == 0 && !ops->makes_flag_fd) result = flag_need_fd(&store->cancel, error);
+  if (result < 0) {
+    flag_close(&store->cancel);
     free(store);
-  else
+  } else {
     *out = store;
+  }
   return result;
 }
 

@@ -61,6 +61,7 @@ struct store_ops {
   unsigned (*features)(rdzv_store *store);
   const char *(*describe)(rdzv_store *store);
   rdzv_store *(*under)(rdzv_store *store); /* what a view is of; NULL: it is no view */
+  bool makes_flag_fd;                      /* its calls make the descriptor of the flag when they need it */
   STORE_BASIC_OPS(STORE_OP_FIELD, )
   STORE_QUEUE_OPS(STORE_OP_FIELD, )
   STORE_VERSION_OPS(STORE_OP_FIELD, )
@@ -103,9 +104,13 @@ int store_clone_with(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_er
 /* From now on the descriptor that the store was opened with cancels neither it nor new clones. */
 void store_forget_cancel_fd(rdzv_store *store);
 
-/* Like rdzv_store_open_tcp, for a caller with its own log lines about the wait (base/wait/waiting.h). */
-int store_open_tcp(const char *endpoint, const rdzv_tcp_options *options, struct waiting *waiting, rdzv_store **out,
-                   rdzv_error *error);
+/* Like rdzv_store_open_tcp, for a caller with its own log lines about the wait (base/wait/waiting.h). `asks_native`:
+ * for a node of a rendezvous. */
+int store_open_tcp(const char *endpoint, const rdzv_tcp_options *options, bool asks_native, struct waiting *waiting,
+                   rdzv_store **out, rdzv_error *error);
+
+/* Is it a tcp store that was asked, and whose server forms rounds? */
+bool store_is_native(rdzv_store *store);
 
 /* Keys in a message: "'a', 'b' and 3 more". */
 struct key_list_text {

@@ -44,7 +44,13 @@ enum wire_dialect { WIRE_DIALECT_UNKNOWN = 0, WIRE_DIALECT_V1, WIRE_DIALECT_V2, 
   X(GET_VERSION, -1, -1, 130, "k", false)          \
   X(COMPARE_SET_VERSION, -1, -1, 131, "knv", true) \
   X(WAIT_CHANGED, -1, -1, 132, "kn", false)        \
-  X(SESSION, -1, -1, 133, "vnn", false)
+  X(SESSION, -1, -1, 133, "vnn", false)            \
+  X(NODE_JOIN, -1, -1, 134, "v", false)            \
+  X(NODE_RESUME, -1, -1, 135, "v", false)          \
+  X(NODE_LEAVE, -1, -1, 136, "", false)            \
+  X(NODE_CLOSE, -1, -1, 137, "kv", false)          \
+  X(NODE_BEAT, -1, -1, 138, "n", false)            \
+  X(NODE_QUERY, -1, -1, 139, "kn", false)
 
 enum wire_op {
 #define WIRE_OP_ENUM(name, v1, v2, rdzv, fields, writes) WIRE_OP_##name,
@@ -98,5 +104,10 @@ enum { WIRE_TOKEN_BYTES = 16 };
 #define WIRE_RUN_NONCE 0xE0000000u
 #define WIRE_RUN_MASK 0xF0000000u
 uint32_t wire_run_nonce(const char *run_id);
+
+/* A client that may become a native node (wire/native.h) sends this PING, too. A server that forms rounds answers these
+ * four bytes; others echo the number. */
+#define WIRE_NATIVE_NONCE 0xFFFFFFFDu
+#define WIRE_NATIVE_ANSWER 0x0174616Eu /* "nat", 1 */
 
 #endif

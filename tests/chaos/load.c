@@ -27,11 +27,13 @@ rdzv_store *place_open(const struct place *place, int *code) {
       .timeout_ms = REQUEST_MS,
       .etcd = &(rdzv_etcd_options){
           .size = sizeof(rdzv_etcd_options), .endpoints = place->endpoint, .read_timeout_ms = REQUEST_MS}};
+  const rdzv_etcd3_store_options etcd3 = {.size = sizeof etcd3, .timeout_ms = REQUEST_MS, .etcd = etcd.etcd};
   switch (place->type) {
     case STORE_HASH: *code = rdzv_store_clone(place->hash, &store, NULL); break;
     case STORE_FILE: *code = rdzv_store_open_file(place->endpoint, &file, &store, NULL); break;
     case STORE_TCP: *code = rdzv_store_open_tcp(place->endpoint, &tcp, &store, NULL); break;
     case STORE_ETCD: *code = rdzv_store_open_etcd("/chaos", &etcd, &store, NULL); break;
+    case STORE_ETCD3: *code = rdzv_store_open_etcd3("/chaos", &etcd3, &store, NULL); break;
   }
   if (*code == 0) rdzv_store_set_timeout(store, BLOCK_MS, NULL);
   return *code == 0 ? store : NULL;

@@ -20,7 +20,7 @@ enum {
   WINDOW_OPS = 40 * WINDOW_KEYS,
 };
 
-enum store_type { STORE_HASH, STORE_FILE, STORE_TCP, STORE_ETCD };
+enum store_type { STORE_HASH, STORE_FILE, STORE_TCP, STORE_ETCD, STORE_ETCD3 };
 
 /* Where the store is, and how it is opened. */
 struct place {

@@ -4,7 +4,7 @@
  * were told can be true.
  *
  *   chaos_store [OPTION]... STORE
- *     STORE              hash | file | serve (our own server) | tcp:PORT | etcd:PORT, of a server on loopback
+ *     STORE              hash | file | serve (our own server) | tcp:PORT | etcd:PORT | etcd3:PORT, on loopback
  *     --seed S           one seed, to replay one that failed
  *     --seeds A:B        many
  *     --seconds N        no further seed after so many seconds
@@ -340,7 +340,9 @@ static bool set_store(struct settings *settings, const char *text) {
   settings->store = text;
   if (strcmp(text, "hash") == 0) return settings->place.type = STORE_HASH, true;
   if (strcmp(text, "file") == 0) return settings->processes = true, settings->place.type = STORE_FILE, true;
-  settings->place.type = strncmp(text, "etcd:", 5) == 0 ? STORE_ETCD : STORE_TCP;
+  settings->place.type = strncmp(text, "etcd:", 5) == 0    ? STORE_ETCD
+                         : strncmp(text, "etcd3:", 6) == 0 ? STORE_ETCD3
+                                                           : STORE_TCP;
   if (strcmp(text, "serve") == 0) return settings->serves = true;
   const char *colon = strchr(text, ':');
   settings->target_port = colon ? atoi(colon + 1) : 0;

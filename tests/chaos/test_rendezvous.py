@@ -67,6 +67,8 @@ class Node:
 class Rounds(chaos.Case):
     """Without tests of its own."""
 
+    least, most, within = LEAST, NODES, ONE_WORLD
+
     def tearDown(self):
         for node in getattr(self, "nodes", []):
             node.signal(signal.SIGCONT)
@@ -110,7 +112,7 @@ class Rounds(chaos.Case):
         for node in self.nodes:
             node.start()
         last = [node.last() for node in self.nodes]
-        return all(last) and len({one["round"] for one in last}) == 1 and last[0]["world_size"] == NODES
+        return all(last) and len({one["round"] for one in last}) == 1 and last[0]["world_size"] == self.most
 
     def check_round(self, one, node):
         where = f"node {node.number}: {one}"
@@ -118,7 +120,7 @@ class Rounds(chaos.Case):
         self.assertEqual([member["rank"] for member in one["members"]], list(range(len(names))), where)
         self.assertEqual(len(set(names)), len(names), where)
         self.assertEqual(one["world_size"], len(names), where)
-        self.assertTrue(LEAST <= len(names) <= NODES, where)
+        self.assertTrue(self.least <= len(names) <= self.most, where)
         self.assertEqual(names[one["rank"]], one["node"], where)
         self.assertTrue(one["master_addr"] and one["master_port"], f"no master: {where}")
         return names
@@ -158,7 +160,7 @@ class Rounds(chaos.Case):
         self.calm()
         ended = time.monotonic()
         try:
-            rdzvtest.wait_until(self.one_world, "one world of all nodes", ONE_WORLD)
+            rdzvtest.wait_until(self.one_world, "one world of all nodes", self.within)
         except TimeoutError as error:
             self.check_all()
             self.fail(f"{error}; last rounds {[node.last() for node in self.nodes]}\n{self.logs()}")
@@ -182,8 +184,8 @@ class Rounds(chaos.Case):
 
     def make_nodes(self, backend, endpoints, conf=CONF):
         self.nodes = [Node(self, i, ["--rdzv-backend", backend, "--rdzv-endpoint", endpoints[i % len(endpoints)],
-                                     "--rdzv-id", RUN, "--nnodes", f"{LEAST}:{NODES}", "--rdzv-conf", conf,
-                                     "--local-addr", "127.0.0.1"]) for i in range(NODES)]
+                                     "--rdzv-id", RUN, "--nnodes", f"{self.least}:{self.most}", "--rdzv-conf", conf,
+                                     "--local-addr", "127.0.0.1"]) for i in range(self.most)]
 
 
 class OurServer(Rounds):

@@ -77,6 +77,15 @@ class Store(chaos.Case):
             self.judge("--kinds", "register,number,versions", *more, "--mean", "1500", "--proxy-port", str(port),
                        f"etcd:{member.port}", seeds=SEEDS // 2)
 
+    def test_etcd3(self):
+        if not etcd.shutil.which("etcd"):
+            rdzvtest.skip("there is no etcd")
+        port = etcd.free_port()
+        member = etcd.start(self.addCleanup, ["--advertise-client-urls", f"http://127.0.0.1:{port}"])
+        for more in (), ("--resets",):
+            self.judge("--kinds", "register,number,versions,queue", *more, "--mean", "1500", "--proxy-port", str(port),
+                       f"etcd3:{member.port}", seeds=SEEDS // 2)
+
 
 if __name__ == "__main__":
     rdzvtest.main()

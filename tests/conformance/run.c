@@ -2,7 +2,7 @@
 /*
  * Plays cases.txt on a store of rdzv, through the public API only. run.py does the same on PyTorch's stores.
  *
- *   conformance [OPTION]... CASES hash | file:PATH | tcp:HOST:PORT | etcd:HOST:PORT
+ *   conformance [OPTION]... CASES hash | file:PATH | tcp:HOST:PORT | etcd:HOST:PORT | etcd3:HOST:PORT
  *     --tags T,...     what this run is, for the results that differ; the kind of store is a tag by itself
  *     --can F,...      features to test although the store does not promise them
  *     --dialect D      of a tcp store: v1, v2 or rdzv; without it the client finds out
@@ -294,6 +294,12 @@ static int open_base(const struct options *options, rdzv_store **out, rdzv_error
       .timeout_ms = TIMEOUT_MS,
       .etcd = &(rdzv_etcd_options){.size = sizeof(rdzv_etcd_options),
                                    .endpoints = strncmp(where, "etcd:", 5) == 0 ? where + 5 : NULL}};
+  const rdzv_etcd3_store_options etcd3 = {
+      .size = sizeof etcd3,
+      .timeout_ms = TIMEOUT_MS,
+      .etcd = &(rdzv_etcd_options){.size = sizeof(rdzv_etcd_options),
+                                   .endpoints = strncmp(where, "etcd3:", 6) == 0 ? where + 6 : NULL}};
+  if (strncmp(where, "etcd3:", 6) == 0) return rdzv_store_open_etcd3("/conformance", &etcd3, out, error);
   if (strcmp(where, "hash") == 0) return rdzv_store_open_hash(&hash, out, error);
   if (strncmp(where, "file:", 5) == 0) return rdzv_store_open_file(where + 5, &file, out, error);
   if (strncmp(where, "tcp:", 4) == 0) return rdzv_store_open_tcp(where + 4, &tcp, out, error);

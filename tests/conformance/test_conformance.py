@@ -124,6 +124,12 @@ class OursOnEtcd(Conformance):
     def test_etcd_in_a_view(self):
         self.ours(self.member(), *VIEWS)
 
+    def test_etcd3(self):
+        self.ours(self.member().replace("etcd", "etcd3"))
+
+    def test_etcd3_in_a_view(self):
+        self.ours(self.member().replace("etcd", "etcd3"), *VIEWS)
+
 
 class OursOnTorch(Conformance):
     def test_torch113(self):

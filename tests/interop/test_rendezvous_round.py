@@ -123,7 +123,7 @@ class Layouts(Case):
         def story(place):
             theirs = place.theirs("127.0.0.2")
             ours = place.ours(command=["--once"], last_call_timeout=60)
-            ours.await_event("is a participant")
+            place.await_status(participants=1)
             written = self.assert_like_own(place, theirs, [f"127.0.0.1_{ours.process.pid}_0"])
             self.assertEqual((written["round"], written["complete"]), (0, False))
             self.assertRegex(written["deadline"], r"^\d{4}-")

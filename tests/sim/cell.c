@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-enum { ANSWER_TIMEOUT_MS = 1500, LATE_MS = 4000 };
+enum { LATE_MS = 4000 };
 
 void sim_message_free(struct sim_message *message) {
   if (!message) return;
@@ -61,7 +61,8 @@ void sim_send(struct sim *sim, size_t at, enum engine_event_kind kind, const str
   sim_schedule(sim, event);
 }
 
-static void answer(struct sim *sim, size_t at, uint64_t number, enum engine_event_kind kind) {
+/* `token`: of what was written, or of what is there. */
+static void answer(struct sim *sim, size_t at, uint64_t number, enum engine_event_kind kind, uint64_t token) {
   struct sim_node *node = &sim->nodes[at];
   if (is_lost(sim, node)) return;
   const struct rendezvous_state *state = kind == ENGINE_EV_SWAP_WON || sim->version == 0 ? NULL : &sim->cell;
@@ -69,34 +70,42 @@ static void answer(struct sim *sim, size_t at, uint64_t number, enum engine_even
                                        .kind = SIM_ANSWER,
                                        .node = at,
                                        .number = number,
-                                       .message = message_of(kind, state, sim->version)});
+                                       .message = message_of(kind, state, token)});
 }
 
 /* If what is there is not what the node knows, it hears of it. */
 void sim_listen(struct sim *sim, size_t at) {
   struct sim_node *node = &sim->nodes[at];
-  if (!node->alive || !node->listening || node->listens_to == sim->version || is_cut(sim, node)) return;
+  if (node->alive && node->listening && !server_is_stopped(sim)) server_refresh(sim);
+  if (server_is_stopped(sim) || !node->alive || !node->listening || node->listens_to == sim->version ||
+      is_cut(sim, node))
+    return;
   node->listening = false;
   node->request = ++sim->next_number; /* an answer without a question */
-  answer(sim, at, node->request, ENGINE_EV_STATE_READ);
+  answer(sim, at, node->request, ENGINE_EV_STATE_READ, sim->version);
 }
 
 void sim_receive(struct sim *sim, struct sim_event *event) {
   struct sim_message *message = event->message;
+  server_refresh(sim);
   if (message->kind == ENGINE_EV_STATE_READ) {
-    answer(sim, event->node, event->number, ENGINE_EV_STATE_READ);
+    answer(sim, event->node, event->number, ENGINE_EV_STATE_READ, sim->version);
     return;
   }
   const bool won = message->token == sim->version;
-  if (won) {
+  uint64_t token = sim->version;
+  if (won && server_has_run(sim)) {
     sim->wins++;
-    sim->version = ++sim->versions;
+    token = server_swapped(sim, event->node, &message->state);
+  } else if (won) {
+    sim->wins++;
+    token = sim->version = ++sim->versions;
     check_write(sim, event->node, &sim->cell, &message->state);
     state_free(&sim->cell);
     sim->cell = message->state;
     message->state = STATE_EMPTY;
   }
-  answer(sim, event->node, event->number, won ? ENGINE_EV_SWAP_WON : ENGINE_EV_SWAP_LOST);
+  answer(sim, event->node, event->number, won ? ENGINE_EV_SWAP_WON : ENGINE_EV_SWAP_LOST, token);
   for (size_t i = 0; won && i < sim->node_count; i++) sim_listen(sim, i);
 }
 
@@ -105,6 +114,7 @@ void sim_lose(struct sim *sim) {
   sim_tell(sim, NULL, "the state is lost");
   sim->losses++;
   sim->version = 0;
+  server_lose(sim);
   state_free(&sim->cell);
   for (size_t i = 0; i < sim->node_count; i++) {
     sim->nodes[i].knew = sim->nodes[i].seen;

@@ -17,6 +17,7 @@ static void check_eviction(struct sim *sim, const struct sim_node *writer, struc
       (sim_moment(sim, victim).wall_us - victim->heartbeat) / 1000; /* it may have been long under way */
   const int64_t jumped_writer = sim->hosts[writer->host].jumped, jumped_victim = sim->hosts[victim->host].jumped;
   const int64_t jumped = jumped_writer > jumped_victim ? jumped_writer : jumped_victim;
+  sim->evictions++;
   sim_tell(sim, writer, "evicts %s, silent for %.1f s", victim->label, (double)silent / 1000);
   if (writer->is_torch || sim->now - jumped < JUMP_EXCUSE_MS) return;
   if (silent <= dead && age <= dead)
@@ -24,6 +25,20 @@ static void check_eviction(struct sim *sim, const struct sim_node *writer, struc
   if (victim->alive && victim->wants && sim->now - victim->troubled > dead + 10000 &&
       sim->now - victim->born > dead + 10000)
     sim_fail(sim, "%s evicts %s, which is well and was not heard: starved", writer->label, victim->label);
+}
+
+/* The server takes a native node for dead that has no connection for its grace, or that it has not heard for so many
+ * intervals, of the time in which it ran itself. */
+static void check_burial(struct sim *sim, const struct sim_node *victim, bool closed) {
+  const struct native_times *times = &victim->member.config.times;
+  const int64_t now = server_clock(sim), silent = now - victim->heard_at;
+  sim->evictions++;
+  sim_tell(sim, &sim->server, "buries %s, %s for %.1f s", victim->label, victim->lost ? "gone" : "silent",
+           (double)(victim->lost ? now - victim->lost_at : silent) / 1000);
+  if (victim->lost && !victim->joined && (closed || sim->now > victim->join_ends)) return; /* its join is over */
+  if (victim->lost ? now - victim->lost_at < times->grace_ms : silent <= NATIVE_SILENT_INTERVALS * times->keep_alive_ms)
+    sim_fail(sim, "the server buries %s, heard %lld ms ago%s", victim->label, (long long)silent,
+             victim->lost ? ", before its grace is over" : "");
 }
 
 /* A number is given once in the life of a run, unless the state was lost, and nobody of those who take part in the
@@ -39,15 +54,29 @@ static void check_twice(struct sim *sim, const struct rendezvous_state *state, c
   }
 }
 
+/* The record of a round; all zero if it was not completed. */
+static struct sim_round *round_of(struct sim *sim, int64_t number) {
+  const size_t count = (size_t)number + 1;
+  if (count > sim->round_count) {
+    sim->rounds = realloc(sim->rounds, count * sizeof *sim->rounds);
+    if (!sim->rounds) abort();
+    memset(sim->rounds + sim->round_count, 0, (count - sim->round_count) * sizeof *sim->rounds);
+    sim->round_count = count;
+  }
+  return &sim->rounds[number];
+}
+
 static void record_round(struct sim *sim, const struct rendezvous_state *state) {
   if (state->round >= SIM_MAX_ROUNDS) {
     sim_fail(sim, "more than %d rounds", SIM_MAX_ROUNDS);
     return;
   }
-  struct sim_round *round = &sim->rounds[state->round];
+  sim->completions++;
+  struct sim_round *round = round_of(sim, state->round);
   if (round->count > 0) check_twice(sim, state, round);
   free(round->nodes);
-  *round = (struct sim_round){.twice = round->count > 0, .losses = sim->losses, .count = state->num_participants};
+  *round = (struct sim_round){
+      .twice = round->count > 0, .losses = sim->losses, .count = state->num_participants, .completed = sim->events};
   round->nodes = calloc(round->count + 1, sizeof *round->nodes);
   if (!round->nodes) abort();
   for (size_t i = 0; i < state->count; i++) {
@@ -57,16 +86,33 @@ static void record_round(struct sim *sim, const struct rendezvous_state *state) 
   }
 }
 
-static void tell_write(struct sim *sim, const struct sim_node *writer, const struct rendezvous_state *before,
+/* Who is gone by its own will was told so. */
+static void check_served_evictions(struct sim *sim, const struct rendezvous_state *after) {
+  for (size_t i = 0; i < sim->cell.count; i++) {
+    const struct node_desc *desc = &sim->cell.nodes[i].desc;
+    struct sim_node *victim = &sim->nodes[sim_find(desc)];
+    if (state_find(after, desc) || victim->excused) continue;
+    if (victim->is_native)
+      check_burial(sim, victim, after->closed);
+    else
+      check_eviction(sim, &sim->server, victim);
+  }
+}
+
+static void tell_place(struct sim *sim, const struct sim_node *node, const struct rendezvous_state *before,
                        const struct rendezvous_state *after) {
-  const struct state_node *was = state_find(before, &writer->desc), *is = state_find(after, &writer->desc);
+  const struct state_node *was = state_find(before, &node->desc), *is = state_find(after, &node->desc);
   const unsigned from = was ? was->kinds : 0, to = is ? is->kinds : 0;
   if (from != to && to)
-    sim_tell(sim, writer, "%s",
+    sim_tell(sim, node, "%s",
              to == NODE_PARTICIPANT ? "becomes a participant"
              : to == NODE_WAITING   ? "enters the wait list"
                                     : "becomes a spare");
-  if (from != to && !to) sim_tell(sim, writer, "takes itself out");
+  if (from != to && !to && (!node->is_native || node->excused)) sim_tell(sim, node, "takes itself out");
+}
+
+static void tell_phase(struct sim *sim, const struct sim_node *writer, const struct rendezvous_state *before,
+                       const struct rendezvous_state *after) {
   if (before->deadline == DATETIME_NONE && rendezvous_phase(after) == PHASE_LAST_CALL)
     sim_tell(sim, writer, "calls the last call");
   if (after->complete && (!before->complete || before->round != after->round))
@@ -81,19 +127,45 @@ static void check_last_call(struct sim *sim, const struct sim_node *writer, cons
   const bool full = (int64_t)after->num_participants == sim->settings.max_nodes;
   if (before->deadline == DATETIME_NONE && rendezvous_phase(after) == PHASE_LAST_CALL) sim->called = sim->now;
   if (before->complete || !after->complete || full || writer->is_torch || sim->faults > 0) return;
+  if (sim->coordinator && sim->called < sim->server_stopped_until + sim->settings.last_call_timeout) return;
   const int64_t lasted = sim->now - sim->called, slack = 2 * (sim->latency_ms + 1);
   if (lasted < sim->settings.last_call_timeout - slack)
     sim_fail(sim, "%s ends the last call after %lld ms", writer->label, (long long)lasted);
 }
 
 /* When each heartbeat in the cell changed last. */
-static void listen_to_hearts(struct sim *sim, const struct rendezvous_state *after) {
+void check_hearts(struct sim *sim, const struct rendezvous_state *after) {
   for (size_t i = 0; i < after->count; i++) {
     struct sim_node *node = &sim->nodes[sim_find(&after->nodes[i].desc)];
     if (node->heartbeat == after->nodes[i].last_heartbeat) continue;
     node->heartbeat = after->nodes[i].last_heartbeat;
     node->heard = sim->now;
   }
+}
+
+static void check_states(struct sim *sim, const struct sim_node *writer, const struct rendezvous_state *before,
+                         const struct rendezvous_state *after) {
+  const char *broken = rendezvous_broken_invariant(after, &sim->settings);
+  if (!broken) broken = rendezvous_broken_transition(before, after, &sim->settings);
+  if (broken) sim_fail(sim, "%s wrote a state of which this does not hold: %s", writer->label, broken);
+  if (after->complete && (!before->complete || before->round != after->round)) record_round(sim, after);
+  check_hearts(sim, after);
+}
+
+static void tell_served(struct sim *sim, const struct rendezvous_state *before, const struct rendezvous_state *after) {
+  for (size_t i = 0; i < sim->node_count && sim->story; i++) {
+    const struct sim_node *node = &sim->nodes[i];
+    if (node->desc.addr && node->is_native) tell_place(sim, node, before, after);
+  }
+  tell_phase(sim, &sim->server, before, after);
+}
+
+void check_served(struct sim *sim, const struct rendezvous_state *after) {
+  const struct rendezvous_state *before = &sim->cell;
+  check_served_evictions(sim, after);
+  tell_served(sim, before, after);
+  check_last_call(sim, &sim->server, before, after);
+  check_states(sim, &sim->server, before, after);
 }
 
 void check_write(struct sim *sim, size_t at, const struct rendezvous_state *before,
@@ -104,31 +176,32 @@ void check_write(struct sim *sim, size_t at, const struct rendezvous_state *befo
     if (!state_find(after, node) && node_compare(node, &writer->desc) != 0)
       check_eviction(sim, writer, &sim->nodes[sim_find(node)]);
   }
-  tell_write(sim, writer, before, after);
+  tell_place(sim, writer, before, after);
+  tell_phase(sim, writer, before, after);
   check_last_call(sim, writer, before, after);
-  const char *broken = rendezvous_broken_invariant(after, &sim->settings);
-  if (!broken) broken = rendezvous_broken_transition(before, after, &sim->settings);
-  if (broken) sim_fail(sim, "%s wrote a state of which this does not hold: %s", writer->label, broken);
-  if (after->complete && (!before->complete || before->round != after->round)) record_round(sim, after);
+  check_states(sim, writer, before, after);
   const bool cut =
       before->complete && after->round == before->round && after->num_participants < before->num_participants;
-  if (cut && writer->is_torch) sim->rounds[before->round].cut_by_torch = true;
-  listen_to_hearts(sim, after);
+  if (cut && writer->is_torch) round_of(sim, before->round)->cut_by_torch = true;
 }
 
 /* Everybody gets the same world of a round. Of one that a PyTorch node took somebody out of, nobody knows. */
-void check_joined(struct sim *sim, size_t at, const struct rendezvous_state *state, int64_t rank, int64_t size) {
+void check_joined(struct sim *sim, size_t at, int64_t number, int64_t rank, int64_t size) {
   const struct sim_node *node = &sim->nodes[at];
-  const struct sim_round *round = &sim->rounds[state->round];
-  if (round->count == 0) sim_fail(sim, "%s joined round %d before it was complete", node->label, (int)state->round);
+  const struct sim_round *round = round_of(sim, number);
+  if (round->count == 0) sim_fail(sim, "%s joined round %d before it was complete", node->label, (int)number);
   if (round->twice) return; /* and it may be the first one */
+  if (round->completed < node->asked)
+    sim_fail(sim, "%s is told that it is in round %d, which was complete before it asked", node->label, (int)number);
   const bool known = !round->cut_by_torch && !node->is_torch;
   if (known ? (size_t)size != round->count : (size_t)size > round->count)
-    sim_fail(sim, "%s takes round %d for a world of %d, it has %zu", node->label, (int)state->round, (int)size,
-             round->count);
+    sim_fail(sim, "%s takes round %d for a world of %d, it has %zu", node->label, (int)number, (int)size, round->count);
   else if (rank < 0 || (size_t)rank >= round->count || round->nodes[rank] != at)
-    sim_fail(sim, "%s takes itself for rank %d of round %d, which is another", node->label, (int)rank,
-             (int)state->round);
+    sim_fail(sim, "%s takes itself for rank %d of round %d, which is another", node->label, (int)rank, (int)number);
+}
+
+bool check_knows_round(const struct sim *sim, int64_t round) {
+  return (size_t)round < sim->round_count && sim->rounds[round].count > 0;
 }
 
 static bool has_dead(const struct sim *sim) {

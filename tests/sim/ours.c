@@ -42,12 +42,12 @@ static void tell_happened(struct sim *sim, const struct sim_node *node, const st
   if (update->news & ENGINE_NEWS_FAILED) sim_tell(sim, node, "gives up: %s", update->error.message);
 }
 
-static void react(struct sim *sim, size_t at, const struct engine_update *update) {
+void sim_react(struct sim *sim, size_t at, const struct engine_update *update) {
   struct sim_node *node = &sim->nodes[at];
   const unsigned changed =
       ENGINE_NEWS_SOMEONE_WAITS | ENGINE_NEWS_PARTICIPANT_LEFT | ENGINE_NEWS_PARTICIPANT_DIED | ENGINE_NEWS_EVICTED;
   tell_happened(sim, node, update);
-  if (update->news & ENGINE_NEWS_JOINED) sim_joined(sim, at, update->state, update->rank, update->world_size);
+  if (update->news & ENGINE_NEWS_JOINED) sim_joined(sim, at, update->round, update->rank, update->world_size);
   if (update->news & ENGINE_NEWS_FAILED && update->failed == ENGINE_EV_ASK_JOIN) {
     node->wants = update->error.code != RDZV_E_CLOSED && update->error.code != RDZV_E_GRACEFUL_EXIT;
     if (node->wants) sim_do(sim, sim->now + 1, at, SIM_JOIN, 0);
@@ -70,7 +70,7 @@ static void step(struct sim *sim, size_t at, struct engine_event *event) {
     sim_fail(sim, "%s: %s", node->label, error.message);
     return;
   }
-  react(sim, at, &update);
+  sim_react(sim, at, &update);
   switch (update.request) {
     case ENGINE_DO_READ: sim_send(sim, at, ENGINE_EV_STATE_READ, NULL, 0); break;
     case ENGINE_DO_SWAP: sim_send(sim, at, ENGINE_EV_SWAP_WON, update.state, update.token); break;
@@ -105,16 +105,15 @@ void ours_answer(struct sim *sim, size_t at, struct sim_message *message) {
                               .error = message->kind == ENGINE_EV_STORE_ERROR ? &error : NULL});
 }
 
-void sim_joined(struct sim *sim, size_t at, const struct rendezvous_state *state, int64_t rank, int64_t size) {
+void sim_joined(struct sim *sim, size_t at, int64_t round, int64_t rank, int64_t size) {
   struct sim_node *node = &sim->nodes[at];
-  sim_tell(sim, node, "is rank %d of %d in round %d", (int)rank, (int)size, (int)state->round);
+  sim_tell(sim, node, "is rank %d of %d in round %d", (int)rank, (int)size, (int)round);
   const int64_t before = !node->is_torch ? node->last_round : node->joined ? node->round : -1;
-  if (state->round <= before)
-    sim_fail(sim, "%s: rounds go back from %d to %d", node->label, (int)before, (int)state->round);
+  if (round <= before) sim_fail(sim, "%s: rounds go back from %d to %d", node->label, (int)before, (int)round);
   node->joined = true;
-  node->last_round = state->round;
-  if (state->round > node->seen) node->seen = state->round;
-  node->round = state->round;
+  node->last_round = round;
+  if (round > node->seen) node->seen = round;
+  node->round = round;
   node->joins++;
-  check_joined(sim, at, state, rank, size);
+  check_joined(sim, at, round, rank, size);
 }

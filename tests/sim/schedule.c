@@ -21,12 +21,20 @@ static struct rendezvous_settings pick_settings(struct sim *sim, int64_t nodes, 
   return settings;
 }
 
-static void add_node(struct sim *sim, size_t host, bool is_torch) {
+static void add_node(struct sim *sim, size_t host, enum sim_kind kind) {
+  static const char *const signs[] = {[SIM_SWAP] = "", [SIM_TORCH] = "t", [SIM_NATIVE] = "n"};
   char addr[24];
   snprintf(addr, sizeof addr, "h%zu", host);
-  const size_t added = sim_add_node(sim, host, addr, is_torch);
+  const size_t added = sim_add_node(sim, host, addr, kind);
   struct sim_node *node = &sim->nodes[added];
-  snprintf(node->label, sizeof node->label, "%s.%d%s", addr, (int)node->desc.pid, is_torch ? "t" : "");
+  snprintf(node->label, sizeof node->label, "%s.%d%s", addr, (int)node->desc.pid, signs[kind]);
+}
+
+/* `mixed`: there are PyTorch nodes. */
+static enum sim_kind pick_kind(struct sim *sim, enum sim_mode mode, bool mixed) {
+  if (mode == SIM_MODE_NATIVE) return SIM_NATIVE;
+  if (mode == SIM_MODE_SWAP) return mixed && pick(sim, 0, 1) == 1 ? SIM_TORCH : SIM_SWAP;
+  return (enum sim_kind)pick(sim, SIM_SWAP, SIM_NATIVE);
 }
 
 static void pick_trouble(struct sim *sim, size_t node, bool mixed) {
@@ -45,8 +53,21 @@ static void pick_trouble(struct sim *sim, size_t node, bool mixed) {
   }
 }
 
+/* What only native nodes and their server have to fear. */
+static void pick_native_trouble(struct sim *sim, size_t nodes) {
+  for (int64_t i = pick(sim, 0, (int64_t)nodes); i > 0; i--) {
+    const int64_t at = pick(sim, 0, FAULTS_MS - 1);
+    const size_t node = (size_t)pick(sim, 0, (int64_t)nodes - 1);
+    sim_do(sim, at, node, pick(sim, 0, 2) > 0 ? SIM_RESET : SIM_VANISH, 0);
+  }
+  for (int64_t i = pick(sim, 0, 2), at = 0; i > 0; i--) {
+    at = pick(sim, at, FAULTS_MS - 1);
+    sim_do(sim, at, 0, SIM_STOP_SERVER, pick(sim, 1, at + 10000 < FAULTS_MS ? 10000 : FAULTS_MS - at));
+  }
+}
+
 /* Half as many again come later, on the same hosts, in the place of others or beside them. */
-static void pick_schedule(struct sim *sim, size_t nodes, bool mixed) {
+static void pick_schedule(struct sim *sim, enum sim_mode mode, size_t nodes, bool mixed) {
   const size_t hosts = (size_t)pick(sim, 1, (int64_t)nodes), all = nodes + nodes / 2;
   const bool skewed = !mixed && pick(sim, 0, 2) > 0, at_once = pick(sim, 0, 1) == 1;
   static const int fault_rates[] = {0, 10, 50, 150};
@@ -56,12 +77,13 @@ static void pick_schedule(struct sim *sim, size_t nodes, bool mixed) {
   for (size_t i = 0; i < hosts; i++)
     sim_add_host(sim, skewed ? pick(sim, -TEN_MINUTES_US, TEN_MINUTES_US) : pick(sim, -1000, 1000));
   for (size_t i = 0; i < all; i++)
-    add_node(sim, i < hosts ? i : (size_t)pick(sim, 0, (int64_t)hosts - 1), mixed && pick(sim, 0, 1) == 1);
+    add_node(sim, i < hosts ? i : (size_t)pick(sim, 0, (int64_t)hosts - 1), pick_kind(sim, mode, mixed));
   for (size_t i = 0; i < all; i++)
     sim_do(sim, i >= nodes ? pick(sim, 5000, FAULTS_MS) : at_once ? 0 : pick(sim, 0, 5000), i, SIM_JOIN, 0);
   for (int64_t i = pick(sim, 0, (int64_t)all); i > 0; i--)
     pick_trouble(sim, (size_t)pick(sim, 0, (int64_t)all - 1), mixed);
   if (pick(sim, 0, 30) == 0) sim_do(sim, pick(sim, 0, FAULTS_MS), 0, SIM_CLOSE, 0);
+  if (mode != SIM_MODE_SWAP) pick_native_trouble(sim, all);
 }
 
 /* With one seed in seven the state is lost now and then. That is drawn from numbers of its own, so that the other seeds
@@ -80,7 +102,7 @@ static bool settles(struct sim *sim, int64_t end, const char **why) {
   return check_settled(sim, why);
 }
 
-static bool settle(struct sim *sim) {
+bool schedule_settles(struct sim *sim) {
   const char *why = "";
   const int64_t end = sim->now + SETTLE_MS;
   while (sim->now < end) {
@@ -98,14 +120,16 @@ static bool settle(struct sim *sim) {
   return false;
 }
 
-bool schedule_run(uint64_t seed, size_t nodes, FILE *story, FILE *details, struct sim *sim) {
+bool schedule_run(uint64_t seed, enum sim_mode mode, size_t nodes, FILE *story, FILE *details, struct sim *sim) {
   sim_init(sim, seed, &RENDEZVOUS_SETTINGS_DEFAULT);
   sim->story = story;
   sim->details = details;
   if (nodes == 0) nodes = (size_t)pick(sim, 2, 9);
-  const bool mixed = pick(sim, 0, 3) == 0;
+  const bool mixed = mode == SIM_MODE_SWAP ? pick(sim, 0, 3) == 0 : mode == SIM_MODE_MIXED;
   sim->settings = pick_settings(sim, (int64_t)nodes, mixed);
-  pick_schedule(sim, nodes, mixed);
+  if (mode != SIM_MODE_SWAP) sim->settings.has_redundancy_list = true; /* as the layout of a native run has */
+  pick_schedule(sim, mode, nodes, mixed);
+  if (mode != SIM_MODE_SWAP) server_begin(sim);
   pick_losses(sim);
-  return sim_run(sim, FAULTS_MS + 1) && settle(sim);
+  return sim_run(sim, FAULTS_MS + 1) && schedule_settles(sim);
 }

@@ -14,16 +14,26 @@ static void *need(void *memory) {
 }
 
 void sim_init(struct sim *sim, uint64_t seed, const struct rendezvous_settings *settings) {
-  *sim = (struct sim){.seed = seed, .random = seed, .settings = *settings, .cell = STATE_EMPTY, .latency_ms = 2};
+  *sim = (struct sim){.seed = seed,
+                      .random = seed,
+                      .settings = *settings,
+                      .times = NATIVE_TIMES_DEFAULT,
+                      .cell = STATE_EMPTY,
+                      .latency_ms = 2};
 }
 
 void sim_free(struct sim *sim) {
-  for (size_t i = 0; i < sim->heap_count; i++) sim_message_free(sim->heap[i].message);
+  for (size_t i = 0; i < sim->heap_count; i++) {
+    sim_message_free(sim->heap[i].message);
+    free(sim->heap[i].packet);
+  }
+  server_free(sim);
   for (size_t i = 0; i < sim->node_count; i++) {
     engine_free(&sim->nodes[i].engine);
     state_free(&sim->nodes[i].torch.state);
   }
-  for (size_t i = 0; i < SIM_MAX_ROUNDS; i++) free(sim->rounds[i].nodes);
+  for (size_t i = 0; i < sim->round_count; i++) free(sim->rounds[i].nodes);
+  free(sim->rounds);
   free(sim->heap);
   free(sim->nodes);
   free(sim->hosts);
@@ -71,7 +81,7 @@ static bool is_before(const struct sim_event *a, const struct sim_event *b) {
 void sim_schedule(struct sim *sim, struct sim_event event) {
   event.order = sim->next_order++;
   if (sim->heap_count == sim->heap_cap) {
-    sim->heap_cap = sim->heap_cap ? sim->heap_cap * 2 : 64;
+    sim->heap_cap = sim->heap_cap ? sim->heap_cap * 2 : 16;
     sim->heap = need(realloc(sim->heap, sim->heap_cap * sizeof *sim->heap));
   }
   size_t at = sim->heap_count++;
@@ -105,14 +115,15 @@ size_t sim_add_host(struct sim *sim, int64_t skew_us) {
 }
 
 /* All nodes are added before the first one moves: engines keep pointers to their addresses. */
-size_t sim_add_node(struct sim *sim, size_t host, const char *addr, bool is_torch) {
+size_t sim_add_node(struct sim *sim, size_t host, const char *addr, enum sim_kind kind) {
   if (sim->node_count == sim->node_cap) {
-    sim->node_cap = sim->node_cap ? sim->node_cap * 2 : 16;
+    sim->node_cap = sim->node_cap ? sim->node_cap * 2 : 4;
     sim->nodes = need(realloc(sim->nodes, sim->node_cap * sizeof *sim->nodes));
   }
   struct sim_node *node = &sim->nodes[sim->node_count];
   *node = (struct sim_node){.host = host,
-                            .is_torch = is_torch,
+                            .is_torch = kind == SIM_TORCH,
+                            .is_native = kind == SIM_NATIVE,
                             .troubled = INT64_MIN / 2,
                             .heartbeat = DATETIME_NONE,
                             .last_round = -1,
@@ -126,7 +137,8 @@ size_t sim_add_node(struct sim *sim, size_t host, const char *addr, bool is_torc
 }
 
 static void ask(struct sim *sim, size_t node, enum engine_event_kind what) {
-  (sim->nodes[node].is_torch ? torch_ask : ours_ask)(sim, node, what);
+  const struct sim_node *asked = &sim->nodes[node];
+  (asked->is_native ? native_ask : asked->is_torch ? torch_ask : ours_ask)(sim, node, what);
 }
 
 static void run_script(struct sim *sim, const struct sim_event *event) {
@@ -135,6 +147,7 @@ static void run_script(struct sim *sim, const struct sim_event *event) {
     case SIM_JOIN:
       if (node->killed) break; /* who comes in its place is another node */
       if (!node->alive) node->born = sim->now;
+      if (!node->wants) node->asked = sim->events;
       node->alive = node->wants = true;
       node->joined = false;
       sim_tell(sim, node, "asks to join");
@@ -157,6 +170,7 @@ static void run_script(struct sim *sim, const struct sim_event *event) {
       node->alive = node->wants = node->joined = false;
       node->killed = true;
       node->troubled = sim->now;
+      if (node->is_native) native_died(sim, event->node);
       break;
     case SIM_PAUSE:
       sim_tell(sim, node, "is stopped for %.1f s", (double)event->amount / 1000);
@@ -172,24 +186,59 @@ static void run_script(struct sim *sim, const struct sim_event *event) {
       sim->hosts[node->host].jumped = sim->now;
       break;
     case SIM_LOSE: sim_lose(sim); break;
+    case SIM_RESET:
+    case SIM_VANISH:
+      if (!node->alive || node->link == 0) break;
+      sim_tell(sim, node, event->deed == SIM_RESET ? "loses its connection" : "has a dead connection");
+      (event->deed == SIM_RESET ? link_reset : link_vanish)(sim, node->link);
+      break;
+    case SIM_STOP_SERVER:
+      sim_tell(sim, &sim->server, "is stopped for %.1f s", (double)event->amount / 1000);
+      server_stop(sim, event->amount);
+      break;
   }
+}
+
+static void happen_later(struct sim *sim, struct sim_event *event, int64_t at) {
+  event->at = at;
+  sim_schedule(sim, *event);
+  event->message = NULL;
+  event->packet = NULL;
+}
+
+static void happen_to_server(struct sim *sim, struct sim_event *event) {
+  if (server_is_stopped(sim)) {
+    if (event->kind == SIM_REQUEST) sim->nodes[event->node].troubled = sim->server_stopped_until;
+    happen_later(sim, event, sim->server_stopped_until);
+    return;
+  }
+  switch (event->kind) {
+    case SIM_REQUEST: sim_receive(sim, event); break;
+    case SIM_TO_SERVER: server_receive(sim, event); break;
+    default:
+      if (event->number == sim->server_timer) server_time(sim);
+      break;
+  }
+}
+
+static void time_node(struct sim *sim, size_t at) {
+  const struct sim_node *node = &sim->nodes[at];
+  (node->is_native ? native_timer : node->is_torch ? torch_timer : ours_timer)(sim, at);
 }
 
 static void happen(struct sim *sim, struct sim_event *event) {
   struct sim_node *node = &sim->nodes[event->node];
-  if (event->kind == SIM_REQUEST) {
-    sim_receive(sim, event);
+  if (event->kind == SIM_REQUEST || event->kind == SIM_TO_SERVER || event->kind == SIM_SERVER_TIMER) {
+    happen_to_server(sim, event);
     return;
   }
-  if (event->kind == SIM_SCRIPT && event->deed == SIM_LOSE) {
+  if (event->kind == SIM_SCRIPT && (event->deed == SIM_LOSE || event->deed == SIM_STOP_SERVER)) {
     run_script(sim, event);
     return;
   }
   if (sim->now < node->paused_until && (event->kind != SIM_SCRIPT || event->deed <= SIM_CLOSE)) {
     node->troubled = sim->now;
-    event->at = node->paused_until;
-    sim_schedule(sim, *event);
-    event->message = NULL;
+    happen_later(sim, event, node->paused_until);
     return;
   }
   if (event->kind == SIM_SCRIPT) {
@@ -201,12 +250,19 @@ static void happen(struct sim *sim, struct sim_event *event) {
     node->request = 0;
     (node->is_torch ? torch_answer : ours_answer)(sim, event->node, event->message);
   }
-  if (event->kind == SIM_TIMER && event->number == node->wait)
-    (node->is_torch ? torch_timer : ours_timer)(sim, event->node);
+  if (event->kind == SIM_TO_NODE) native_receive(sim, event);
+  if (event->kind == SIM_TIMER && event->number == node->wait) time_node(sim, event->node);
   if (event->kind == SIM_LISTEN && event->number == node->wait) {
     node->listening = true;
     sim_listen(sim, event->node);
   }
+}
+
+void sim_happen(struct sim *sim, struct sim_event *event) {
+  sim->events++;
+  happen(sim, event);
+  sim_message_free(event->message);
+  free(event->packet);
 }
 
 bool sim_run(struct sim *sim, int64_t until) {
@@ -214,8 +270,7 @@ bool sim_run(struct sim *sim, int64_t until) {
     struct sim_event event = pop(sim);
     sim->now = event.at;
     sim->steps++;
-    happen(sim, &event);
-    sim_message_free(event.message);
+    sim_happen(sim, &event);
   }
   if (!sim->failure[0]) sim->now = until;
   return !sim->failure[0];

@@ -18,7 +18,7 @@ int storm(size_t nodes, int64_t latency_ms) {
   for (size_t i = 0; i < nodes; i++) {
     char addr[24];
     snprintf(addr, sizeof addr, "n%zu", i);
-    sim_do(&sim, 0, sim_add_node(&sim, sim_add_host(&sim, 0), addr, false), SIM_JOIN, 0);
+    sim_do(&sim, 0, sim_add_node(&sim, sim_add_host(&sim, 0), addr, SIM_SWAP), SIM_JOIN, 0);
   }
   int64_t complete = -1;
   while (!complete_and_known(&sim) && sim.now < 600000) {

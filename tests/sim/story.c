@@ -7,11 +7,24 @@
 
 enum { A, B, C, D, E };
 
+/* A capital is a native node, t one that does as PyTorch does. */
+static enum sim_kind kind_of(char name) {
+  if (name == 't') return SIM_TORCH;
+  return name >= 'A' && name <= 'Z' ? SIM_NATIVE : SIM_SWAP;
+}
+
 static void add(struct sim *sim, const char *names, int64_t skew_us) {
   for (; *names; names++) {
     const size_t host = sim_add_host(sim, *names == 'b' ? skew_us : 0);
-    sim_add_node(sim, host, (char[]){*names, '\0'}, *names == 't');
+    sim_add_node(sim, host, (char[]){*names, '\0'}, kind_of(*names));
   }
+}
+
+/* Native nodes, that join one after the other. */
+static void serve(struct sim *sim, const char *names, size_t joining) {
+  add(sim, names, 0);
+  server_begin(sim);
+  for (size_t i = A; i < joining; i++) sim_do(sim, (int64_t)i * 100, i, SIM_JOIN, 0);
 }
 
 static struct rendezvous_settings between(int64_t min, int64_t max) {
@@ -87,11 +100,78 @@ static void lost(struct sim *sim) {
   sim_do(sim, 20000, C, SIM_JOIN, 0);
 }
 
+/* Native nodes: one dies and is known to be dead at once, one comes, one leaves, one closes. */
+static void native(struct sim *sim) {
+  sim->settings = between(2, 4);
+  serve(sim, "ABCDE", 4);
+  sim_do(sim, 10000, B, SIM_KILL, 0);
+  sim_do(sim, 20000, E, SIM_JOIN, 0);
+  sim_do(sim, 30000, A, SIM_LEAVE, 0);
+  sim_do(sim, 40000, C, SIM_CLOSE, 0);
+}
+
+/* A connection ends, and the session goes on with another one: no new round. */
+static void resumed(struct sim *sim) {
+  sim->settings = between(2, 3);
+  serve(sim, "ABC", 3);
+  sim_do(sim, 10000, B, SIM_RESET, 0);
+}
+
+/* The reply to a join is lost after the join took effect: the node asks again, gets it, and is not in twice. */
+static void lost_reply(struct sim *sim) {
+  sim->settings = between(2, 2);
+  serve(sim, "AB", 2);
+  sim_do(sim, 106, A, SIM_RESET, 0);
+}
+
+/* A connection is dead, and nobody is told: both ends find it by silence. */
+static void half_open(struct sim *sim) {
+  sim->settings = between(2, 3);
+  serve(sim, "ABC", 3);
+  sim_do(sim, 10000, B, SIM_VANISH, 0);
+}
+
+/* The server is stopped for five seconds, and blames nobody for it, not even who lost its connection meanwhile. */
+static void server_stopped(struct sim *sim) {
+  sim->settings = between(2, 3);
+  serve(sim, "ABC", 3);
+  sim_do(sim, 10000, A, SIM_STOP_SERVER, 5000);
+  sim_do(sim, 12000, B, SIM_RESET, 0);
+}
+
+/* The server begins again with nothing: its nodes join again, and the round has the number after their last. */
+static void server_restarted(struct sim *sim) {
+  sim->settings = between(2, 3);
+  serve(sim, "ABC", 3);
+  sim_do(sim, 10000, A, SIM_LOSE, 0);
+}
+
+/* A native node, one by swaps and a PyTorch node: one dies, one leaves. */
+static void three_ways(struct sim *sim) {
+  sim->settings = between(2, 4);
+  serve(sim, "Abt", 3);
+  sim_do(sim, 10000, A, SIM_LEAVE, 0);
+  sim_do(sim, 30000, A, SIM_JOIN, 0);
+  sim_do(sim, 50000, B, SIM_KILL, 0);
+}
+
 static const struct {
   const char *name;
   void (*script)(struct sim *sim);
-} stories[] = {{"elastic", elastic}, {"spares", spares}, {"clocks", clocks}, {"stopped", stopped},
-               {"outage", outage},   {"mixed", mixed},   {"lost", lost}};
+} stories[] = {{"elastic", elastic},
+               {"spares", spares},
+               {"clocks", clocks},
+               {"stopped", stopped},
+               {"outage", outage},
+               {"mixed", mixed},
+               {"lost", lost},
+               {"native", native},
+               {"resumed", resumed},
+               {"lost_reply", lost_reply},
+               {"half_open", half_open},
+               {"server_stopped", server_stopped},
+               {"server_restarted", server_restarted},
+               {"three_ways", three_ways}};
 
 int story_run(const char *name, FILE *out) {
   static struct sim sim;

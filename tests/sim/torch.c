@@ -64,7 +64,7 @@ static void finish(struct sim *sim, size_t at) {
   if (torch->doing == TORCH_JOIN) {
     const struct state_node *self = state_find(&torch->state, &node->desc);
     torch->next_beat_ms = mono(sim, node) + sim->settings.keep_alive_interval;
-    sim_joined(sim, at, &torch->state, self->rank, (int64_t)torch->state.num_participants);
+    sim_joined(sim, at, torch->state.round, self->rank, (int64_t)torch->state.num_participants);
   }
   torch->doing = TORCH_WATCH;
   sleep_for(sim, at, SLEEP_MS);

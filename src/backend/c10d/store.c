@@ -35,11 +35,11 @@ int c10d_store_serve(const struct endpoint *endpoint, const char *run_id, const 
   return result;
 }
 
-int c10d_store_connect(rdzv_server *server, const char *endpoint, const rdzv_tcp_options *options,
+int c10d_store_connect(rdzv_server *server, const char *endpoint, const rdzv_tcp_options *options, bool asks_native,
                        struct waiting *waiting, rdzv_store **out, rdzv_error *error) {
   char own[ENDPOINT_TEXT_SIZE];
   if (server) c10d_host_own_endpoint(server, own);
-  const int result = store_open_tcp(server ? own : endpoint, options, waiting, out, error);
+  const int result = store_open_tcp(server ? own : endpoint, options, asks_native, waiting, out, error);
   if (result == 0) store_forget_cancel_fd(*out);
   return result;
 }
@@ -64,7 +64,8 @@ static int connect_to(struct opening *opening, struct waiting *waiting, rdzv_err
                                 .cancel_fd = options->cancel_fd,
                                 .dialect = options->dialect,
                                 .run_id = options->run_id};
-  const int result = c10d_store_connect(opening->server, opening->text, &tcp, waiting, &opening->store, error);
+  const int result =
+      c10d_store_connect(opening->server, opening->text, &tcp, options->asks_native, waiting, &opening->store, error);
   return result < 0 ? error_prefix(error, result, "cannot reach the store of the rendezvous") : 0;
 }
 

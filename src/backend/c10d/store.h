@@ -21,6 +21,7 @@ struct c10d_options {
   int cancel_fd; /* while opening */
   const rdzv_log *log;
   const char *run_id; /* that the store is for, or NULL: any */
+  bool asks_native;   /* whether the server forms rounds: store_is_native */
 };
 
 /* Opens the store that the endpoint names, a path for a file; "" is localhost. Serves it in this process where this
@@ -36,7 +37,7 @@ int c10d_store_serve(const struct endpoint *endpoint, const char *run_id, const 
 
 /* Connects to `server`, where this process serves, else (NULL) to the endpoint. The cancel descriptor of the options
  * counts only until this returns. `waiting` may be NULL. */
-int c10d_store_connect(rdzv_server *server, const char *endpoint, const rdzv_tcp_options *options,
+int c10d_store_connect(rdzv_server *server, const char *endpoint, const rdzv_tcp_options *options, bool asks_native,
                        struct waiting *waiting, rdzv_store **out, rdzv_error *error);
 
 #endif

@@ -95,7 +95,7 @@ static int wait_for_thread(struct lookup *lookup, deadline until, const struct f
     return error_errno(error, RDZV_E_NO_MEMORY, failed, "cannot start a thread to resolve '%s'", lookup->host);
   }
   waiting_for(flag_waiting(cancel), "looking up the name '%s'", lookup->host);
-  struct pollfd fds[2] = {{.fd = lookup->done.fd, .events = POLLIN}};
+  struct pollfd fds[2] = {{.fd = flag_fd(&lookup->done), .events = POLLIN}};
   const int result = flag_poll(cancel, fds, 1, until);
   if (result == RDZV_E_TIMEOUT)
     return error_set(error, result, "cannot resolve '%s': the resolver did not answer in time", lookup->host);

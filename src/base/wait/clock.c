@@ -11,6 +11,12 @@ int64_t clock_now_ms(void) {
   return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
+int64_t clock_now_us(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
 int64_t clock_wall_us(void) {
   struct timespec now;
   clock_gettime(CLOCK_REALTIME, &now);

@@ -9,6 +9,9 @@ typedef int64_t deadline;
 
 int64_t clock_now_ms(void);
 
+/* The same clock in microseconds, to measure short times. */
+int64_t clock_now_us(void);
+
 /* Microseconds since 1970 in UTC. Only to be shown or sent, never to measure time. */
 int64_t clock_wall_us(void);
 

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TICK_MS = 250, WIDEST = 512, MOST_SEEN = 256 };
+enum { TICK_MS = 250, WIDEST = 512, MOST_SEEN = 256, FEW = 64 };
 
 /* Nodes that were there in this process's life, and in which round last, used by one progress at a time. Those of the
  * round before that are not there are missing; those that were gone by then are not. */
@@ -60,6 +60,7 @@ static void remember_participants(const rdzv_status *status) {
 
 static void remember_result(const rdzv_result *round) {
   const rdzv_participant *participant;
+  if (round->world_size > FEW) return; /* the server would have to send them */
   for (int64_t rank = 0; (participant = rdzv_result_participant(round, rank)); rank++)
     remember(participant->node, round->round);
 }

@@ -20,18 +20,35 @@ static int print_object(const char *command, json_t *object) {
   return finish_output(command, printed);
 }
 
-int print_round(const char *command, const rdzv_result *result) {
+/* A longer list of participants is not asked for, in each round by each node. */
+enum { MOST_MEMBERS = 64 };
+
+static json_t *members(const rdzv_result *result) {
+  if (result->world_size > MOST_MEMBERS) return json_null();
   json_t *list = json_array();
   const rdzv_participant *one;
   for (int64_t rank = 0; (one = rdzv_result_participant(result, rank)); rank++)
     json_array_append_new(
         list, json_pack("{s:s, s:s, s:I, s:I, s:I}", "node", one->node, "addr", one->addr, "pid", (json_int_t)one->pid,
                         "local_id", (json_int_t)one->local_id, "rank", (json_int_t)one->rank));
+  return list;
+}
+
+static void tell_of_members(const char *command, const rdzv_result *result) {
+  static bool told;
+  if (told || result->world_size <= MOST_MEMBERS) return;
+  told = true;
+  complain(command, "the round has %lld participants, and lists of more than %d are not printed: see 'rdzv status'",
+           (long long)result->world_size, MOST_MEMBERS);
+}
+
+int print_round(const char *command, const rdzv_result *result) {
+  tell_of_members(command, result);
   return print_object(
       command, json_pack("{s:I, s:I, s:I, s:s, s:s, s:s, s:s, s:i, s:o}", "round", (json_int_t)result->round, "rank",
                          (json_int_t)result->rank, "world_size", (json_int_t)result->world_size, "run_id",
                          result->run_id, "backend", result->backend, "node", result->node, "master_addr",
-                         result->master_addr, "master_port", result->master_port, "members", list));
+                         result->master_addr, "master_port", result->master_port, "members", members(result)));
 }
 
 /* ---- status --------------------------------------------------------------------------------------------------- */
@@ -41,10 +58,18 @@ static const char *kind_name(rdzv_node_kind kind) {
   return names[kind];
 }
 
+/* NULL: nobody knows. */
+static const char *way_name(rdzv_node_way way) {
+  static const char *const names[] = {NULL, "PyTorch", "swap", "native"};
+  return names[way];
+}
+
 static json_t *node_object(const rdzv_node_status *node) {
   json_t *object = json_pack("{s:s, s:s, s:I}", "node", node->node, "kind", kind_name(node->kind), "heartbeat_age_ms",
                              (json_int_t)node->heartbeat_age_ms);
   json_object_set_new(object, "rank", node->rank >= 0 ? json_integer(node->rank) : json_null());
+  json_object_set_new(object, "way", way_name(node->way) ? json_string(way_name(node->way)) : json_null());
+  json_object_set_new(object, "trip_us", node->trip_us >= 0 ? json_integer(node->trip_us) : json_null());
   return object;
 }
 
@@ -64,10 +89,13 @@ static int print_status_json(const char *command, const rdzv_status *status, con
 }
 
 static void print_node(const rdzv_node_status *node) {
-  char rank[24] = "-", age[32] = "-";
+  char rank[24] = "-", age[32] = "-", trip[32] = "-";
+  const char *way = way_name(node->way);
   if (node->rank >= 0) snprintf(rank, sizeof rank, "%lld", (long long)node->rank);
   if (node->heartbeat_age_ms >= 0) snprintf(age, sizeof age, "%.1f s ago", (double)node->heartbeat_age_ms / 1000);
-  printf("  %-5s %-11s %-14s %s\n", rank, kind_name(node->kind), age, shown(node->node).text);
+  if (node->trip_us >= 0) snprintf(trip, sizeof trip, "%.2f ms", (double)node->trip_us / 1000);
+  printf("  %-5s %-11s %-14s %-7s %-8s %s\n", rank, kind_name(node->kind), age, way ? way : "-", trip,
+         shown(node->node).text);
 }
 
 static int print_status_table(const char *command, const rdzv_status *status, const char *run_id) {
@@ -81,7 +109,7 @@ static int print_status_table(const char *command, const rdzv_status *status, co
     if (status->deadline_left_ms >= 0)
       printf("; the last call ends in %.1f s", (double)status->deadline_left_ms / 1000);
     printf("\n");
-    if (count > 0) printf("  %-5s %-11s %-14s %s\n", "RANK", "KIND", "HEARTBEAT", "NODE");
+    if (count > 0) printf("  %-5s %-11s %-14s %-7s %-8s %s\n", "RANK", "KIND", "HEARTBEAT", "WAY", "TRIP", "NODE");
     for (size_t i = 0; i < count; i++) print_node(rdzv_status_node(status, i));
   } else {
     printf("rendezvous '%s': no node has joined yet\n", shown(run_id).text);

@@ -42,7 +42,7 @@ static int parse(int argc, char **argv, struct settings *to) {
 
       {"the rendezvous", FLAG_GROUP, NULL, NULL, NULL},
       {"standalone", FLAG_SWITCH, &to->standalone, NULL, "a job on this node alone, with its own store"},
-      {"rdzv-backend", FLAG_TEXT, &to->backend, "NAME", "c10d, etcd-v2, etcd or static; see below"},
+      {"rdzv-backend", FLAG_TEXT, &to->backend, "NAME", "c10d, etcd-v2, etcd-v3, etcd or static; see below"},
       {"rdzv-endpoint", FLAG_TEXT, &to->endpoint, "HOST:PORT", "address of the store; port 0 picks a free port"},
       {"rdzv-id", FLAG_TEXT, &to->run_id, "ID", "id of the job, the same on all nodes (default none)"},
       {"rdzv-conf", FLAG_TEXT, &to->conf, "K=V,...", "options of the rendezvous, see rdzv-join(1)"},

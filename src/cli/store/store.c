@@ -20,7 +20,7 @@ enum { DEFAULT_TIMEOUT_MS = 30000, AT_ONCE_MS = 2000 /* for the server, where ke
 struct settings {
   const char *endpoint;
   const char *file;
-  const char *etcd;
+  const char *etcd, *etcd3; /* at most one */
   struct etcd_url etcd_url; /* the same, taken apart */
   const char *ca_cert, *cert, *key;
   const char *prefix;
@@ -241,7 +241,8 @@ static int parse(int argc, char **argv, struct settings *to) {
        "address of the server (default $RDZV_ENDPOINT, else 127.0.0.1:29400)"},
       {"file", FLAG_TEXT, &to->file, "PATH", "use the store in this file"},
       {"etcd", FLAG_TEXT, &to->etcd, "URL",
-       "use the store in etcd, below --prefix: [http[s]://][USER:PASSWORD@]HOST[:PORT],..."},
+       "use the store in etcd, below --prefix: [http[s]://][USER:PASSWORD@]HOST[:PORT],... (v2 API)"},
+      {"etcd3", FLAG_TEXT, &to->etcd3, "URL", "the same by the v3 API of etcd (3.4 and later); a store of its own"},
       {"cacert", FLAG_TEXT, &to->ca_cert, "FILE", "certificate authority of etcd, PEM (default: the system's)"},
       {"cert", FLAG_TEXT, &to->cert, "FILE", "client certificate for etcd, PEM (default none)"},
       {"key", FLAG_TEXT, &to->key, "FILE", "private key of the client certificate, PEM"},
@@ -298,8 +299,13 @@ static int open_etcd(const struct settings *settings, int64_t timeout, const rdz
                                   .cert = settings->cert,
                                   .key = settings->key,
                                   .read_timeout_ms = timeout};
+  const char *prefix = settings->prefix ? settings->prefix : "";
+  if (settings->etcd3) {
+    const rdzv_etcd3_store_options v3 = {.size = sizeof v3, .timeout_ms = timeout, .log = log, .etcd = &etcd};
+    return rdzv_store_open_etcd3(prefix, &v3, out, error);
+  }
   const rdzv_etcd_store_options options = {.size = sizeof options, .timeout_ms = timeout, .log = log, .etcd = &etcd};
-  return rdzv_store_open_etcd(settings->prefix ? settings->prefix : "", &options, out, error);
+  return rdzv_store_open_etcd(prefix, &options, out, error);
 }
 
 /* The first lines about a server that is not there yet are worth seeing: without them a wait looks like a hang. */
@@ -310,7 +316,7 @@ static int open_store(const struct settings *settings, rdzv_store **out, rdzv_er
     const rdzv_file_options options = {.size = sizeof options, .timeout_ms = timeout, .log = log};
     return rdzv_store_open_file(settings->file, &options, out, error);
   }
-  if (settings->etcd) return open_etcd(settings, timeout, log, out, error);
+  if (settings->etcd || settings->etcd3) return open_etcd(settings, timeout, log, out, error);
   const char *endpoint = settings->endpoint ? settings->endpoint : getenv("RDZV_ENDPOINT");
   const rdzv_tcp_options options = {
       .size = sizeof options, .timeout_ms = timeout, .log = log, .dialect = (rdzv_dialect)settings->dialect};
@@ -326,7 +332,7 @@ static int run(const struct operation *operation, struct job *job) {
     return exit_code_of(result);
   }
   rdzv_store *view = NULL;
-  if (settings->prefix && !settings->etcd)
+  if (settings->prefix && !settings->etcd && !settings->etcd3)
     result = rdzv_store_open_prefix(base, rdzv_str(settings->prefix), &view, &job->error);
   job->store = view ? view : base;
   if (result == 0) result = rdzv_store_set_timeout(job->store, settings->timeout, &job->error);
@@ -339,13 +345,14 @@ static int run(const struct operation *operation, struct job *job) {
 /* Which store is meant? Complains where that is not clear. */
 static bool check_settings(struct settings *settings) {
   const bool secured = settings->ca_cert || settings->cert || settings->key;
-  const char *why = settings->etcd ? etcd_url_parse(settings->etcd, &settings->etcd_url) : NULL;
-  if (!!settings->file + !!settings->endpoint + !!settings->etcd > 1)
-    complain(me, "--file, --endpoint and --etcd exclude each other (give one of them)");
+  const char *url = settings->etcd3 ? settings->etcd3 : settings->etcd, *flag = settings->etcd3 ? "etcd3" : "etcd";
+  const char *why = url ? etcd_url_parse(url, &settings->etcd_url) : NULL;
+  if (!!settings->file + !!settings->endpoint + !!settings->etcd + !!settings->etcd3 > 1)
+    complain(me, "--file, --endpoint, --etcd and --etcd3 exclude each other (give one of them)");
   else if (why)
-    complain(me, "invalid value for --etcd: %s (expected [http[s]://][USER:PASSWORD@]HOST[:PORT],...)", why);
+    complain(me, "invalid value for --%s: %s (expected [http[s]://][USER:PASSWORD@]HOST[:PORT],...)", flag, why);
   else if (secured && !settings->etcd_url.https)
-    complain(me, "--cacert, --cert and --key need --etcd https://...");
+    complain(me, "--cacert, --cert and --key need --etcd https://... or --etcd3 https://...");
   else
     return true;
   return false;

@@ -11,10 +11,12 @@
 #include "etcd/client/fate.h"
 #include "etcd/client/try.h"
 #include "etcd/client/voice.h"
+#include "etcd/v3/read.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum {
   /* One member's time for a request that does not block. It doubles, up to the last, each time that all members
@@ -42,6 +44,21 @@ struct etcd_client {
 
 const char *etcd_describe(const struct etcd_client *client) { return client->text; }
 int64_t etcd_read_timeout(const struct etcd_client *client) { return client->read_timeout; }
+
+int etcd_line_take(struct etcd_client *client, struct http_line **out, rdzv_error *error) {
+  return etcd_lines_take(&client->cluster.lines, out, error);
+}
+
+void etcd_line_give(struct etcd_client *client, struct http_line *line) {
+  if (line) etcd_lines_give(&client->cluster.lines, line);
+}
+
+struct etcd_member_text etcd_current_member(struct etcd_client *client) {
+  const struct etcd_member member = members_choose(&client->cluster.members);
+  struct etcd_member_text text;
+  memcpy(text.text, member.text, sizeof text.text);
+  return text;
+}
 
 /* A call under way. */
 struct course {
@@ -142,7 +159,8 @@ static int explain(struct course *course, struct etcd_try *one, int code) {
 static int go_on(struct course *course, struct http_response *response) {
   struct etcd_cluster *cluster = &course->client->cluster;
   course->tries++;
-  struct etcd_try one = {.member = members_choose(&cluster->members), .until = try_until(course)};
+  struct etcd_try one = {
+      .member = members_choose(&cluster->members), .line = course->request->line, .until = try_until(course)};
   int code = etcd_try_send(cluster, &one, course->request, &course->call, response);
   if (code == 0) {
     members_prefer(&cluster->members, one.member.text);
@@ -182,19 +200,31 @@ static int perform(struct etcd_client *client, const struct etcd_request *reques
   return result;
 }
 
+static void learn(struct etcd_client *client, bool v3, struct buf *body) {
+  struct etcd_cluster *cluster = &client->cluster;
+  char *list = NULL;
+  if (v3 && etcd3_read_members((rdzv_bytes){body->data, body->len}, &list, NULL) == 0)
+    members_learn(&cluster->members, list, cluster->lines.scheme);
+  if (!v3 && buf_append(body, "", 1)) members_learn(&cluster->members, (char *)body->data, cluster->lines.scheme);
+  free(list);
+}
+
 /* The first call that succeeds is followed by asking for the other members. */
-static void discover(struct etcd_client *client, const struct etcd_call *call) {
+static void discover(struct etcd_client *client, const struct etcd_request *after, const struct etcd_call *call) {
   struct etcd_members *members = &client->cluster.members;
   if (!members_to_ask(members)) return;
-  const struct etcd_request request = {.method = "GET", .path = "/v2/machines", .quiet = true};
+  struct etcd_request request =
+      after->v3 ? (struct etcd_request){ETCD3_MEMBERS} : (struct etcd_request){.method = "GET", .path = "/v2/machines"};
+  request.quiet = true;
+  request.line = after->line;
   struct http_response response = {0};
-  const struct etcd_call own = {deadline_sooner(call->until, deadline_after(DISCOVERY_MS)), call->cancel, NULL};
+  const deadline until = deadline_sooner(call->until, deadline_after(DISCOVERY_MS));
+  const struct etcd_call own = {until, call->cancel, NULL};
   if (perform(client, &request, &own, &response) < 0) {
     members_not_told(members);
     return;
   }
-  if (response.status == 200 && buf_append(&response.body, "", 1))
-    members_learn(members, (char *)response.body.data, client->cluster.lines.scheme);
+  if (response.status == 200) learn(client, after->v3, &response.body);
   buf_free(&response.body);
 }
 
@@ -202,7 +232,7 @@ int etcd_perform(struct etcd_client *client, const struct etcd_request *request,
                  struct http_response *response) {
   *response = (struct http_response){0};
   const int result = perform(client, request, call, response);
-  if (result == 0) discover(client, call);
+  if (result == 0) discover(client, request, call);
   return result;
 }
 
@@ -220,6 +250,7 @@ int etcd_open(const rdzv_etcd_options *given, struct etcd_client **out, rdzv_err
   snprintf(client->text, sizeof client->text, "%s", endpoints);
   members_open(&client->cluster.members);
   voice_open(&client->voice);
+  token_open(&client->cluster.token);
   result = etcd_lines_open(&client->cluster.lines, &options, error);
   if (result == 0) result = log_take(&options.log, &client->cluster.log, error);
   if (result == 0) result = members_give(&client->cluster.members, endpoints, error);
@@ -239,6 +270,7 @@ void etcd_close(struct etcd_client *client) {
   if (!client || atomic_fetch_sub(&client->holds, 1) > 1) return;
   etcd_lines_close(&client->cluster.lines);
   members_close(&client->cluster.members);
+  token_close(&client->cluster.token);
   voice_close(&client->voice);
   free(client);
 }

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/net/foreign.h"
 #include "base/net/net.h"
+#include "etcd/v3/read.h"
 #include "wire/probe.h"
 
 #include <jansson.h>
@@ -24,11 +25,13 @@ static bool has(const struct buf *body, const char *text) {
 /* ---- answers -------------------------------------------------------------------------------------------------- */
 
 /* etcd's have a header, or by way of a proxy at least a body that says so. */
-bool etcd_is_foreign(const struct http_response *response) {
+bool etcd_is_foreign(const struct http_response *response, bool v3) {
   static const char *const signs[] = {"\"errorCode\"", "\"action\"", "\"members\""};
+  struct etcd3_error error;
   const long status = response->status;
   const bool passing = status == 500 || status == 502 || status == 503 || status == 504;
   if (passing || response->etcd_index != 0 || response->cluster != 0) return false;
+  if (v3) return !etcd3_read_error((rdzv_bytes){response->body.data, response->body.len}, &error);
   for (size_t i = 0; i < sizeof signs / sizeof signs[0]; i++)
     if (has(&response->body, signs[i])) return false;
   return true;
@@ -52,12 +55,28 @@ static void client_url_in(const struct buf *body, char *out, size_t size) {
   json_decref(json);
 }
 
-static int explain_no_v2(const char *endpoint, const char *version, rdzv_error *error) {
+/* "3.5.16" is 305. */
+static int number_of(const char *version) {
   int major = 0, minor = 0;
   sscanf(version, "%d.%d", &major, &minor); /* NOLINT: a part that is not a number stays 0 */
-  const bool gone = major > 3 || (major == 3 && minor >= 6);
-  return error_set(error, RDZV_E_UNSUPPORTED, "etcd %s at %s has no v2 API (%s)", version, endpoint,
-                   gone ? "etcd 3.5 was the last with it" : "start etcd with --enable-v2");
+  return 100 * major + minor;
+}
+
+static int explain_no_v2(const char *endpoint, const char *version, rdzv_error *error) {
+  const bool gone = number_of(version) >= 306;
+  return error_set(error, RDZV_E_UNSUPPORTED,
+                   "etcd %s at %s has no v2 API (%s; for its v3 API: --rdzv-backend etcd-v3, rdzv store --etcd3)",
+                   version, endpoint, gone ? "etcd 3.5 was the last with it" : "start etcd with --enable-v2");
+}
+
+static int explain_no_v3(const char *endpoint, const char *version, rdzv_error *error) {
+  if (number_of(version) < 304)
+    return error_set(error, RDZV_E_UNSUPPORTED,
+                     "etcd %s at %s is too old for its v3 API (3.4 is the first that will do)", version, endpoint);
+  return error_set(
+      error, RDZV_E_UNSUPPORTED,
+      "etcd %s at %s has its gateway for HTTP switched off (start etcd without --enable-grpc-gateway=false)", version,
+      endpoint);
 }
 
 /* The port for peers has no /health, and lists the members. */
@@ -76,16 +95,16 @@ static bool explain_peer_port(const char *endpoint, etcd_ask *ask, void *argumen
   return listed;
 }
 
-static int explain_etcd(const char *endpoint, const struct buf *about, etcd_ask *ask, void *argument,
+static int explain_etcd(const char *endpoint, bool v3, const struct buf *about, etcd_ask *ask, void *argument,
                         rdzv_error *error) {
   char version[32];
   text_in(about, "etcdserver", version, sizeof version);
   if (explain_peer_port(endpoint, ask, argument, error)) return RDZV_E_PROTOCOL;
-  return explain_no_v2(endpoint, version, error);
+  return v3 ? explain_no_v3(endpoint, version, error) : explain_no_v2(endpoint, version, error);
 }
 
-int etcd_explain_answer(const char *endpoint, const struct http_response *response, etcd_ask *ask, void *argument,
-                        rdzv_error *error) {
+int etcd_explain_answer(const char *endpoint, bool v3, const struct http_response *response, etcd_ask *ask,
+                        void *argument, rdzv_error *error) {
   struct http_response about = {0};
   if (response->status == 400 && has(&response->body, "HTTPS"))
     return error_set(error, RDZV_E_PROTOCOL, WANTS_TLS, endpoint);
@@ -93,7 +112,8 @@ int etcd_explain_answer(const char *endpoint, const struct http_response *respon
     return error_set(error, RDZV_E_CONNECTION, "%s answers with status 400, and not as etcd", endpoint);
   const bool asked = ask(argument, "/version", &about) == 0;
   int result = 0;
-  if (asked && has(&about.body, "\"etcdserver\"")) result = explain_etcd(endpoint, &about.body, ask, argument, error);
+  if (asked && has(&about.body, "\"etcdserver\""))
+    result = explain_etcd(endpoint, v3, &about.body, ask, argument, error);
   if (asked) buf_free(&about.body);
   if (result < 0) return result;
   return error_set(error, RDZV_E_PROTOCOL,

@@ -11,13 +11,16 @@ static bool has_no_leader(const struct http_response *response) {
   static const char *const signs[] = {"\"errorCode\":300", "\"errorCode\":301", "no leader",
                                       "timed out",         "raft: stopped",     "server stopped"};
   if (response->status == 503 || response->status == 502 || response->status == 504) return true;
+  if (response->status == 429 && has(response, "too many requests")) return true;
   for (size_t i = 0; response->status == 500 && i < sizeof signs / sizeof signs[0]; i++)
     if (has(response, signs[i])) return true;
   return false;
 }
 
 enum etcd_answer etcd_answer_of(const struct http_response *response) {
-  if (response->status == 400 && has(response, "\"errorCode\":210")) return ETCD_ANSWER_CUT_FORM;
+  static const char *const cut[] = {"\"errorCode\":210", "\"unexpected EOF\"", "\"EOF\""}; /* of v2, of v3 */
+  for (size_t i = 0; response->status == 400 && i < sizeof cut / sizeof cut[0]; i++)
+    if (has(response, cut[i])) return ETCD_ANSWER_CUT_FORM;
   return has_no_leader(response) ? ETCD_ANSWER_NO_LEADER : ETCD_ANSWER_VALID;
 }
 

@@ -8,6 +8,7 @@
 
 #include "etcd/client/client.h"
 #include "etcd/client/members.h"
+#include "etcd/client/token.h"
 #include "etcd/http/lines.h"
 
 /* The members of a cluster, and how they are reached. */
@@ -15,10 +16,15 @@ struct etcd_cluster {
   rdzv_log log;
   struct etcd_members members;
   struct etcd_lines lines;
+  struct etcd_token token; /* for the v3 API, of the user that the lines have */
 };
+
+/* The question who the members are, which changes nothing, in the v3 API. */
+#define ETCD3_MEMBERS .method = "POST", .path = "/v3/cluster/member/list", .form = "{}", .v3 = true
 
 struct etcd_try {
   struct etcd_member member;
+  struct http_line *line; /* of the request */
   deadline until;
   bool answered;         /* by an etcd that could not do it now */
   enum http_reach reach; /* of the caller's request */

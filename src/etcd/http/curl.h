@@ -20,7 +20,10 @@
   X(easy_setopt)          \
   X(easy_getinfo)         \
   X(easy_strerror)        \
+  X(slist_append)         \
+  X(slist_free_all)       \
   X(multi_init)           \
+  X(multi_setopt)         \
   X(multi_cleanup)        \
   X(multi_add_handle)     \
   X(multi_remove_handle)  \

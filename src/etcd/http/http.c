@@ -4,22 +4,16 @@
 #include "base/error.h"
 #include "base/net/net.h"
 #include "base/wait/waiting.h"
-#include "etcd/http/curl.h"
+#include "etcd/http/transfer.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { CONNECT_MS = 3000 };
-
-struct http_line {
-  CURL *easy;
-  CURLM *multi;
-  char reason[CURL_ERROR_SIZE];
-  struct http_identity identity; /* its texts are borrowed */
-  bool over_limit;
+enum {
+  CONNECT_MS = 3000,
+  KEPT_CONNECTIONS = 2, /* of a line: the one in use, and that of a stream */
 };
 
 int http_line_open(const struct http_identity *identity, struct http_line **out, rdzv_error *error) {
@@ -31,6 +25,7 @@ int http_line_open(const struct http_identity *identity, struct http_line **out,
   line->easy = curl.easy_init();
   line->multi = curl.multi_init();
   if (line->easy && line->multi) {
+    curl.multi_setopt(line->multi, CURLMOPT_MAXCONNECTS, (long)KEPT_CONNECTIONS);
     *out = line;
     return 0;
   }
@@ -67,21 +62,19 @@ char *http_escape(rdzv_bytes bytes) {
 
 /* ---- what comes in -------------------------------------------------------------------------------------------- */
 
-struct http_transfer {
-  struct http_line *line;
-  struct http_response *response;
-  bool once;
-  int begun;  /* how often the request was about to be sent */
-  int fd;     /* the socket that was opened last; -1: none */
-  bool ended; /* the headers were followed by their empty line: curl takes it for an answer, too, if they break off */
+/* The answer to a request that goes on. */
+struct http_stream {
+  struct http_transfer transfer;
+  struct http_response response;
+  char *url;
 };
 
 static size_t on_body(char *data, size_t one, size_t count, void *user) {
   struct http_transfer *transfer = user;
   const size_t len = one * count;
   struct buf *body = &transfer->response->body;
-  transfer->line->over_limit = len > HTTP_MAX_BODY || body->len > HTTP_MAX_BODY - len;
-  if (transfer->line->over_limit || !buf_append(body, data, len)) return 0;
+  transfer->over_limit = len > HTTP_MAX_BODY || body->len > HTTP_MAX_BODY - len;
+  if (transfer->over_limit || !buf_append(body, data, len)) return 0;
   return len;
 }
 
@@ -119,11 +112,11 @@ struct setup {
     if ((setup)->code != CURLE_OK) (setup)->failed = #option;                 \
   } while (0)
 
-static void set_identity(struct setup *setup, const struct http_identity *identity) {
+static void set_identity(struct setup *setup, const struct http_identity *identity, bool basic) {
   if (identity->ca_cert) SET(setup, CAINFO, identity->ca_cert);
   if (identity->cert) SET(setup, SSLCERT, identity->cert);
   if (identity->key) SET(setup, SSLKEY, identity->key);
-  if (!identity->user) return;
+  if (!identity->user || !basic) return;
   SET(setup, HTTPAUTH, CURLAUTH_BASIC);
   SET(setup, USERNAME, identity->user);
   SET(setup, PASSWORD, identity->password ? identity->password : "");
@@ -157,13 +150,28 @@ static void set_callbacks(struct setup *setup, struct http_transfer *transfer) {
   SET(setup, OPENSOCKETDATA, transfer);
 }
 
-static int set_up(struct http_line *line, const struct http_request *request, struct http_transfer *transfer,
-                  rdzv_error *error) {
-  struct setup setup = {.easy = line->easy, .code = CURLE_OK};
-  curl.easy_reset(line->easy);
-  line->reason[0] = '\0';
-  line->over_limit = false;
-  SET(&setup, ERRORBUFFER, line->reason);
+/* A body of JSON, and who asks for it. False: no memory. */
+static bool set_json(struct setup *setup, const struct http_request *request, struct http_transfer *transfer) {
+  /* The last one: of etcd, that it ends a stream where it has no leader. */
+  static const char *const fixed[] = {"Content-Type: application/json", "Expect:", "Grpc-Metadata-hasleader: true"};
+  const size_t count = request->stream ? 3 : 2;
+  char *text = NULL;
+  bool added = !request->authorization || asprintf(&text, "Authorization: %s", request->authorization) >= 0;
+  for (size_t i = 0; added && i <= count; i++) {
+    const char *header = i < count ? fixed[i] : text;
+    struct curl_slist *more = header ? curl.slist_append(transfer->headers, header) : transfer->headers;
+    added = more != NULL;
+    if (added) transfer->headers = more;
+  }
+  free(text);
+  SET(setup, HTTPHEADER, transfer->headers);
+  return added;
+}
+
+static int set_up(const struct http_request *request, struct http_transfer *transfer, rdzv_error *error) {
+  struct setup setup = {.easy = transfer->easy, .code = CURLE_OK};
+  curl.easy_reset(transfer->easy);
+  SET(&setup, ERRORBUFFER, transfer->reason);
   SET(&setup, URL, request->url);
   SET(&setup, CUSTOMREQUEST, request->method);
   SET(&setup, NOSIGNAL, 1L);
@@ -175,139 +183,55 @@ static int set_up(struct http_line *line, const struct http_request *request, st
   if (setup.code == CURLE_UNKNOWN_OPTION) setup.code = CURLE_OK; /* before 7.87 closing the line waits for it */
   if (request->tls12) SET(&setup, SSLVERSION, (long)(CURL_SSLVERSION_TLSv1_2 | CURL_SSLVERSION_MAX_TLSv1_2));
   set_callbacks(&setup, transfer);
-  set_identity(&setup, &line->identity);
+  set_identity(&setup, &transfer->line->identity, !request->json);
+  if (request->json && !set_json(&setup, request, transfer)) return error_no_memory(error);
   if (setup.code == CURLE_OK) return 0;
   if (setup.code == CURLE_OUT_OF_MEMORY) return error_no_memory(error);
   return error_set(error, RDZV_E_INVALID, "libcurl rejects the option %s: %s", setup.failed,
                    curl.easy_strerror(setup.code));
 }
 
-/* Runs the transfer to its end. Gives curl's code, or a code of ours that is negative. */
-static int run_transfer(struct http_line *line, const struct http_request *request) {
-  struct curl_waitfd fds[1] = {{.fd = request->cancel ? request->cancel->fd : -1, .events = CURL_WAIT_POLLIN}};
-  struct waiting *waiting = flag_waiting(request->cancel);
-  int running = 1;
-  while (running > 0) {
-    if (curl.multi_perform(line->multi, &running) != CURLM_OK) return RDZV_E_NO_MEMORY;
-    if (running == 0) break;
-    if (deadline_left(request->until) == 0) return RDZV_E_TIMEOUT;
-    const int left = deadline_poll(waiting_until(waiting, request->until));
-    if (curl.multi_poll(line->multi, fds, request->cancel ? 1 : 0, left, NULL) != CURLM_OK) return RDZV_E_NO_MEMORY;
+/* Takes down which transfers curl is through with. */
+static void collect(struct http_line *line, struct http_transfer *transfer) {
+  struct http_transfer *stream = line->stream ? &line->stream->transfer : NULL;
+  const CURLMsg *message;
+  int left;
+  while ((message = curl.multi_info_read(line->multi, &left))) {
+    struct http_transfer *of = message->easy_handle == transfer->easy           ? transfer
+                               : stream && message->easy_handle == stream->easy ? stream
+                                                                                : NULL;
+    if (message->msg != CURLMSG_DONE || !of) continue;
+    of->done = true;
+    of->code = (int)message->data.result;
+  }
+}
+
+static bool has_line(const struct http_transfer *transfer) {
+  const struct buf *body = &transfer->response->body;
+  long status = 0;
+  if (!transfer->goes_on || !body->data || !memchr(body->data, '\n', body->len)) return false;
+  curl.easy_getinfo(transfer->easy, CURLINFO_RESPONSE_CODE, &status);
+  return status == 200;
+}
+
+/* Moves the transfer, and the stream beside it, until it has come as far as it is wanted: to its end, to its first
+ * line, or to a body longer than `len`. Gives curl's code, or a code of ours that is negative. */
+static int run_transfer(struct http_transfer *transfer, size_t len, deadline until, const struct flag *cancel) {
+  struct curl_waitfd fds[1] = {{.fd = cancel ? flag_fd(cancel) : -1, .events = CURL_WAIT_POLLIN}};
+  CURLM *multi = transfer->line->multi;
+  struct waiting *waiting = flag_waiting(cancel);
+  for (int running;;) {
+    if (curl.multi_perform(multi, &running) != CURLM_OK) return RDZV_E_NO_MEMORY;
+    collect(transfer->line, transfer);
+    if (transfer->done) return transfer->code;
+    if (has_line(transfer) || transfer->response->body.len > len) return CURLE_OK;
+    if (running == 0) return RDZV_E_NO_MEMORY;
+    if (deadline_left(until) == 0) return RDZV_E_TIMEOUT;
+    const int left = deadline_poll(waiting_until(waiting, until));
+    if (curl.multi_poll(multi, fds, cancel ? 1 : 0, left, NULL) != CURLM_OK) return RDZV_E_NO_MEMORY;
     waiting_tick(waiting);
-    if (request->cancel && flag_raised(request->cancel)) return RDZV_E_CANCELED;
+    if (cancel && flag_raised(cancel)) return RDZV_E_CANCELED;
   }
-  int left = 0;
-  const CURLMsg *message = curl.multi_info_read(line->multi, &left);
-  return message && message->msg == CURLMSG_DONE ? (int)message->data.result : RDZV_E_NO_MEMORY;
-}
-
-static bool is_about_certificates(int code) {
-  switch (code) {
-    case CURLE_SSL_CERTPROBLEM:
-    case CURLE_SSL_CACERT_BADFILE:
-    case CURLE_PEER_FAILED_VERIFICATION:
-    case CURLE_SSL_ISSUER_ERROR:
-    case CURLE_SSL_CIPHER:
-    case CURLE_USE_SSL_FAILED: return true;
-    default: return false;
-  }
-}
-
-/* "http://10.0.0.7:2379", the part of a URL that a person needs to know. */
-struct server_text {
-  char text[300];
-};
-
-static struct server_text server_of(const char *url) {
-  struct server_text server;
-  const char *host = strstr(url, "://");
-  const size_t len = host ? (size_t)(host + 3 - url) + strcspn(host + 3, "/?") : strlen(url);
-  snprintf(server.text, sizeof server.text, "%.*s", (int)len, url);
-  return server;
-}
-
-/* curl's sentence on a certificate does not always say which file or name it is about. */
-static int fail_certificate(struct http_line *line, const char *server, int code, rdzv_error *error) {
-  const struct http_identity *identity = &line->identity;
-  const char *reason = line->reason[0] ? line->reason : curl.easy_strerror((CURLcode)code);
-  if (code == CURLE_PEER_FAILED_VERIFICATION)
-    return error_set(error, RDZV_E_INVALID, "the certificate of %s does not verify%s%s: %s", server,
-                     identity->ca_cert ? " with " : "", identity->ca_cert ? identity->ca_cert : "", reason);
-  if (code == CURLE_SSL_CACERT_BADFILE)
-    return error_set(error, RDZV_E_INVALID, "cannot use the CA certificates in '%s': %s",
-                     identity->ca_cert ? identity->ca_cert : "", reason);
-  return error_set(error, RDZV_E_INVALID, "cannot use the client certificate '%s' with key '%s': %s",
-                   identity->cert ? identity->cert : "", identity->key ? identity->key : "", reason);
-}
-
-/* Their side ended TLS with an alert about our certificate. */
-static bool is_refused_certificate(const struct http_line *line) {
-  return strstr(line->reason, "alert") && (strstr(line->reason, "certificate") || strstr(line->reason, "unknown ca"));
-}
-
-static int fail_refused_certificate(const struct http_line *line, const char *server, rdzv_error *error) {
-  const char *cert = line->identity.cert;
-  if (!cert)
-    return error_set(error, RDZV_E_INVALID, "%s requires a client certificate (options cert and key): %s", server,
-                     line->reason);
-  return error_set(error, RDZV_E_INVALID, "%s refuses the client certificate '%s': %s", server, cert, line->reason);
-}
-
-static const char *cure(int errnum) {
-  switch (errnum) {
-    case ECONNREFUSED: return " (is etcd up, and the port right?)";
-    case EHOSTUNREACH:
-    case ENETUNREACH: return " (is the address right, and is there a network to it?)";
-    default: return "";
-  }
-}
-
-/* The connection was not accepted. */
-static int fail_connect(struct http_line *line, const char *server, int code, rdzv_error *error) {
-  long errnum = 0;
-  if (code == CURLE_COULDNT_RESOLVE_HOST)
-    return error_set(error, RDZV_E_CONNECTION, "%s: cannot resolve the name (is it right, and known to this machine?)",
-                     server);
-  curl.easy_getinfo(line->easy, CURLINFO_OS_ERRNO, &errnum);
-  if (code == CURLE_COULDNT_CONNECT && errnum != 0) {
-    char text[128];
-    return error_set(error, RDZV_E_CONNECTION, "%s: %s%s", server, strerror_r((int)errnum, text, sizeof text),
-                     cure((int)errnum));
-  }
-  return error_set(error, RDZV_E_CONNECTION, "%s: %s", server,
-                   line->reason[0] ? line->reason : curl.easy_strerror((CURLcode)code));
-}
-
-static int fail_no_answer(struct http_line *line, const char *server, int code, enum http_reach reach,
-                          rdzv_error *error) {
-  if (reach == HTTP_REACH_NONE && code != RDZV_E_TIMEOUT) return fail_connect(line, server, code, error);
-  if (code == RDZV_E_TIMEOUT)
-    return error_set(error, code, "%s: no answer in time (%s)", server,
-                     reach == HTTP_REACH_NONE ? "is the machine up? does a firewall drop packets?"
-                                              : "it accepts connections: is it etcd, and is it running?");
-  return error_set(error, RDZV_E_CONNECTION, "%s: the connection was closed without an answer: %s", server,
-                   line->reason[0] ? line->reason : curl.easy_strerror((CURLcode)code));
-}
-
-static bool is_no_http(int code) {
-  return code == CURLE_WEIRD_SERVER_REPLY || code == CURLE_UNSUPPORTED_PROTOCOL; /* the latter: HTTP/0.9 */
-}
-
-static int fail_transfer(struct http_line *line, const struct http_request *request, int code, enum http_reach reach,
-                         rdzv_error *error) {
-  const struct server_text server = server_of(request->url);
-  if (code == RDZV_E_CANCELED) return error_set(error, code, "%s %s: canceled", request->method, server.text);
-  if (code == RDZV_E_NO_MEMORY || code == CURLE_OUT_OF_MEMORY) return error_no_memory(error);
-  if (line->over_limit)
-    return error_set(error, RDZV_E_LIMIT, "%s: the answer is longer than %d bytes", server.text, HTTP_MAX_BODY);
-  if (code == CURLE_WRITE_ERROR) return error_no_memory(error);
-  if (code == CURLE_URL_MALFORMAT)
-    return error_set(error, RDZV_E_INVALID, "'%s' is not an address: %s", server.text, line->reason);
-  if (is_about_certificates(code)) return fail_certificate(line, server.text, code, error);
-  if (is_refused_certificate(line)) return fail_refused_certificate(line, server.text, error);
-  if (is_no_http(code))
-    return error_set(error, RDZV_E_PROTOCOL, "%s does not speak HTTP: %s", server.text, line->reason);
-  return fail_no_answer(line, server.text, code, reach, error);
 }
 
 /* To be asked before the transfer is taken apart, which closes the socket. */
@@ -326,21 +250,101 @@ static enum http_reach reach_of(const struct http_transfer *transfer, int code) 
   }
 }
 
+static int begin(struct http_transfer *transfer, const struct http_request *request, rdzv_error *error) {
+  const int ready = set_up(request, transfer, error);
+  if (ready < 0) return ready;
+  return curl.multi_add_handle(transfer->line->multi, transfer->easy) == CURLM_OK ? 0 : error_no_memory(error);
+}
+
+/* Runs it to its end, or to its first line, and gives the answer to *response. */
+static int perform(struct http_transfer *transfer, const struct http_request *request, enum http_reach *reach,
+                   rdzv_error *error) {
+  int code = run_transfer(transfer, SIZE_MAX, request->until, request->cancel);
+  if (code == CURLE_OK && !transfer->ended) code = CURLE_PARTIAL_FILE;
+  *reach = reach_of(transfer, code);
+  curl.easy_getinfo(transfer->easy, CURLINFO_RESPONSE_CODE, &transfer->response->status);
+  return code == CURLE_OK ? 0 : http_fail(transfer, request->url, code, *reach, error);
+}
+
+static int perform_once(struct http_line *line, const struct http_request *request, struct http_response *response,
+                        enum http_reach *reach, rdzv_error *error) {
+  struct http_transfer transfer = {
+      .line = line, .easy = line->easy, .response = response, .once = request->once, .fd = -1};
+  int result = begin(&transfer, request, error);
+  if (result == 0) {
+    result = perform(&transfer, request, reach, error);
+    curl.multi_remove_handle(line->multi, line->easy);
+  }
+  curl.slist_free_all(transfer.headers);
+  return result;
+}
+
+/* ---- streams -------------------------------------------------------------------------------------------------- */
+
+void http_stream_close(struct http_stream *stream) {
+  if (!stream) return;
+  struct http_transfer *transfer = &stream->transfer;
+  if (transfer->line->stream == stream) transfer->line->stream = NULL;
+  if (transfer->easy) {
+    curl.multi_remove_handle(transfer->line->multi, transfer->easy);
+    curl.easy_cleanup(transfer->easy);
+  }
+  curl.slist_free_all(transfer->headers);
+  buf_free(&stream->response.body);
+  free(stream->url);
+  free(stream);
+}
+
+struct buf *http_stream_body(struct http_stream *stream) {
+  return &stream->response.body;
+}
+
+int http_stream_wait(struct http_stream *stream, deadline until, const struct flag *cancel, rdzv_error *error) {
+  struct http_transfer *transfer = &stream->transfer;
+  const size_t len = stream->response.body.len;
+  int code = transfer->done ? transfer->code : run_transfer(transfer, len, until, cancel);
+  if (stream->response.body.len > len) return 0;
+  if (code == CURLE_OK) code = CURLE_GOT_NOTHING;
+  return http_fail(transfer, stream->url, code, HTTP_REACH_SENT, error);
+}
+
+static int open_stream(struct http_line *line, const struct http_request *request, struct http_response *response,
+                       enum http_reach *reach, rdzv_error *error) {
+  struct http_stream *stream = calloc(1, sizeof *stream);
+  if (!stream) return error_no_memory(error);
+  struct http_transfer *transfer = &stream->transfer;
+  *transfer = (struct http_transfer){
+      .line = line, .easy = curl.easy_init(), .response = &stream->response, .goes_on = true, .fd = -1};
+  stream->url = strdup(request->url);
+  int result = transfer->easy && stream->url ? begin(transfer, request, error) : error_no_memory(error);
+  if (result == 0) result = perform(transfer, request, reach, error);
+  *response = stream->response;
+  const bool goes_on = result == 0 && has_line(transfer);
+  if (!goes_on) stream->response = (struct http_response){0}; /* the answer is the caller's */
+  transfer->goes_on = false;
+  if (!goes_on) {
+    http_stream_close(stream);
+    return result;
+  }
+  line->stream = *request->stream = stream;
+  response->body = (struct buf){0};
+  const struct buf *begun = &stream->response.body;
+  return buf_append(&response->body, begun->data, begun->len) ? 0 : error_no_memory(error);
+}
+
 int http_perform(struct http_line *line, const struct http_request *request, struct http_response *response,
                  enum http_reach *reach, rdzv_error *error) {
-  struct http_transfer transfer = {.line = line, .response = response, .once = request->once, .fd = -1};
   *response = (struct http_response){0};
   *reach = HTTP_REACH_NONE;
-  const int ready = set_up(line, request, &transfer, error);
-  if (ready < 0) return ready;
-  if (curl.multi_add_handle(line->multi, line->easy) != CURLM_OK) return error_no_memory(error);
-  int code = run_transfer(line, request);
-  if (code == CURLE_OK && !transfer.ended) code = CURLE_PARTIAL_FILE;
-  *reach = reach_of(&transfer, code);
-  curl.easy_getinfo(line->easy, CURLINFO_RESPONSE_CODE, &response->status);
-  curl.multi_remove_handle(line->multi, line->easy);
-  if (code == CURLE_OK) return 0;
+  if (request->stream) *request->stream = NULL;
+  const int result = request->stream ? open_stream(line, request, response, reach, error)
+                                     : perform_once(line, request, response, reach, error);
+  if (result == 0) return 0;
+  if (request->stream && *request->stream) {
+    http_stream_close(*request->stream);
+    *request->stream = NULL;
+  }
   buf_free(&response->body);
   *response = (struct http_response){0};
-  return fail_transfer(line, request, code, *reach, error);
+  return result;
 }

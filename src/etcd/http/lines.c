@@ -28,7 +28,7 @@ void etcd_lines_close(struct etcd_lines *lines) {
   free(lines->password);
 }
 
-static int take_line(struct etcd_lines *lines, struct http_line **out, rdzv_error *error) {
+int etcd_lines_take(struct etcd_lines *lines, struct http_line **out, rdzv_error *error) {
   const struct http_identity identity = {lines->ca_cert, lines->cert, lines->key, lines->user, lines->password};
   pthread_mutex_lock(&lines->lock);
   const bool kept = lines->idle_count > 0;
@@ -37,7 +37,7 @@ static int take_line(struct etcd_lines *lines, struct http_line **out, rdzv_erro
   return kept ? 0 : http_line_open(&identity, out, error);
 }
 
-static void give_line(struct etcd_lines *lines, struct http_line *line) {
+void etcd_lines_give(struct etcd_lines *lines, struct http_line *line) {
   pthread_mutex_lock(&lines->lock);
   const bool room = lines->idle_count < ETCD_MAX_LINES;
   if (room) lines->idle[lines->idle_count++] = line;
@@ -51,13 +51,15 @@ int etcd_lines_perform(struct etcd_lines *lines, const char *server, const char 
   char *url;
   if (asprintf(&url, "%s://%s%s", lines->scheme, server, path) < 0) return error_no_memory(error);
   http.url = url;
-  int result = take_line(lines, &line, error);
-  if (result == 0) {
+  int result = http.line ? 0 : etcd_lines_take(lines, &line, error);
+  if (http.line) {
+    result = http_perform(http.line, &http, response, reach, error);
+  } else if (result == 0) {
     result = http_perform(line, &http, response, reach, error);
     if (result == RDZV_E_LIMIT || result == RDZV_E_CANCELED)
       http_line_close(line); /* the rest of the answer may still come */
     else
-      give_line(lines, line);
+      etcd_lines_give(lines, line);
   }
   free(url);
   return result;

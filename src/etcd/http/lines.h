@@ -23,6 +23,10 @@ struct etcd_lines {
 int etcd_lines_open(struct etcd_lines *lines, const rdzv_etcd_options *options, rdzv_error *error);
 void etcd_lines_close(struct etcd_lines *lines);
 
+/* One of the idle ones, or a new one. */
+int etcd_lines_take(struct etcd_lines *lines, struct http_line **out, rdzv_error *error);
+void etcd_lines_give(struct etcd_lines *lines, struct http_line *line);
+
 /* http_perform for that path of `server` ("host:port"). `http` needs no URL. */
 int etcd_lines_perform(struct etcd_lines *lines, const char *server, const char *path, struct http_request http,
                        struct http_response *response, enum http_reach *reach, rdzv_error *error);

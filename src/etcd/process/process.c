@@ -35,6 +35,7 @@ enum {
   LAST_ANSWER_MS = 3200, /* for one answer: a machine may be busy */
   REMOVE_TRIES = 20,
   ARGUMENTS = 20,
+  UNKNOWN_FLAG = 2, /* etcd's exit code for one, or another mistake in its flags */
 };
 
 struct rdzv_etcd_process {
@@ -44,6 +45,8 @@ struct rdzv_etcd_process {
   int log_fd;                          /* the caller's; -1: none */
   char *own_dir, *data_dir, *log_path; /* of this try; own_dir is made and removed by us. NULL: none */
   char **env;
+  bool v2;          /* etcd is asked to serve its v2 API, too */
+  bool knows_flags; /* etcd did not end as it does at a flag that it does not know */
   struct etcd_guard guard;
   int port;
   char endpoint[ENDPOINT_TEXT_SIZE];
@@ -171,6 +174,7 @@ static int copy_environment(rdzv_etcd_process *process, rdzv_error *error) {
 
 static int fail_ended(rdzv_etcd_process *process, rdzv_error *error) {
   const struct etcd_guard_note note = process->guard.note;
+  process->knows_flags = !WIFEXITED(note.status) || WEXITSTATUS(note.status) != UNKNOWN_FLAG;
   if (note.errnum) return error_errno(error, RDZV_E_IO, note.errnum, "cannot run etcd ('%.200s')", process->binary);
   if (WIFSIGNALED(note.status))
     error_set(error, RDZV_E_CONNECTION, "etcd ('%.200s') was killed by signal %d before it answered", process->binary,
@@ -189,16 +193,30 @@ static int fail_late(rdzv_etcd_process *process, int64_t timeout_ms, rdzv_error 
   return RDZV_E_TIMEOUT;
 }
 
+/* Is it an etcd that has a leader? */
+static bool answers(struct etcd_client *client, bool v2, const struct etcd_call *call) {
+  const struct etcd_request range = {.method = "POST",
+                                     .path = "/v3/kv/range",
+                                     .form = "{\"key\":\"Lw==\",\"count_only\":true}",
+                                     .v3 = true,
+                                     .of_keys = true};
+  struct http_response response;
+  struct etcd_result result;
+  if (!v2 && etcd_perform(client, &range, call, &response) == 0) {
+    buf_free(&response.body);
+    return response.status == 200;
+  }
+  if (!v2 || etcd_v2_get(client, "/", 0, call, &result) != 0) return false;
+  etcd_result_free(&result);
+  return true;
+}
+
 /* Asks until it answers, it has ended, or time is over. */
 static bool await_answer(rdzv_etcd_process *process, struct etcd_client *client, deadline until) {
-  const struct flag ended = {.fd = process->guard.line, .raise_fd = -1};
+  const struct flag ended = {.borrowed_fd = process->guard.line};
   for (int64_t patience = FIRST_ANSWER_MS; deadline_left(until) > 0 && !etcd_guard_has_ended(&process->guard);) {
     const struct etcd_call call = {deadline_sooner(deadline_after(patience), until), &ended, NULL};
-    struct etcd_result answer;
-    if (etcd_v2_get(client, "/", 0, &call, &answer) == 0) {
-      etcd_result_free(&answer);
-      return true;
-    }
+    if (answers(client, process->v2, &call)) return true;
     flag_pause(&ended, deadline_after(LOOK_MS));
     patience = patience < LAST_ANSWER_MS ? patience * 2 : LAST_ANSWER_MS;
   }
@@ -210,10 +228,10 @@ static int await_ready(rdzv_etcd_process *process, int64_t timeout_ms, rdzv_erro
   struct etcd_client *client;
   const int result = etcd_open(&options, &client, error);
   if (result < 0) return result;
-  const bool answers = await_answer(process, client, deadline_after(timeout_ms));
+  const bool answered = await_answer(process, client, deadline_after(timeout_ms));
   etcd_close(client);
   if (etcd_guard_has_ended(&process->guard)) return fail_ended(process, error); /* then it was another who answered */
-  return answers ? 0 : fail_late(process, timeout_ms, error);
+  return answered ? 0 : fail_late(process, timeout_ms, error);
 }
 
 /* As host_reserve_port, for one that was chosen. A server that listens there would be taken for our etcd. */
@@ -238,7 +256,6 @@ static int spawn(rdzv_etcd_process *process, int peer_port, rdzv_error *error) {
   snprintf(cluster, sizeof cluster, "default=%s", peer_url);
   snprintf(process->endpoint, sizeof process->endpoint, "127.0.0.1:%d", process->port);
   char *argv[ARGUMENTS] = {process->binary,
-                           "--enable-v2",
                            "--name",
                            "default",
                            "--data-dir",
@@ -253,6 +270,7 @@ static int spawn(rdzv_etcd_process *process, int peer_port, rdzv_error *error) {
                            peer_url,
                            "--initial-cluster",
                            cluster,
+                           process->v2 ? "--enable-v2" : NULL,
                            NULL};
   const struct etcd_guard_job job = {argv, process->env, process->log_path, process->log_fd, process->own_dir};
   return etcd_guard_start(&job, &process->guard, error);
@@ -283,10 +301,19 @@ static int try_start(rdzv_etcd_process *process, int port, int64_t timeout_ms, r
   return result;
 }
 
+/* etcd 3.6 has no v2 API any more, and does not know the flag that asks for it. */
+static int start_with_v2_or_not(rdzv_etcd_process *process, int port, int64_t timeout_ms, rdzv_error *error) {
+  const int result = try_start(process, port, timeout_ms, error);
+  if (result != RDZV_E_CONNECTION || !process->v2 || process->knows_flags) return result;
+  process->v2 = false;
+  return try_start(process, port, timeout_ms, error);
+}
+
 static int init(rdzv_etcd_process *process, const rdzv_etcd_process_options *options, rdzv_error *error) {
   if (options->port < 0 || options->port > 65535)
     return error_set(error, RDZV_E_INVALID, "cannot start etcd: %d is not a port", options->port);
   process->log_fd = options->log_fd > 0 ? options->log_fd : -1;
+  process->v2 = true;
   if (options->data_dir && !(process->given_dir = strdup(options->data_dir))) return error_no_memory(error);
   if (options->log_path && !(process->given_log = strdup(options->log_path))) return error_no_memory(error);
   const int result = find_binary(options->binary, &process->binary, error);
@@ -305,8 +332,9 @@ int rdzv_etcd_process_start(const rdzv_etcd_process_options *given, rdzv_etcd_pr
   result = log_take(&options.log, &process->log, error);
   if (result == 0) result = init(process, &options, error);
   const int tries = options.port > 0 ? 1 : options.tries > 0 ? options.tries : TRIES;
+  const int64_t timeout_ms = options.timeout_ms > 0 ? options.timeout_ms : READY_MS;
   for (int i = 0; i < tries && (i == 0 ? result == 0 : result == RDZV_E_CONNECTION); i++)
-    result = try_start(process, options.port, options.timeout_ms > 0 ? options.timeout_ms : READY_MS, error);
+    result = start_with_v2_or_not(process, options.port, timeout_ms, error);
   if (result < 0) {
     rdzv_etcd_process_free(process);
     return result;

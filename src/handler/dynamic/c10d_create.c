@@ -1,37 +1,68 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The backend named c10d: the dynamic rendezvous over one key of a store. */
+/* The backend named c10d: the dynamic rendezvous at a store. Where its server forms rounds (our own), this node is a
+ * native one, unless option mode says otherwise; else a swap node, over one key of the store. */
 #include "backend/c10d/cell.h"
+#include "base/error.h"
 #include "handler/conf.h"
 #include "handler/dynamic/dynamic.h"
 #include "handler/handler.h"
+#include "store/store.h"
+
+/* A dialect of PyTorch's, and a file, have no server that could form rounds. */
+static bool may_be_native(const struct conf *conf) {
+  return conf->mode != CONF_MODE_SWAP && conf->store_type == C10D_STORE_TCP &&
+         (conf->dialect == RDZV_DIALECT_AUTO || conf->dialect == RDZV_DIALECT_RDZV);
+}
+
+static int open_store(const rdzv_params *params, bool may_serve, const struct conf *conf, rdzv_store **store,
+                      rdzv_server **server, rdzv_error *error) {
+  const struct c10d_options options = {.store_type = (enum c10d_store_type)conf->store_type,
+                                       .is_host = may_serve ? (enum c10d_is_host)conf->is_host : C10D_HOST_NO,
+                                       .read_timeout_ms = conf->read_timeout,
+                                       .dialect = (rdzv_dialect)conf->dialect,
+                                       .cancel_fd = params->cancel_fd,
+                                       .log = params->log,
+                                       .run_id = may_serve ? params->run_id : NULL,
+                                       .asks_native = may_serve && may_be_native(conf)};
+  return c10d_store_open(params->endpoint, &options, store, server, error);
+}
 
 int c10d_open_store(const rdzv_params *params, bool may_serve, rdzv_store **store, rdzv_server **server,
                     rdzv_error *error) {
   struct conf conf;
-  const int result = conf_parse(params->conf, CONF_DYNAMIC | CONF_C10D, params_lenient(params), &conf, error);
+  int result = conf_parse(params->conf, CONF_DYNAMIC | CONF_C10D, params_lenient(params), &conf, error);
   if (result < 0) return result;
-  const struct c10d_options options = {.store_type = (enum c10d_store_type)conf.store_type,
-                                       .is_host = may_serve ? (enum c10d_is_host)conf.is_host : C10D_HOST_NO,
-                                       .read_timeout_ms = conf.read_timeout,
-                                       .dialect = (rdzv_dialect)conf.dialect,
-                                       .cancel_fd = params->cancel_fd,
-                                       .log = params->log,
-                                       .run_id = may_serve ? params->run_id : NULL};
+  result = open_store(params, may_serve, &conf, store, server, error);
   conf_free(&conf);
-  return c10d_store_open(params->endpoint, &options, store, server, error);
+  return result;
+}
+
+static int fail_mode(rdzv_store *store, rdzv_error *error) {
+  return error_set(error, RDZV_E_UNSUPPORTED,
+                   "option mode=native: %s forms no rounds (use an 'rdzv serve' of this version, or mode=auto)",
+                   rdzv_store_describe(store));
 }
 
 int c10d_create(void *user, const rdzv_params *params, rdzv_handler **out, rdzv_error *error) {
   (void)user;
-  rdzv_store *store;
-  rdzv_server *server;
-  rdzv_backend *backend;
-  int result = c10d_open_store(params, true, &store, &server, error);
+  struct conf conf;
+  struct dynamic_parts parts = {0};
+  int result = conf_parse(params->conf, CONF_DYNAMIC | CONF_C10D, params_lenient(params), &conf, error);
   if (result < 0) return result;
-  result = c10d_open(store, server, params->run_id, params->log, &backend, error);
+  const bool must_be_native = conf.mode == CONF_MODE_NATIVE;
+  result = open_store(params, true, &conf, &parts.store, &parts.server, error);
+  conf_free(&conf);
+  if (result < 0) return result;
+  parts.native = store_is_native(parts.store);
+  if (!parts.native && must_be_native) result = fail_mode(parts.store, error);
   if (result < 0) {
-    rdzv_store_free(store);
+    dynamic_parts_free(&parts);
     return result;
   }
-  return dynamic_open(params, CONF_DYNAMIC | CONF_C10D, backend, store, server, out, error);
+  if (!parts.native) result = c10d_open(parts.store, parts.server, params->run_id, params->log, &parts.backend, error);
+  if (result < 0) {
+    rdzv_store_free(parts.store);
+    return result;
+  }
+  return dynamic_open(params, CONF_DYNAMIC | CONF_C10D, &parts, out, error);
 }

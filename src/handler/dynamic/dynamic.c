@@ -20,10 +20,10 @@ static struct dynamic *self(rdzv_handler *handler) { return (struct dynamic *)ha
 
 /* Takes what has happened. RDZV_E_TIMEOUT: nothing yet; *wake is when to look at the store's silence again. */
 static int take_change(struct dynamic *handler, rdzv_change **out, int64_t *wake, rdzv_error *error) {
-  const struct rendezvous_settings *settings = driver_settings(&handler->driver);
+  const struct rendezvous_settings *settings = driver_settings(handler->driver);
   int result = RDZV_E_TIMEOUT;
   pthread_mutex_lock(&handler->lock);
-  const int64_t silence = driver_silence(&handler->driver, wake);
+  const int64_t silence = driver_silence(handler->driver, wake);
   if (handler->change.what) {
     result = change_take(&handler->change, out, error);
     if (result == 0) flag_lower(&handler->changed);
@@ -44,8 +44,7 @@ static int dynamic_wait_change(rdzv_handler *base, int64_t timeout_ms, rdzv_chan
     int64_t wake;
     int result = take_change(handler, out, &wake, error);
     if (result != RDZV_E_TIMEOUT) return result;
-    struct pollfd fds[2] = {{.fd = handler->changed.fd, .events = POLLIN}};
-    result = flag_poll(&base->cancel, fds, 1, wake < until ? wake : until);
+    result = flag_await(&handler->changed, &base->cancel, wake < until ? wake : until);
     if (result == RDZV_E_CANCELED) return error_set(error, result, "waiting for changes of the round: canceled");
     if (result == RDZV_E_IO) return dynamic_fail_poll("hear of changes of the round", errno, error);
     if (result == RDZV_E_TIMEOUT && deadline_left(until) == 0)
@@ -90,17 +89,17 @@ void dynamic_add_reason(struct dynamic *handler, rdzv_error *error) {
 }
 
 static int dynamic_status_read(rdzv_handler *base, int64_t wait_ms, rdzv_status **out, rdzv_error *error) {
-  const int result = driver_look(&self(base)->driver, wait_ms, &base->cancel, out, error);
-  if (result == 0 && (*out)->closed) status_set_reason(*out, find_reason(self(base)));
+  const int result = driver_look(self(base)->driver, wait_ms, &base->cancel, out, error);
+  if (result == 0 && (*out)->closed && !*(*out)->reason) status_set_reason(*out, find_reason(self(base)));
   return result;
 }
 
 /* What the driver knows, if it is fresh; else asks. */
 static int get_facts(struct dynamic *handler, struct driver_facts *facts, rdzv_error *error) {
   rdzv_status *status;
-  *facts = driver_facts(&handler->driver);
+  *facts = driver_facts(handler->driver);
   if (facts->is_fresh) return 0;
-  const int result = driver_look(&handler->driver, 0, NULL, &status, error);
+  const int result = driver_look(handler->driver, DRIVER_LOOK_ASIDE, NULL, &status, error);
   if (result < 0) return result;
   facts->closed = status->closed;
   facts->waiting = status->waiting;
@@ -124,16 +123,17 @@ static int dynamic_num_waiting(rdzv_handler *base, int64_t *count, rdzv_error *e
 
 /* ---- leaving and closing -------------------------------------------------------------------------------------- */
 
-static int ask(struct dynamic *handler, enum driver_ask what, const char *name, rdzv_error *error) {
+static int ask(struct dynamic *handler, enum driver_ask what, const struct driver_words *words, const char *name,
+               rdzv_error *error) {
   struct waiting waiting;
   pthread_mutex_lock(&handler->call);
   const int64_t farewell = handler->base.farewell_ms;
-  const int64_t usual = driver_settings(&handler->driver)->close_timeout + DYNAMIC_GRACE_MS;
+  const int64_t usual = driver_settings(handler->driver)->close_timeout + DYNAMIC_GRACE_MS;
   const struct flag telling = flag_with(NULL, &waiting);
   const struct patience patience = {.until = deadline_after(farewell > 0 && farewell < usual ? farewell : usual),
                                     .cancel = &telling};
-  driver_begin_waiting(&handler->driver, &waiting, name, patience.until);
-  const int result = dynamic_ask(handler, what, name, &patience, error);
+  driver_begin_waiting(handler->driver, &waiting, name, patience.until);
+  const int result = dynamic_ask(handler, what, words, name, &patience, error);
   pthread_mutex_unlock(&handler->call);
   return result;
 }
@@ -141,7 +141,7 @@ static int ask(struct dynamic *handler, enum driver_ask what, const char *name, 
 /* The first reason stays: a later one, as that of a job that is done, does not know better. A participant, which is
  * told of a close, and a farewell, which does not wait for a store that is gone, take what the driver knows. */
 static bool has_reason(struct dynamic *handler) {
-  struct driver_facts facts = driver_facts(&handler->driver);
+  struct driver_facts facts = driver_facts(handler->driver);
   pthread_mutex_lock(&handler->lock);
   const bool is_told = handler->in_round || handler->base.farewell_ms > 0;
   pthread_mutex_unlock(&handler->lock);
@@ -164,17 +164,25 @@ static void leave_reason(struct dynamic *handler, const char *reason) {
   free(key);
 }
 
+/* A server that forms the rounds takes the reason with the close, and keeps the first one. */
+static int close_native(struct dynamic *handler, const char *reason, rdzv_error *error) {
+  struct driver_words words = {0};
+  snprintf(words.reason, sizeof words.reason, "%s", reason ? reason : "");
+  return ask(handler, DRIVER_CLOSE, &words, "close the rendezvous", error);
+}
+
 static int dynamic_set_closed(rdzv_handler *base, const char *reason, rdzv_error *error) {
   struct dynamic *handler = self(base);
+  if (handler->driver->ops->native) return close_native(handler, reason, error);
   if (reason && *reason && handler->store) {
     if (base->farewell_ms > 0) rdzv_store_set_request_timeout(handler->store, base->farewell_ms / 2, NULL);
     if (!has_reason(handler)) leave_reason(handler, reason);
   }
-  return ask(self(base), DRIVER_CLOSE, "close the rendezvous", error);
+  return ask(self(base), DRIVER_CLOSE, NULL, "close the rendezvous", error);
 }
 
 static int dynamic_leave(rdzv_handler *base, rdzv_error *error) {
-  return ask(self(base), DRIVER_LEAVE, "leave the rendezvous", error);
+  return ask(self(base), DRIVER_LEAVE, NULL, "leave the rendezvous", error);
 }
 
 static int dynamic_shutdown(rdzv_handler *base, rdzv_error *error) {
@@ -182,19 +190,42 @@ static int dynamic_shutdown(rdzv_handler *base, rdzv_error *error) {
   const int result = dynamic_set_closed(base, NULL, error);
   pthread_mutex_lock(&handler->lock);
   handler->in_round = false;
-  driver_ask(&handler->driver, DRIVER_STOP);
+  driver_ask(handler->driver, DRIVER_STOP, NULL);
   pthread_mutex_unlock(&handler->lock);
   return result;
 }
 
-static const char *dynamic_describe(rdzv_handler *base) { return driver_describe(&self(base)->driver); }
+static const char *dynamic_describe(rdzv_handler *base) { return driver_describe(self(base)->driver); }
 
 static int find_master_now(rdzv_handler *base, rdzv_result *result, rdzv_error *error) {
-  return result->rank == 0 ? 0 : dynamic_find_master((struct dynamic *)base, (struct round_result *)result, error);
+  struct round_result *round = (struct round_result *)result;
+  const bool known = result->rank == 0 || round->all_native;
+  return known ? 0 : dynamic_find_master((struct dynamic *)base, round, error);
 }
 
-static int dynamic_change_fd(const rdzv_handler *base) { return ((const struct dynamic *)base)->changed.fd; }
-static int dynamic_ended_fd(const rdzv_handler *base) { return ((const struct dynamic *)base)->ended.fd; }
+static int dynamic_set_workers(rdzv_handler *base, const char *role, int64_t local_world_size, int64_t restarts,
+                               rdzv_error *error) {
+  struct dynamic *handler = self(base);
+  (void)error;
+  pthread_mutex_lock(&handler->lock);
+  snprintf(handler->workers.role, sizeof handler->workers.role, "%s", role);
+  handler->workers.local_world_size = local_world_size;
+  handler->workers.restart_count = restarts;
+  pthread_mutex_unlock(&handler->lock);
+  return 0;
+}
+
+/* The driver may raise or lower the flag meanwhile. */
+static int fd_of(const rdzv_handler *base, const struct flag *flag) {
+  struct dynamic *handler = (struct dynamic *)base;
+  pthread_mutex_lock(&handler->lock);
+  const int fd = flag_fd(flag);
+  pthread_mutex_unlock(&handler->lock);
+  return fd;
+}
+
+static int dynamic_change_fd(const rdzv_handler *base) { return fd_of(base, &((const struct dynamic *)base)->changed); }
+static int dynamic_ended_fd(const rdzv_handler *base) { return fd_of(base, &((const struct dynamic *)base)->ended); }
 
 const struct handler_ops dynamic_ops = {
     .next = dynamic_next,
@@ -205,6 +236,7 @@ const struct handler_ops dynamic_ops = {
     .leave = dynamic_leave,
     .shutdown = dynamic_shutdown,
     .status_read = dynamic_status_read,
+    .set_workers = dynamic_set_workers,
     .describe = dynamic_describe,
     .find_master = find_master_now,
     .change_fd = dynamic_change_fd,

@@ -21,10 +21,12 @@
 #include "handler/handler.h"
 #include "handler/result.h"
 
+#include <rdzv/backend.h>
+
 struct dynamic {
   rdzv_handler base;
-  struct driver driver;
-  rdzv_server *server; /* that the backend owns; NULL: another process serves */
+  struct driver *driver;
+  rdzv_server *server; /* that the driver owns; NULL: another process serves */
   rdzv_store *store;   /* of the rounds, and that of the backend: for clones only. May be NULL */
   struct events events;
 
@@ -36,6 +38,8 @@ struct dynamic {
     int port;
     int port_fd; /* keeps a port for us; -1: none yet */
     int own_port;
+    bool keeps;                    /* it is ours for life: PyTorch nodes may have heard of it */
+    char own_addr[HOST_NAME_SIZE]; /* where others reach us; "": not looked for yet */
   } master;
 
   pthread_mutex_t lock; /* guards what follows. The driver's lock may be taken while it is held */
@@ -50,7 +54,11 @@ struct dynamic {
   /* What has happened to the round since. */
   bool in_round;      /* this node is a participant of the round that was given out last */
   bool been_in_round; /* ever */
-  bool told_silent;   /* a call has ended with the store's silence */
+  struct {            /* of rdzv_handler_set_workers */
+    char role[NATIVE_MAX_ROLE + 1];
+    int64_t local_world_size, restart_count;
+  } workers;
+  bool told_silent; /* a call has ended with the store's silence */
   struct rdzv_change change;
   struct flag changed;
   struct flag ended; /* up if more has happened than that nodes wait */
@@ -80,16 +88,16 @@ struct patience {
 /* How long a call waits beyond the deadline of what it asked, for the driver to say that it has passed. */
 enum { DYNAMIC_GRACE_MS = RENDEZVOUS_ROLLBACK_MS + 2000 };
 
-/* Asks the driver, and waits for its answer; `name` is what was asked, for errors. On failure the answer is not waited
- * for any more. With `call` held. */
-int dynamic_ask(struct dynamic *handler, enum driver_ask what, const char *name, const struct patience *patience,
-                rdzv_error *error);
+/* Asks the driver, and waits for its answer; `words` go with it, or are NULL; `name` is what was asked, for errors. On
+ * failure the answer is not waited for any more. With `call` held. */
+int dynamic_ask(struct dynamic *handler, enum driver_ask what, const struct driver_words *words, const char *name,
+                const struct patience *patience, rdzv_error *error);
 
 /* Has the driver take the node out, whatever it does. */
 void dynamic_give_up(struct dynamic *handler);
 
 /* What the driver tells: a driver_tell, for the handler. */
-void dynamic_told(void *handler, const struct engine_update *update);
+void dynamic_told(void *handler, const struct driver_news *news);
 
 /* Frees a round that no call has taken. With the lock held, or when no other thread is there. */
 void dynamic_drop_joined(struct dynamic *handler);
@@ -103,9 +111,19 @@ int dynamic_fail_poll(const char *what, int errnum, rdzv_error *error);
 void dynamic_close(rdzv_handler *base);
 void dynamic_abandon(rdzv_handler *base);
 
-/* As rdzv_handler_open_dynamic, with the options of those kinds: CONF_… `server` is that of the backend, or NULL. */
-int dynamic_open(const rdzv_params *params, unsigned options, rdzv_backend *backend, rdzv_store *store,
-                 rdzv_server *server, rdzv_handler **out, rdzv_error *error);
+/* What a handler is made of. */
+struct dynamic_parts {
+  rdzv_backend *backend; /* of a swap node, which owns the server; or: */
+  bool native;           /* the server of `store` forms the rounds */
+  rdzv_store *store;     /* may be NULL for a swap node */
+  rdzv_server *server;   /* NULL: another process serves */
+  rdzv_backend_ops ops;  /* private */
+};
+void dynamic_parts_free(const struct dynamic_parts *parts);
+
+/* As rdzv_handler_open_dynamic, with the options of those kinds: CONF_…. Takes the parts over, also on failure. */
+int dynamic_open(const rdzv_params *params, unsigned options, const struct dynamic_parts *parts, rdzv_handler **out,
+                 rdzv_error *error);
 
 /* torchrun's run id where none was given: two jobs that have nothing to do with each other may both have it. */
 #define UNNAMED_RUN "none"
@@ -121,6 +139,9 @@ int c10d_open_store(const rdzv_params *params, bool may_serve, rdzv_store **stor
                     rdzv_error *error);
 
 /* ---- master.c ---- */
+
+/* Where this node is, should it be rank 0: what a native node says with its join. */
+int dynamic_offer_master(struct dynamic *handler, struct driver_words *words, rdzv_error *error);
 
 /* Publishes or gets where rank 0 is, through the round's store. RDZV_E_CANCELED: the user has canceled, or the round
  * ended before rank 0, a node of ours, has published. */

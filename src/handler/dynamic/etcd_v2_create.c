@@ -39,16 +39,15 @@ static int open_both(const rdzv_etcd_options *etcd, const rdzv_params *params, r
 int etcd_v2_create(void *user, const rdzv_params *params, rdzv_handler **out, rdzv_error *error) {
   (void)user;
   struct conf conf;
-  rdzv_store *store = NULL;
-  rdzv_backend *backend = NULL;
+  struct dynamic_parts parts = {0};
   int result = conf_parse(params->conf, CONF_DYNAMIC | CONF_ETCD, params_lenient(params), &conf, error);
   if (result < 0) return result;
   const rdzv_etcd_options etcd = conf_etcd_options(params, &conf);
-  result = open_both(&etcd, params, &backend, &store, error);
+  result = open_both(&etcd, params, &parts.backend, &parts.store, error);
   conf_free(&conf);
   if (result < 0) {
-    if (backend) backend->ops->close(backend);
+    if (parts.backend) parts.backend->ops->close(parts.backend);
     return result;
   }
-  return dynamic_open(params, CONF_DYNAMIC | CONF_ETCD, backend, store, NULL, out, error);
+  return dynamic_open(params, CONF_DYNAMIC | CONF_ETCD, &parts, out, error);
 }

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/wait/waiting.h"
 #include "handler/dynamic/dynamic.h"
+#include "handler/dynamic/native/native.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -24,17 +25,19 @@ static struct round_result *take_joined(struct dynamic *handler) {
 }
 
 static void tell_of_nodes(struct waiting *waiting, void *user) {
-  driver_tell_wait(&((struct dynamic *)user)->driver, waiting);
+  driver_tell_wait(((struct dynamic *)user)->driver, waiting);
 }
 
 /* Waits until a round is complete with us in it. A node that has been in a round gives up as soon as the store has been
  * silent for the dead time, as the other participants do. A node that joins first may come before the store does. */
 static int await_round(struct dynamic *handler, struct round_result **out, rdzv_error *error) {
   struct waiting waiting;
+  struct driver_words words;
+  const bool native = handler->driver->ops->native;
   const struct flag telling = flag_with(&handler->base.cancel, &waiting);
-  const deadline until = deadline_after(driver_settings(&handler->driver)->join_timeout);
+  const deadline until = deadline_after(driver_settings(handler->driver)->join_timeout);
   struct patience patience = {.until = until + DYNAMIC_GRACE_MS, .cancel = &telling};
-  driver_begin_waiting(&handler->driver, &waiting, "join", until);
+  driver_begin_waiting(handler->driver, &waiting, "join", until);
   waiting.refresh = tell_of_nodes;
   waiting.user = handler;
   pthread_mutex_lock(&handler->lock);
@@ -42,9 +45,20 @@ static int await_round(struct dynamic *handler, struct round_result **out, rdzv_
   pthread_mutex_unlock(&handler->lock);
   events_note(&handler->events, RDZV_NODE_STATE_INIT, -1, -1, "attempts to join the next round");
   events_flush(&handler->events);
-  const int result = dynamic_ask(handler, DRIVER_JOIN, "join the rendezvous", &patience, error);
+  int result = native ? dynamic_offer_master(handler, &words, error) : 0;
+  if (result < 0) return result;
+  result = dynamic_ask(handler, DRIVER_JOIN, native ? &words : NULL, "join the rendezvous", &patience, error);
   if (result == RDZV_E_CLOSED || result == RDZV_E_GRACEFUL_EXIT) dynamic_add_reason(handler, error);
   if (result == 0) *out = take_joined(handler);
+  return result;
+}
+
+/* The answer to the join has said where rank 0 is: there is nothing to find, and who does not use the store of the
+ * round does not connect to it. */
+static int open_later(struct dynamic *handler, struct round_result *joined, const char *prefix, rdzv_error *error) {
+  rdzv_store *store;
+  int result = tcp_store_clone_idle(handler->store, native_instance(handler->driver), &store, error);
+  if (result == 0) result = result_take_store(joined, store, prefix, error);
   return result;
 }
 
@@ -53,8 +67,11 @@ static int complete(struct dynamic *handler, struct round_result *joined, rdzv_e
   if (!handler->store) return 0;
   char *prefix = dynamic_round_prefix(handler, joined->base.round);
   if (!prefix) return error_no_memory(error);
-  int result = result_open_store(joined, handler->store, prefix, &handler->base.cancel, error);
+  int result = joined->all_native ? open_later(handler, joined, prefix, error)
+                                  : result_open_store(joined, handler->store, prefix, &handler->base.cancel, error);
   free(prefix);
+  if (handler->driver->ops->native) joined->load = native_load_participants;
+  if (joined->all_native) return result;
   const bool later = handler->base.master_later && joined->base.rank != 0;
   if (result == 0 && !later) result = dynamic_find_master(handler, joined, error);
   if (result == 0) result_forget_cancel(joined);
@@ -81,7 +98,7 @@ static int enter(struct dynamic *handler, struct round_result *joined, rdzv_erro
 }
 
 static int join(struct dynamic *handler, rdzv_result **out, rdzv_error *error) {
-  const deadline until = deadline_after(driver_settings(&handler->driver)->join_timeout);
+  const deadline until = deadline_after(driver_settings(handler->driver)->join_timeout);
   struct round_result *joined = NULL;
   int result;
   do {

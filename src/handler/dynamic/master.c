@@ -39,7 +39,7 @@ void dynamic_forget_master(struct dynamic *handler) {
 }
 
 static bool remember(struct dynamic *handler, const struct round_result *result) {
-  char *node = strdup(result->participants[0].node), *addr = strdup(result->base.master_addr);
+  char *node = strdup(result->rank0), *addr = strdup(result->base.master_addr);
   if (!node || !addr) {
     free(node);
     free(addr);
@@ -54,38 +54,64 @@ static bool remember(struct dynamic *handler, const struct round_result *result)
 }
 
 static bool is_remembered(const struct dynamic *handler, const struct round_result *result) {
-  return handler->master.node && strcmp(handler->master.node, result->participants[0].node) == 0;
+  return handler->master.node && strcmp(handler->master.node, result->rank0) == 0;
 }
 
 /* May there be nodes that hear of it once only? */
 static bool is_said_once(struct dynamic *handler, const struct round_result *result) {
   if (result->all_ours) return false;
   const char *private_stores = getenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
-  const bool old = driver_facts(&handler->driver).layout < TORCH_2_3;
+  const bool old = driver_facts(handler->driver).layout < TORCH_2_3;
   return !old && (!private_stores || strcmp(private_stores, "1") != 0);
 }
 
 /* ---- as rank 0 ------------------------------------------------------------------------------------------------ */
 
-/* Our address and port. A port that is kept is ours from the first time on, also while others are rank 0. */
+static int renew_port(struct dynamic *handler, rdzv_error *error) {
+  return host_renew_port(&handler->master.port_fd, &handler->master.own_port, error);
+}
+
+/* The address is looked for once: the name of the endpoint may have to be looked up. */
+static const char *own_address(struct dynamic *handler) {
+  char *addr = handler->master.own_addr;
+  if (!*addr) master_own_address(&handler->base, RDZV_DEFAULT_PORT, addr);
+  return addr;
+}
+
+int dynamic_offer_master(struct dynamic *handler, struct driver_words *words, rdzv_error *error) {
+  const bool kept = handler->master.keeps && handler->master.port_fd >= 0;
+  const int outcome = kept ? 0 : renew_port(handler, error);
+  if (outcome < 0) return outcome;
+  *words = (struct driver_words){.master_port = handler->master.own_port};
+  snprintf(words->master_addr, sizeof words->master_addr, "%s", own_address(handler));
+  pthread_mutex_lock(&handler->lock);
+  snprintf(words->role, sizeof words->role, "%s", handler->workers.role);
+  words->local_world_size = handler->workers.local_world_size;
+  words->restart_count = handler->workers.restart_count;
+  pthread_mutex_unlock(&handler->lock);
+  return 0;
+}
+
+/* Our address and port. A port that is kept is ours from the first time on, also while others are rank 0. A native node
+ * has another one since it joined. */
 static int own_master(struct dynamic *handler, struct round_result *result, rdzv_error *error) {
-  char addr[HOST_NAME_SIZE];
-  const bool keeps = is_said_once(handler, result);
+  const bool keeps = handler->master.keeps = is_said_once(handler, result);
   if (keeps && is_remembered(handler, result))
     return result_set_master(result, handler->master.addr, handler->master.port) ? 0 : error_no_memory(error);
-  if (!keeps || handler->master.port_fd < 0) {
-    const int outcome = host_renew_port(&handler->master.port_fd, &handler->master.own_port, error);
+  const bool fresh = keeps || handler->driver->ops->native;
+  if (!fresh || handler->master.port_fd < 0) {
+    const int outcome = renew_port(handler, error);
     if (outcome < 0) return outcome;
   }
-  master_own_address(&handler->base, RDZV_DEFAULT_PORT, addr);
-  const bool done = result_set_master(result, addr, handler->master.own_port) && remember(handler, result);
+  const bool done =
+      result_set_master(result, own_address(handler), handler->master.own_port) && remember(handler, result);
   return done ? 0 : error_no_memory(error);
 }
 
 static int publish(struct dynamic *handler, struct round_result *result, rdzv_error *error) {
   const int outcome = own_master(handler, result, error);
   if (outcome < 0) return outcome;
-  return master_publish(result, result->participants[0].node, handler->master.addr, handler->master.port, error);
+  return master_publish(result, result->rank0, handler->master.addr, handler->master.port, error);
 }
 
 /* ---- as another ----------------------------------------------------------------------------------------------- */
@@ -101,12 +127,12 @@ static int await_torch(struct round_result *result, struct store_call *call) {
 static int await(struct dynamic *handler, struct round_result *result, wait_in_store *wait, int64_t timeout_ms,
                  struct waiting *waiting, rdzv_error *error) {
   struct flag stop;
-  int outcome = flag_open_with(&stop, handler->ended.fd, error);
+  int outcome = flag_open_with(&stop, rdzv_handler_ended_fd(&handler->base), error);
   if (outcome < 0) return outcome;
   const struct flag telling = flag_with(&stop, waiting);
   struct store_call call = {timeout_ms, deadline_after(timeout_ms), &telling, error};
   waiting->until = call.until;
-  if (!flag_also(&stop, handler->base.cancel.fd))
+  if (!flag_also(&stop, flag_fd(&handler->base.cancel)))
     outcome = error_no_memory(error);
   else if (flag_raised(&stop))
     outcome = RDZV_E_CANCELED;
@@ -136,8 +162,7 @@ static int look_into(struct dynamic *handler, struct round_result *result, int64
   free(prefix);
   if (outcome < 0) return outcome;
   outcome = rdzv_store_check(store, keys, 2, &there, error);
-  if (outcome == 0)
-    outcome = there ? take_from(handler, result, store, result->participants[0].addr, error) : RDZV_E_TIMEOUT;
+  if (outcome == 0) outcome = there ? take_from(handler, result, store, result->rank0_addr, error) : RDZV_E_TIMEOUT;
   rdzv_store_free(store);
   return outcome;
 }
@@ -166,7 +191,7 @@ static int find_torch(struct dynamic *handler, struct round_result *result, stru
 
 /* A node of this library publishes in each round before it goes on, or leaves the round, or dies and is found dead. */
 static int find_ours(struct dynamic *handler, struct round_result *result, struct waiting *waiting, rdzv_error *error) {
-  const int64_t dead_time = rendezvous_dead_time(driver_settings(&handler->driver));
+  const int64_t dead_time = rendezvous_dead_time(driver_settings(handler->driver));
   const int64_t longest = rdzv_store_get_timeout(result->base.store) + dead_time;
   const int64_t timeout_ms = longest < INT32_MAX ? longest : INT32_MAX;
   const int outcome = await(handler, result, master_await_named, timeout_ms, waiting, error);
@@ -190,7 +215,7 @@ static int find_what_is_there(struct dynamic *handler, struct round_result *resu
 static int find(struct dynamic *handler, struct round_result *result, rdzv_error *error) {
   struct waiting waiting;
   waiting_begin(&waiting, &handler->base.log, INT64_MAX);
-  waiting_about(&waiting, "waiting for rank 0, '%s', to publish its address", result->participants[0].node);
+  waiting_about(&waiting, "waiting for rank 0, '%s', to publish its address", result->rank0);
   const int outcome = result->master_is_ours ? find_ours(handler, result, &waiting, error)
                                              : find_torch(handler, result, &waiting, error);
   const bool over = outcome == RDZV_E_CANCELED && !flag_raised(&handler->base.cancel);
@@ -207,7 +232,7 @@ static int fetch(struct dynamic *handler, struct round_result *result, rdzv_erro
     if (error) *error = own;
     return error_prefix(error, outcome, "cannot get the address of rank 0");
   }
-  error_set(&own, outcome, "rank 0, '%s', has not published its address", result->participants[0].node);
+  error_set(&own, outcome, "rank 0, '%s', has not published its address", result->rank0);
   if (result->master_is_ours) {
     if (error) *error = own;
     return outcome;

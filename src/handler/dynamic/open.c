@@ -3,6 +3,8 @@
 #include "base/error.h"
 #include "base/text/options.h"
 #include "handler/dynamic/dynamic.h"
+#include "handler/dynamic/native/native.h"
+#include "handler/dynamic/swap/swap.h"
 #include "store/store.h"
 
 #include <stdlib.h>
@@ -22,13 +24,13 @@ static void close_flags(struct dynamic *handler) {
 
 void dynamic_close(rdzv_handler *base) {
   struct dynamic *handler = (struct dynamic *)base;
-  driver_stop(&handler->driver);
+  driver_stop(handler->driver);
   dynamic_drop_joined(handler);
   change_clear(&handler->change);
   dynamic_forget_master(handler);
   rdzv_store_free(handler->store);
   if (handler->server && base->linger_ms > 0) rdzv_server_drain(handler->server, base->linger_ms);
-  driver_free(&handler->driver);
+  driver_free(handler->driver);
   close_flags(handler);
   pthread_mutex_destroy(&handler->call);
   pthread_mutex_destroy(&handler->lock);
@@ -48,7 +50,7 @@ void dynamic_abandon(rdzv_handler *base) {
   if (pthread_mutex_trylock(&handler->call) == 0) dynamic_forget_master(handler);
   events_abandon(&handler->events);
   rdzv_store_free(handler->store);
-  driver_abandon(&handler->driver);
+  driver_abandon(handler->driver);
   close_flags(handler);
   handler_deinit(base);
   free(handler);
@@ -95,38 +97,42 @@ static struct engine_config engine_config(const rdzv_params *params, unsigned op
   return config;
 }
 
-/* What may fail. */
+/* What may fail. The driver is there. */
 static int open_parts(struct dynamic *handler, const rdzv_params *params, rdzv_error *error) {
-  const struct node_desc *node = &handler->driver.engine.config.node;
+  const struct node_desc *node = &handler->driver->node;
   int result = handler_init(&handler->base, &dynamic_ops, params, node_text(node).text, error);
   rdzv_params own = *params;
   own.run_id = handler->base.run_id;
   events_init(&handler->events, &own, handler->base.node ? handler->base.node : "", node->local_id);
-  if (result == 0) result = flag_open(&handler->answered, error);
-  if (result == 0) result = flag_open(&handler->changed, error);
-  if (result == 0) result = flag_open(&handler->ended, error);
-  return result == 0 ? driver_start(&handler->driver, error) : result;
+  if (result == 0) result = flag_open_in(&handler->answered, &handler->base.flags, 0, error);
+  if (result == 0) result = flag_open_in(&handler->changed, &handler->base.flags, 0, error);
+  if (result == 0) result = flag_open_in(&handler->ended, &handler->base.flags, 0, error);
+  return result == 0 ? driver_start(handler->driver, error) : result;
 }
 
-static struct dynamic *make(const rdzv_params *params, const struct driver_options *options, rdzv_store *store,
-                            rdzv_server *server) {
+static struct dynamic *make(const rdzv_params *params) {
   struct dynamic *handler = calloc(1, sizeof *handler);
   if (!handler) return NULL;
   pthread_mutex_init(&handler->call, NULL);
   pthread_mutex_init(&handler->lock, NULL);
   handler->base.cancel = handler->answered = handler->changed = handler->ended = FLAG_NONE;
   handler->base.log = *params->log;
-  handler->store = store;
-  handler->server = server;
   handler->master.port_fd = -1;
+  return handler;
+}
+
+/* Opens the driver of the parts, which it takes over. */
+static int open_driver(struct dynamic *handler, const rdzv_params *params, const struct driver_options *options,
+                       const struct dynamic_parts *parts, rdzv_error *error) {
   struct driver_options own = *options;
+  own.run_id = params->run_id;
   own.local_addr = params->local_addr;
   own.log = &handler->base.log;
   own.events = &handler->events;
   own.tell = dynamic_told;
   own.user = handler;
-  driver_init(&handler->driver, &own);
-  return handler;
+  if (!parts->backend) return native_open(&own, parts->store, parts->server, &handler->driver, error);
+  return swap_open(&own, &parts->ops, parts->backend, &handler->driver, error);
 }
 
 static const rdzv_log nowhere = {.size = sizeof nowhere};
@@ -141,27 +147,38 @@ static int take_conf(const rdzv_params *params, unsigned options, struct driver_
   out->engine = engine_config(params, options, &conf);
   out->layout = TORCH_NEWEST;
   if (conf.torch_version) torch_layout_parse(conf.torch_version, &out->layout, NULL);
+  out->times = (struct native_times){.keep_alive_ms = conf.session_keep_alive, .grace_ms = conf.session_grace};
   conf_free(&conf);
   return 0;
 }
 
-/* On failure `backend` and `store` are still the caller's, unless *handler is not NULL. */
-static int open_checked(const rdzv_params *given, unsigned options, struct driver_options *driver, rdzv_store *store,
-                        rdzv_server *server, struct dynamic **handler, rdzv_error *error) {
+/* On failure the parts are still the caller's. */
+static int open_checked(const rdzv_params *given, unsigned options, const struct dynamic_parts *parts,
+                        struct dynamic **out, rdzv_error *error) {
+  struct driver_options driver = {0};
   rdzv_params params = {0};
   rdzv_log log;
   int result = params_check(given, &params, &log, error);
-  if (result == 0) result = take_conf(&params, options, driver, error);
-  if (result == 0 && store) result = dynamic_check_program(store, &params, error);
+  if (result == 0) result = take_conf(&params, options, &driver, error);
+  if (result == 0 && parts->store) result = dynamic_check_program(parts->store, &params, error);
   if (result < 0) return result;
-  *handler = make(&params, driver, store, server);
-  if (!*handler) return error_no_memory(error);
-  result = open_parts(*handler, &params, error);
-  if (result < 0) return result;
-  events_note(&(*handler)->events, RDZV_NODE_STATE_INIT, -1, -1, "opened rendezvous '%s' at %s", params.run_id,
-              driver_describe(&(*handler)->driver));
-  events_flush(&(*handler)->events);
-  return 0;
+  struct dynamic *handler = make(&params);
+  if (!handler) return error_no_memory(error);
+  result = open_driver(handler, &params, &driver, parts, error);
+  if (result < 0) {
+    free(handler);
+    return result;
+  }
+  handler->store = parts->store;
+  handler->server = parts->server;
+  *out = handler;
+  return open_parts(handler, &params, error);
+}
+
+static void tell_opened(struct dynamic *handler) {
+  events_note(&handler->events, RDZV_NODE_STATE_INIT, -1, -1, "opened rendezvous '%s' at %s", handler->base.run_id,
+              driver_describe(handler->driver));
+  events_flush(&handler->events);
 }
 
 /* A backend may be compiled for another version of its header. */
@@ -178,30 +195,36 @@ static int take_ops(const rdzv_backend *backend, rdzv_backend_ops *ops, rdzv_err
   return 0;
 }
 
-int dynamic_open(const rdzv_params *params, unsigned options, rdzv_backend *backend, rdzv_store *store,
-                 rdzv_server *server, rdzv_handler **out, rdzv_error *error) {
-  rdzv_backend_ops ops = {0};
-  struct driver_options driver = {.ops = &ops, .backend = backend};
-  struct dynamic *handler = NULL;
-  int result = take_ops(backend, &ops, error);
-  if (result < 0) {
-    rdzv_store_free(store);
-    return result;
+void dynamic_parts_free(const struct dynamic_parts *parts) {
+  rdzv_store_free(parts->store);
+  if (parts->backend) {
+    if (parts->ops.close) parts->ops.close(parts->backend);
+  } else {
+    rdzv_server_free(parts->server);
   }
-  result = out ? open_checked(params, options, &driver, store, server, &handler, error)
-               : error_null(error, "rdzv_handler_open_dynamic", "out");
-  if (result == 0 && out) {
+}
+
+int dynamic_open(const rdzv_params *params, unsigned options, const struct dynamic_parts *given, rdzv_handler **out,
+                 rdzv_error *error) {
+  struct dynamic_parts parts = *given;
+  struct dynamic *handler = NULL;
+  int result = parts.native ? 0 : take_ops(parts.backend, &parts.ops, error);
+  if (result < 0) parts.backend = NULL; /* it has no call that could be trusted */
+  if (result == 0 && !out) result = error_null(error, "rdzv_handler_open_dynamic", "out");
+  if (result == 0) result = open_checked(params, options, &parts, &handler, error);
+  if (result == 0 && out && handler) {
+    tell_opened(handler);
     *out = &handler->base;
   } else if (handler) {
     dynamic_close(&handler->base);
   } else {
-    rdzv_store_free(store);
-    if (ops.close) ops.close(backend);
+    dynamic_parts_free(&parts);
   }
   return result;
 }
 
 int rdzv_handler_open_dynamic(const rdzv_params *params, rdzv_backend *backend, rdzv_store *store, rdzv_handler **out,
                               rdzv_error *error) {
-  return dynamic_open(params, CONF_DYNAMIC, backend, store, NULL, out, error);
+  const struct dynamic_parts parts = {.backend = backend, .store = store};
+  return dynamic_open(params, CONF_DYNAMIC, &parts, out, error);
 }

@@ -1,18 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "handler/status.h"
-#include "handler/dynamic/driver.h"
+#include "handler/dynamic/swap/swap.h"
 #include "state/rendezvous.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static rdzv_node_kind kind_of(const struct state_node *node) {
-  if (node->kinds & NODE_PARTICIPANT) return RDZV_NODE_KIND_PARTICIPANT;
-  return node->kinds & NODE_WAITING ? RDZV_NODE_KIND_WAITING : RDZV_NODE_KIND_SPARE;
-}
-
-static int64_t age_of(struct driver *driver, const struct state_node *node) {
-  const struct engine *engine = &driver->engine;
+static int64_t age_of(struct swap *swap, const struct state_node *node) {
+  const struct engine *engine = &swap->engine;
   if (node->last_heartbeat == DATETIME_NONE) return -1;
   const int64_t by_clock = (clock_wall_us() - node->last_heartbeat) / 1000;
   const int64_t seen = liveness_age(&engine->liveness, &engine->config.settings, &node->desc, clock_now_ms());
@@ -27,8 +22,23 @@ static int in_order(const void *a, const void *b) {
   return strcmp(one->node, other->node);
 }
 
-static bool add_nodes(struct driver *driver, struct status *status) {
-  const struct rendezvous_state *state = &driver->view.state;
+void status_sort(struct status *status) {
+  qsort(status->nodes, rdzv_status_node_count(&status->base), sizeof *status->nodes, in_order);
+}
+
+void status_count(rdzv_status *status, rdzv_node_kind kind) {
+  status->participants += kind == RDZV_NODE_KIND_PARTICIPANT;
+  status->waiting += kind == RDZV_NODE_KIND_WAITING;
+  status->spares += kind == RDZV_NODE_KIND_SPARE;
+}
+
+rdzv_node_kind status_kind(unsigned kinds) {
+  if (kinds & NODE_PARTICIPANT) return RDZV_NODE_KIND_PARTICIPANT;
+  return kinds & NODE_WAITING ? RDZV_NODE_KIND_WAITING : RDZV_NODE_KIND_SPARE;
+}
+
+static bool add_nodes(struct swap *swap, struct status *status) {
+  const struct rendezvous_state *state = &swap->view.state;
   size_t count = 0;
   status->nodes = calloc(state->count + 1, sizeof *status->nodes);
   for (size_t i = 0; status->nodes && i < state->count; i++) {
@@ -37,15 +47,15 @@ static bool add_nodes(struct driver *driver, struct status *status) {
     rdzv_node_status *node = &status->nodes[count];
     node->node = strdup(node_text(&from->desc).text);
     if (!node->node) return false;
-    count++;
-    node->kind = kind_of(from);
+    node->kind = status_kind(from->kinds);
     node->rank = state->complete && node->kind == RDZV_NODE_KIND_PARTICIPANT ? from->rank : -1;
-    node->heartbeat_age_ms = age_of(driver, from);
-    status->base.participants += node->kind == RDZV_NODE_KIND_PARTICIPANT;
-    status->base.waiting += node->kind == RDZV_NODE_KIND_WAITING;
-    status->base.spares += node->kind == RDZV_NODE_KIND_SPARE;
+    node->heartbeat_age_ms = age_of(swap, from);
+    node->way = from->ours ? RDZV_NODE_WAY_SWAP : RDZV_NODE_WAY_TORCH;
+    node->trip_us = -1;
+    status_count(&status->base, node->kind);
+    count++;
   }
-  if (count > 1) qsort(status->nodes, count, sizeof *status->nodes, in_order);
+  if (count > 1) status_sort(status);
   return status->nodes != NULL;
 }
 
@@ -55,12 +65,12 @@ static int64_t deadline_left_ms(const struct rendezvous_state *state) {
   return left > 0 ? left : 0;
 }
 
-rdzv_status *view_status(struct driver *driver) {
-  const struct rendezvous_state *state = &driver->view.state;
-  const struct rendezvous_settings *settings = driver_settings(driver);
+rdzv_status *view_status(struct swap *swap) {
+  const struct rendezvous_state *state = &swap->view.state;
+  const struct rendezvous_settings *settings = driver_settings(&swap->base);
   struct status *status = calloc(1, sizeof *status);
   if (!status) return NULL;
-  status->base = (rdzv_status){.exists = driver->view.exists,
+  status->base = (rdzv_status){.exists = swap->view.exists,
                                .round = state->round,
                                .phase = rendezvous_phase_name(rendezvous_phase(state)),
                                .complete = state->complete,
@@ -68,9 +78,9 @@ rdzv_status *view_status(struct driver *driver) {
                                .deadline_left_ms = deadline_left_ms(state),
                                .min_nodes = settings->min_nodes,
                                .max_nodes = settings->max_nodes,
-                               .layout = torch_traits(driver->layout)->version,
+                               .layout = torch_traits(swap->layout)->version,
                                .reason = ""};
-  if (add_nodes(driver, status)) return &status->base;
+  if (add_nodes(swap, status)) return &status->base;
   rdzv_status_free(&status->base);
   return NULL;
 }

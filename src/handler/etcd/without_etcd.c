@@ -20,6 +20,11 @@ int etcd_v2_create(void *user, const rdzv_params *params, rdzv_handler **out, rd
   return fail_absent(error);
 }
 
+int leased_create(void *user, const rdzv_params *params, rdzv_handler **out, rdzv_error *error) {
+  (void)user, (void)params, (void)out;
+  return fail_absent(error);
+}
+
 int runs_list_etcd(const rdzv_params *params, struct runs *out, rdzv_error *error) {
   (void)params, (void)out;
   return fail_absent(error);
@@ -32,6 +37,12 @@ int runs_remove_etcd(const rdzv_params *params, size_t *removed, rdzv_error *err
 
 int rdzv_store_open_etcd(const char *prefix, const rdzv_etcd_store_options *options, rdzv_store **out,
                          rdzv_error *error) {
+  (void)prefix, (void)options, (void)out;
+  return fail_absent(error);
+}
+
+int rdzv_store_open_etcd3(const char *prefix, const rdzv_etcd3_store_options *options, rdzv_store **out,
+                          rdzv_error *error) {
   (void)prefix, (void)options, (void)out;
   return fail_absent(error);
 }

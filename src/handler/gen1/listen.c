@@ -49,8 +49,8 @@ void gen1_listen_stop(struct gen1 *handler) {
 int gen1_wait_change(rdzv_handler *base, int64_t timeout_ms, rdzv_change **out, rdzv_error *error) {
   struct gen1 *handler = (struct gen1 *)base;
   const deadline until = deadline_after(timeout_ms);
-  struct pollfd fds[3] = {{.fd = handler->place.changed.fd, .events = POLLIN},
-                          {.fd = handler->place.outside.fd, .events = POLLIN}};
+  struct pollfd fds[3] = {{.fd = flag_fd(&handler->place.changed), .events = POLLIN},
+                          {.fd = flag_fd(&handler->place.outside), .events = POLLIN}};
   for (;;) {
     int result = gen1_take_change(handler, out, error);
     if (result != RDZV_E_TIMEOUT) return result;
@@ -60,5 +60,5 @@ int gen1_wait_change(rdzv_handler *base, int64_t timeout_ms, rdzv_change **out, 
   }
 }
 
-int gen1_change_fd(const rdzv_handler *base) { return ((const struct gen1 *)base)->place.changed.fd; }
-int gen1_ended_fd(const rdzv_handler *base) { return ((const struct gen1 *)base)->place.ended.fd; }
+int gen1_change_fd(const rdzv_handler *base) { return flag_fd(&((const struct gen1 *)base)->place.changed); }
+int gen1_ended_fd(const rdzv_handler *base) { return flag_fd(&((const struct gen1 *)base)->place.ended); }

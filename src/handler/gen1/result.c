@@ -33,7 +33,7 @@ static int find_master(struct gen1 *handler, struct round_result *result, rdzv_e
   rdzv_error own;
   rdzv_store *store;
   if (handler->place.rank == 0) return publish_master(handler, result, error);
-  int outcome = open_store(handler, MASTER_MS, handler->base.cancel.fd, &store, &own);
+  int outcome = open_store(handler, MASTER_MS, flag_fd(&handler->base.cancel), &store, &own);
   if (outcome == 0) {
     outcome = master_take(result, store, NULL, &own);
     rdzv_store_free(store);
@@ -67,7 +67,7 @@ int gen1_result(struct gen1 *handler, int64_t world_size, rdzv_result **out, rdz
   result->base.rank = handler->place.rank;
   result->base.world_size = world_size;
   int outcome = add_participants(result, handler)
-                    ? open_store(handler, 0, handler->base.cancel.fd, &result->base.store, error)
+                    ? open_store(handler, 0, flag_fd(&handler->base.cancel), &result->base.store, error)
                     : error_no_memory(error);
   const bool later = handler->base.master_later && handler->place.rank != 0;
   if (outcome == 0 && !later) outcome = find_master(handler, result, error);

@@ -72,8 +72,11 @@ static bool add_nodes(struct status *status, const struct gen1_state *state) {
     const bool in = i < state->participants;
     char name[32];
     snprintf(name, sizeof name, in ? "rank_%zu" : "waiting_%zu", in ? i : i - state->participants);
-    status->nodes[i] = (rdzv_node_status){strdup(name), in ? RDZV_NODE_KIND_PARTICIPANT : RDZV_NODE_KIND_WAITING,
-                                          in && final ? (int64_t)i : -1, -1};
+    status->nodes[i] = (rdzv_node_status){.node = strdup(name),
+                                          .kind = in ? RDZV_NODE_KIND_PARTICIPANT : RDZV_NODE_KIND_WAITING,
+                                          .rank = in && final ? (int64_t)i : -1,
+                                          .heartbeat_age_ms = -1,
+                                          .trip_us = -1};
     in ? status->base.participants++ : status->base.waiting++;
     if (!status->nodes[i].node) return false;
   }

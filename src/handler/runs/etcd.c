@@ -68,9 +68,12 @@ static bool add_folders(struct runs *out, const struct etcd_node *node, size_t s
   return true;
 }
 
+static bool is_v3(const rdzv_params *params) { return strcmp(params->backend, "etcd-v3") == 0; }
+
 int runs_list_etcd(const rdzv_params *params, struct runs *out, rdzv_error *error) {
   struct runs_place place;
   struct etcd_result found;
+  if (is_v3(params)) return runs_list_etcd3(params, out, error);
   int result = place_open(&place, params, error);
   if (result < 0) return result;
   const struct etcd_call call = call_of(&place, error);
@@ -104,6 +107,7 @@ static int remove_node(const struct runs_place *place, const char *run_id, size_
 int runs_remove_etcd(const rdzv_params *params, size_t *removed, rdzv_error *error) {
   struct runs_place place;
   rdzv_store *store = NULL;
+  if (is_v3(params)) return runs_remove_etcd3(params, removed, error);
   int result = place_open(&place, params, error);
   if (result < 0) return result;
   if (place.v2) {

@@ -21,4 +21,8 @@ int runs_remove_store(rdzv_store *store, const char *run_id, size_t *removed, rd
 int runs_list_etcd(const rdzv_params *params, struct runs *out, rdzv_error *error);
 int runs_remove_etcd(const rdzv_params *params, size_t *removed, rdzv_error *error);
 
+/* The same for etcd-v3: handler/leased/runs.c. */
+int runs_list_etcd3(const rdzv_params *params, struct runs *out, rdzv_error *error);
+int runs_remove_etcd3(const rdzv_params *params, size_t *removed, rdzv_error *error);
+
 #endif

@@ -3,7 +3,7 @@
  */
 #include "base/error.h"
 #include "state/engine/engine.h"
-#include "state/summary.h"
+#include "state/join.h"
 
 #include <inttypes.h>
 
@@ -29,16 +29,10 @@ static void fail(struct engine *engine, struct engine_update *update, enum engin
 
 static void fail_by_action(struct engine *engine, const struct rendezvous_context *context,
                            struct engine_update *update, enum engine_event_kind asked, enum rendezvous_action action) {
-  if (action == ACTION_ERROR_TIMEOUT) {
-    struct summary summary = engine->too_late; /* with ourselves in it, who have been taken out meanwhile */
-    if (!summary.text[0])
-      summary = summary_joined(&engine->state, context->settings, &engine->liveness, context->now.mono_ms);
-    error_set(&update->error, RDZV_E_TIMEOUT, "the time to %s is over: %s", wish_name(asked), summary.text);
-  } else {
-    const bool spare = action == ACTION_ERROR_GRACEFUL_EXIT;
-    error_set(&update->error, spare ? RDZV_E_GRACEFUL_EXIT : RDZV_E_CLOSED, "%s",
-              spare ? "the rendezvous was closed while this node was a spare" : "the rendezvous is closed");
-  }
+  struct summary summary = engine->too_late; /* with ourselves in it, who have been taken out meanwhile */
+  if (action == ACTION_ERROR_TIMEOUT && !summary.text[0])
+    summary = summary_joined(&engine->state, context->settings, &engine->liveness, context->now.mono_ms);
+  join_fail(&update->error, action, wish_name(asked), &summary);
   fail(engine, update, asked);
 }
 
@@ -67,10 +61,9 @@ static void fail_by_store(struct engine *engine, struct moment now, struct engin
 
 static int finish_join(struct engine *engine, struct engine_update *update, rdzv_error *error) {
   const struct rendezvous_state *state = &engine->state;
-  const bool again = state->round <= engine->rounds.joined;
-  if (again || !world_is_whole(state)) {
-    engine_trace(engine, "round %" PRId64 " %s -> exit, wait for the next", state->round,
-                 again ? "is not after our last one" : "was left by a participant before we came");
+  const char *obstacle = join_obstacle(state, engine->rounds.joined, world_is_whole(state));
+  if (obstacle) {
+    engine_trace(engine, "round %" PRId64 " %s -> exit, wait for the next", state->round, obstacle);
     engine->wish = WISH_EXIT;
     return 0;
   }
@@ -105,20 +98,6 @@ static int finish(struct engine *engine, enum engine_event_kind asked, struct en
 
 /* ---- deciding ------------------------------------------------------------------------------------------------- */
 
-/* In the wait list of a round that is full there is nothing to wait for. */
-static bool waits_in_vain(const struct rendezvous_context *context) {
-  const struct rendezvous_state *state = context->state;
-  const struct state_node *self = state_find(state, context->node);
-  return state->complete && (int64_t)state->num_participants >= context->settings->max_nodes && self &&
-         self->kinds == NODE_WAITING;
-}
-
-static enum rendezvous_action join(const struct rendezvous_context *context) {
-  const enum rendezvous_action action = decide_join(context);
-  const bool waits = action == ACTION_SYNC || action == ACTION_KEEP_ALIVE;
-  return waits && waits_in_vain(context) ? ACTION_REMOVE_FROM_WAIT_LIST : action;
-}
-
 static enum rendezvous_action ask_rules(const struct engine *engine, struct rendezvous_context *context,
                                         enum engine_event_kind *asked) {
   *asked = engine->closing              ? ENGINE_EV_ASK_CLOSE
@@ -128,7 +107,7 @@ static enum rendezvous_action ask_rules(const struct engine *engine, struct rend
   if (engine->closing) return decide_close(context);
   switch (engine->wish) {
     case WISH_EXIT: return decide_exit(context);
-    case WISH_JOIN: return join(context);
+    case WISH_JOIN: return join_decide(context);
     case WISH_LEAVE: return decide_leave(context);
     default: break;
   }
@@ -155,16 +134,12 @@ static void drop_dead(struct engine *engine, struct moment now) {
 /* Out of one collection and into another is one write, not two. */
 static int come_back(struct engine *engine, struct rendezvous_context *context, rdzv_error *error) {
   context->deadline_ms = engine->wish_deadline;
-  const enum rendezvous_action action = join(context);
-  if (action < ACTION_ADD_TO_PARTICIPANTS || action > ACTION_ADD_TO_REDUNDANCY_LIST) return 0;
+  const enum rendezvous_action action = join_come_back(context);
+  if (action == ACTION_SYNC) return 0;
   engine->came_back = true;
   if (engine->config.trace)
     engine_trace(engine, "%s -> %s", summary_condition(context).text, rendezvous_action_name(action));
   return rendezvous_apply(context, action, error);
-}
-
-static bool is_removal(enum rendezvous_action action) {
-  return action >= ACTION_REMOVE_FROM_PARTICIPANTS && action <= ACTION_REMOVE_FROM_REDUNDANCY_LIST;
 }
 
 /* Would others want to hear of it soon? Not of one more heartbeat, nor of one more who joins a round that gathers. */
@@ -177,12 +152,12 @@ static int write_state(struct engine *engine, struct rendezvous_context *context
                        struct engine_update *update, rdzv_error *error) {
   const bool joins = !engine->closing && (engine->wish == WISH_EXIT || engine->wish == WISH_JOIN);
   engine->came_back = false;
-  if (joins && is_removal(action) && context->now.mono_ms > engine->wish_deadline)
+  if (joins && action_removes(action) && context->now.mono_ms > engine->wish_deadline)
     engine->too_late = summary_joined(&engine->state, context->settings, &engine->liveness, context->now.mono_ms);
   int result = rendezvous_apply(context, action, error);
   if (action == ACTION_REMOVE_FROM_REDUNDANCY_LIST && joins)
     engine->wish_deadline = context->now.mono_ms + context->settings->join_timeout;
-  if (result == 0 && joins && is_removal(action)) result = come_back(engine, context, error);
+  if (result == 0 && joins && action_removes(action)) result = come_back(engine, context, error);
   if (result < 0) return result;
   last_call_observe(&engine->last_call, &engine->state, context->settings, context->now, true, 0);
   const struct state_node *self = state_find(&engine->state, context->node);

@@ -11,12 +11,8 @@
  *   store error    -> BACK_OFF, read: the state itself tells whether a swap without an answer took effect
  *   nothing is due -> WAIT for a change of the state
  *
- * Beyond the rules (state/rendezvous.h):
- *   - dead nodes are removed soon after they are found, not only with the next heartbeat;
- *   - a round that a participant left before we could enter it is not entered: we exit and wait for the next;
- *   - a node that is in the wait list when a round gets full makes itself a spare. PyTorch leaves it in the wait list,
- *     for which every agent begins another round, and another;
- *   - a node that exits a round and goes into the wait list, or the next round, does both in one write.
+ * Beyond the rules (state/rendezvous.h, and what state/join.h adds to them) dead nodes are removed soon after they are
+ * found, not only with the next heartbeat.
  *
  * At most one request is under way. A step that asks for anything but CONTINUE ends a WAIT or BACK_OFF of before.
  */

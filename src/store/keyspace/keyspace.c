@@ -310,6 +310,11 @@ bool ks_present(struct keyspace *ks, rdzv_bytes key) {
   return entry_is_as_wanted(entry_find(ks, key), KS_WANT_PRESENT);
 }
 
+bool ks_is_awaited(struct keyspace *ks, rdzv_bytes key) {
+  const struct entry *entry = entry_find(ks, key);
+  return entry && entry->groups;
+}
+
 /* ---- all keys ---- */
 
 size_t ks_count(const struct keyspace *ks) { return ks->count; }

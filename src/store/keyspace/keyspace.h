@@ -110,6 +110,9 @@ struct blob *ks_share(struct keyspace *ks, rdzv_bytes key);
 bool ks_present(struct keyspace *ks, rdzv_bytes key);
 size_t ks_count(const struct keyspace *ks);
 
+/* Does anybody wait for something about the key, or watch it? */
+bool ks_is_awaited(struct keyspace *ks, rdzv_bytes key);
+
 /* The bytes of all keys plus 8 for each; a number that changes when a key is created or deleted. */
 size_t ks_keys_bytes(const struct keyspace *ks);
 uint64_t ks_keys_version(const struct keyspace *ks);

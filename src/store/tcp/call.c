@@ -168,7 +168,8 @@ int tcp_run(rdzv_store *store, const struct tcp_op *op, struct tcp_args *args, c
   const bool tells = !(op->kind & TCP_BLOCKS) && !flag_waiting(call->cancel);
   const struct flag telling = flag_with(call->cancel, tells ? &waiting : flag_waiting(call->cancel));
   inner.cancel = &telling;
-  int result = lock_handle(tcp, &inner);
+  int result = flag_need_fd(inner.cancel, inner.error);
+  if (result == 0) result = lock_handle(tcp, &inner);
   if (result == 0) {
     begin_call(tcp, op->kind, &inner);
     waiting_begin(&waiting, &store->log, tcp->until);

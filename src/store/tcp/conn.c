@@ -2,7 +2,8 @@
 /*
  * How a client finds the dialect of a server (docs/wire.md, "Greeting"):
  * - It connects and sends VALIDATE and two PINGs whose numbers PyTorch's clients never send.
- * - Our server answers with its own greeting and a session. PyTorch's server echoes the numbers from 2.5 on.
+ * - Our server answers with its own greeting and a session. PyTorch's server echoes the numbers from 2.5 on. A node of
+ *   a rendezvous sends one more, to which a server that forms rounds says so.
  * - PyTorch 1.x reads an impossible request and resets the connection. After two resets the client connects again and
  *   sends V1's CHECK of the empty key, which our own server answers like no server of PyTorch.
  * A handle keeps the dialect until a server answers in another one. So a server that answered this greeting before and
@@ -232,11 +233,21 @@ static int receive_run(struct tcp_conn *conn, const struct conn_try *try) {
   return error_set(try->error, RDZV_E_CONNECTION, "refused by the server: %.*s", len, (const char *)text.data);
 }
 
+/* The answer to the last PING: a server that forms rounds says so, all others echo it. */
+static int receive_native(struct tcp_conn *conn, const struct conn_try *try) {
+  uint64_t answer;
+  if (!conn->asks_native) return 0;
+  const int result = ask_number(conn, conn->dialect == WIRE_DIALECT_RDZV ? "bw" : "w", &answer, try);
+  if (result == 0) conn->native = conn->dialect == WIRE_DIALECT_RDZV && answer == WIRE_NATIVE_ANSWER;
+  return result;
+}
+
 static int greet_v2(struct tcp_conn *conn, const struct conn_try *try) {
   put_validate(conn);
   put_ping(conn, WIRE_HELLO_NONCE);
   put_ping(conn, WIRE_SESSION_NONCE);
   if (conn->run_id) put_ping(conn, wire_run_nonce(conn->run_id));
+  if (conn->asks_native) put_ping(conn, WIRE_NATIVE_NONCE);
   int result = ask(conn, "w", try);
   if (result < 0) return result;
   const uint64_t answer = conn->scan.field[0].number;
@@ -246,7 +257,8 @@ static int greet_v2(struct tcp_conn *conn, const struct conn_try *try) {
   if (conn->dialect == WIRE_DIALECT_RDZV) result = ask_number(conn, "n", &conn->instance, try);
   if (result < 0) return result;
   result = receive_offer(conn, try);
-  return result < 0 ? result : receive_run(conn, try);
+  if (result == 0) result = receive_run(conn, try);
+  return result < 0 ? result : receive_native(conn, try);
 }
 
 /* A server that closed the connection on our greeting is PyTorch 1.x if it answers this one. If it is our own server,
@@ -283,7 +295,7 @@ static int fail_lost_greeting(struct tcp_conn *conn, const struct conn_try *try)
 
 static int greet(struct tcp_conn *conn, const struct conn_try *try) {
   conn->instance = 0;
-  conn->has_offer = false;
+  conn->has_offer = conn->native = false;
   if (conn->wanted == RDZV_DIALECT_V1) {
     conn->dialect = WIRE_DIALECT_V1;
     return 0;
@@ -336,6 +348,10 @@ static int try_once(struct tcp_conn *conn, deadline until, const struct flag *ca
   }
   tcp_conn_drop(conn);
   return explain(conn, result, &whole);
+}
+
+int tcp_conn_try(struct tcp_conn *conn, deadline until, const struct flag *cancel, rdzv_error *error) {
+  return conn->fd >= 0 ? 0 : try_once(conn, until, cancel, error);
 }
 
 /* A last try that has little time left times out whatever is wrong. The cause of the try before is better then. */

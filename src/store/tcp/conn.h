@@ -18,13 +18,15 @@ struct tcp_conn {
   char name[ENDPOINT_TEXT_SIZE]; /* the endpoint, for messages */
   char peer[ENDPOINT_TEXT_SIZE]; /* the address that answered */
   rdzv_dialect wanted;
-  char *run_id; /* NULL: none */
+  char *run_id;     /* NULL: none */
+  bool asks_native; /* the greeting asks whether the server forms rounds */
   rdzv_log log;
 
   int fd;                    /* -1: not connected */
   enum wire_dialect dialect; /* of the server, as last seen; kept over a lost connection */
   uint64_t instance;         /* of our server, from the last greeting; 0: PyTorch's server */
   uint64_t known_instance;   /* the one whose keys the caller has seen */
+  bool native;               /* our server forms rounds, as the last greeting said */
   struct tcp_session session;
   bool has_offer;                  /* the greeting offered a session */
   uint8_t offer[WIRE_TOKEN_BYTES]; /* its token */
@@ -43,6 +45,10 @@ void tcp_conn_init(struct tcp_conn *conn, const struct endpoint *endpoint, rdzv_
  * RDZV_E_CANCELED, RDZV_E_NO_MEMORY, RDZV_E_UNSUPPORTED (another dialect than the one wanted) and RDZV_E_STALE (the
  * server serves another run). RDZV_E_DATA_LOST: connected, but our server was restarted since the last time. */
 int tcp_conn_open(struct tcp_conn *conn, deadline until, const struct flag *cancel, rdzv_error *error);
+
+/* Connects in one try, unless it is connected. RDZV_E_TIMEOUT, too; and whether the server was restarted, `instance`
+ * tells. */
+int tcp_conn_try(struct tcp_conn *conn, deadline until, const struct flag *cancel, rdzv_error *error);
 
 /* Closes the socket and forgets what was half sent or half received. */
 void tcp_conn_drop(struct tcp_conn *conn);

@@ -48,7 +48,7 @@ int tcp_more(struct tcp_store *tcp, const char *fields, uint64_t items) {
 /* The codes with which our server refuses a request. */
 static bool is_refusal(int code) {
   return code == RDZV_E_LIMIT || code == RDZV_E_NOT_A_NUMBER || code == RDZV_E_NO_MEMORY || code == RDZV_E_PROTOCOL ||
-         code == RDZV_E_STOPPED || code == RDZV_E_TIMEOUT;
+         code == RDZV_E_STOPPED || code == RDZV_E_TIMEOUT || code == RDZV_E_CORRUPT || code == RDZV_E_STALE;
 }
 
 /* Our server refused the request: its code and text become ours. A refused request was not done. RDZV_E_TIMEOUT means
@@ -56,7 +56,10 @@ static bool is_refusal(int code) {
 static int receive_refusal(struct tcp_store *tcp, int code) {
   const int result = tcp_more(tcp, "v", 0);
   if (result < 0) return result;
-  const rdzv_bytes text = wire_field_bytes(&tcp->conn.scan, 0, tcp->conn.in.data);
+  rdzv_bytes text = wire_field_bytes(&tcp->conn.scan, 0, tcp->conn.in.data);
+  const uint8_t *bytes = text.data;
+  if (text.len > 0 && wire_op_of(WIRE_DIALECT_RDZV, bytes[0]) >= WIRE_OP_NODE_JOIN) /* NODE_… say which of them */
+    text = (rdzv_bytes){bytes + 1, text.len - 1};
   if (!is_refusal(code)) code = RDZV_E_PROTOCOL;
   if (code == RDZV_E_TIMEOUT) code = RDZV_E_CONNECTION;
   if (code == RDZV_E_NOT_A_NUMBER)

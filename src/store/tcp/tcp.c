@@ -76,19 +76,32 @@ static int try_nothing(struct tcp_store *tcp, struct tcp_args *args) {
 static const struct tcp_op announce_op = {"open the store", TCP_ONCE, try_announce};
 static const struct tcp_op open_op = {"open the store", TCP_REPEATABLE, try_nothing};
 
-static int open_handle(const struct endpoint *endpoint, enum wire_dialect known, const rdzv_tcp_options *options,
-                       const struct flag *cancel, struct waiting *waiting, rdzv_store **out, rdzv_error *error);
+/* What a handle begins with. */
+struct opening {
+  const struct endpoint *endpoint;
+  const rdzv_tcp_options *options;
+  enum wire_dialect known;   /* the dialect of the server, if it was found before */
+  const struct flag *cancel; /* ends the opening; NULL: the handle's own flag does */
+  struct waiting *waiting;
+  bool asks_native;
+};
+
+static int open_handle(const struct opening *opening, rdzv_store **out, rdzv_error *error);
 
 static int tcp_clone(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_error *error) {
   rdzv_tcp_options options = self(store)->options;
   options.announce_worker = false; /* it is the same worker */
   options.timeout_ms = store_request_time(store, options.timeout_ms);
   options.cancel_fd = cancel_fd;
-  const struct flag *cancel = cancel_fd == store->cancel_fd ? &store->cancel : NULL;
-  return open_handle(&self(store)->conn.endpoint, tcp_dialect(self(store)), &options, cancel, NULL, out, error);
+  const struct opening opening = {.endpoint = &self(store)->conn.endpoint,
+                                  .options = &options,
+                                  .known = tcp_dialect(self(store)),
+                                  .cancel = cancel_fd == store->cancel_fd ? &store->cancel : NULL};
+  return open_handle(&opening, out, error);
 }
 
 static const struct store_ops tcp_ops = {.name = "tcp",
+                                         .makes_flag_fd = true,
                                          .close = tcp_close,
                                          .abandon = tcp_abandon,
                                          .clone = tcp_clone,
@@ -103,30 +116,39 @@ static void draw_never(struct tcp_store *tcp) {
   if (getrandom(tcp->never, sizeof tcp->never, GRND_NONBLOCK) < 0) memcpy(tcp->never, &now, sizeof now);
 }
 
-/* `known` is the dialect of the server, if it was found before. `cancel` ends the opening; NULL: the new handle's own
- * flag does. */
-static int open_handle(const struct endpoint *endpoint, enum wire_dialect known, const rdzv_tcp_options *options,
-                       const struct flag *cancel, struct waiting *waiting, rdzv_store **out, rdzv_error *error) {
+static int make_handle(const struct opening *opening, struct tcp_store **out, rdzv_error *error) {
+  const rdzv_tcp_options *options = opening->options;
   rdzv_store *store;
-  int result = store_new(sizeof(struct tcp_store), &tcp_ops, options->timeout_ms, options->cancel_fd, options->log,
-                         &store, error);
+  const int result = store_new(sizeof(struct tcp_store), &tcp_ops, options->timeout_ms, options->cancel_fd,
+                               options->log, &store, error);
   if (result < 0) return result;
   struct tcp_store *tcp = self(store);
   tcp->options = *options;
   tcp->options.log = &tcp->base.log;
   tcp->options.timeout_ms = rdzv_store_get_timeout(&tcp->base);
-  tcp_conn_init(&tcp->conn, endpoint, options->dialect, &tcp->base.log);
+  tcp_conn_init(&tcp->conn, opening->endpoint, options->dialect, &tcp->base.log);
   tcp->options.run_id = tcp->conn.run_id = options->run_id ? strdup(options->run_id) : NULL;
-  tcp->conn.dialect = known;
+  tcp->conn.dialect = tcp->facts.dialect = opening->known;
+  tcp->conn.asks_native = opening->asks_native;
   thread_cond_init(&tcp->not_busy);
   pthread_mutex_init(&tcp->lock, NULL);
   draw_never(tcp);
-  const struct flag telling = flag_with(cancel ? cancel : &tcp->base.cancel, waiting);
+  if (options->run_id && !tcp->conn.run_id) {
+    tcp_close(&tcp->base);
+    return error_no_memory(error);
+  }
+  *out = tcp;
+  return 0;
+}
+
+static int open_handle(const struct opening *opening, rdzv_store **out, rdzv_error *error) {
+  struct tcp_store *tcp = NULL;
+  int result = make_handle(opening, &tcp, error);
+  if (result < 0 || !tcp) return result;
+  const struct flag telling = flag_with(opening->cancel ? opening->cancel : &tcp->base.cancel, opening->waiting);
   struct store_call call = {tcp->options.timeout_ms, deadline_after(tcp->options.timeout_ms), &telling, error};
-  if (options->run_id && !tcp->conn.run_id)
-    result = error_no_memory(error);
-  else
-    result = tcp_run(&tcp->base, options->announce_worker ? &announce_op : &open_op, &(struct tcp_args){0}, &call);
+  const struct tcp_op *op = tcp->options.announce_worker ? &announce_op : &open_op;
+  result = tcp_run(&tcp->base, op, &(struct tcp_args){0}, &call);
   if (result < 0)
     tcp_close(&tcp->base);
   else
@@ -134,8 +156,8 @@ static int open_handle(const struct endpoint *endpoint, enum wire_dialect known,
   return result;
 }
 
-int store_open_tcp(const char *endpoint, const rdzv_tcp_options *options, struct waiting *waiting, rdzv_store **out,
-                   rdzv_error *error) {
+int store_open_tcp(const char *endpoint, const rdzv_tcp_options *options, bool asks_native, struct waiting *waiting,
+                   rdzv_store **out, rdzv_error *error) {
   if (!out) return error_null(error, "open a store", "out");
   rdzv_tcp_options own;
   struct endpoint parsed;
@@ -143,9 +165,45 @@ int store_open_tcp(const char *endpoint, const rdzv_tcp_options *options, struct
   if (result == 0) result = endpoint_parse(endpoint, RDZV_DEFAULT_PORT, &parsed, error);
   if (result == 0 && (own.dialect < RDZV_DIALECT_AUTO || own.dialect > RDZV_DIALECT_RDZV))
     result = error_set(error, RDZV_E_INVALID, "invalid dialect %d", (int)own.dialect);
-  return result < 0 ? result : open_handle(&parsed, WIRE_DIALECT_UNKNOWN, &own, NULL, waiting, out, error);
+  if (result < 0) return result;
+  const struct opening opening = {.endpoint = &parsed, .options = &own, .waiting = waiting, .asks_native = asks_native};
+  return open_handle(&opening, out, error);
+}
+
+bool store_is_native(rdzv_store *store) { return store->ops == &tcp_ops && self(store)->conn.native; }
+
+bool tcp_store_split(rdzv_store *store, struct tcp_conn *to) {
+  struct tcp_store *tcp = self(store);
+  struct tcp_conn *from = &tcp->conn;
+  char *run_id = from->run_id ? strdup(from->run_id) : NULL;
+  if (from->run_id && !run_id) return false;
+  *to = *from;
+  to->run_id = run_id;
+  to->session = (struct tcp_session){0};
+  to->has_offer = false;
+  tcp_session_forget(&from->session);
+  from->fd = -1;
+  from->in = to->out.buf = (struct buf){0};
+  return true;
+}
+
+int tcp_store_clone_idle(rdzv_store *store, uint64_t instance, rdzv_store **out, rdzv_error *error) {
+  struct tcp_store *tcp = self(store), *copy = NULL;
+  rdzv_tcp_options options = tcp->options;
+  options.announce_worker = false;
+  options.cancel_fd = 0;
+  const struct opening opening = {.endpoint = &tcp->conn.endpoint, .options = &options, .known = tcp_dialect(tcp)};
+  const int result = make_handle(&opening, &copy, error);
+  if (result < 0 || !copy) return result;
+  copy->conn.known_instance = instance;
+  pthread_mutex_lock(&tcp->lock);
+  memcpy(copy->facts.peer, tcp->facts.peer, sizeof copy->facts.peer);
+  pthread_mutex_unlock(&tcp->lock);
+  atomic_store(&copy->base.timeout_ms, rdzv_store_get_timeout(store));
+  *out = &copy->base;
+  return 0;
 }
 
 int rdzv_store_open_tcp(const char *endpoint, const rdzv_tcp_options *options, rdzv_store **out, rdzv_error *error) {
-  return store_open_tcp(endpoint, options, NULL, out, error);
+  return store_open_tcp(endpoint, options, false, NULL, out, error);
 }

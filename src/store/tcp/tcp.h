@@ -44,6 +44,17 @@ struct tcp_store {
 
 static inline bool tcp_is_ours(const struct tcp_store *tcp) { return tcp->conn.dialect == WIRE_DIALECT_RDZV; }
 
+/* Splits the connection off a handle that no call uses: *to has it, and whatever is needed to connect there again. The
+ * handle connects again when it is used. False: no memory, and nothing has changed. */
+bool tcp_store_split(rdzv_store *store, struct tcp_conn *to);
+
+/* A further handle at the same server that connects when it is used first. `instance`: it fails with RDZV_E_DATA_LOST
+ * if the server is another one by then; 0: whichever that is. */
+int tcp_store_clone_idle(rdzv_store *store, uint64_t instance, rdzv_store **out, rdzv_error *error);
+
+/* Asks our server of a run: NODE_QUERY of docs/wire.md. *out is the whole value of the answer. */
+int tcp_node_query(rdzv_store *store, const char *run_id, uint64_t round, rdzv_value *out, struct store_call *call);
+
 /* The dialect of the server as last seen. Needs no hold on the handle. */
 enum wire_dialect tcp_dialect(struct tcp_store *tcp);
 

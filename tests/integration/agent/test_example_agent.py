@@ -22,9 +22,9 @@ class Agent(rdzvtest.Case):
             return file.read()
 
     def await_world(self, names, size):
-        """Waits until the last round of each is of that size; gives its number."""
+        """Waits until the last round of each is of that size, and its worker runs; gives its number."""
         def there():
-            rounds = [re.findall(r"^round (\d+): rank (\d) of (\d)$", self.output(name), re.M) for name in names]
+            rounds = [re.findall(r"^round (\d+): rank (\d) of (\d)\nworker ", self.output(name), re.M) for name in names]
             last = [found[-1] for found in rounds if found and found[-1][2] == str(size)]
             ranks = sorted(rank for _, rank, _ in last)
             return last[0][0] if ranks == [str(rank) for rank in range(size)] and len({n for n, _, _ in last}) == 1 else None

@@ -349,7 +349,7 @@ class Endings(Case):
         node = self.node("a", "1", self.script(SITTER), conf=NEVER)
         self.wait_world(node)
         self.server.terminate()
-        self.wait_for(lambda: "Connection refused" in node.err(), "it looks for the store")
+        self.wait_for(lambda: "the store of the rendezvous fails" in node.err(), "it misses the store")
         self.touch("end")
         self.gone(node, seconds=25)
 

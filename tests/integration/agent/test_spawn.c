@@ -132,6 +132,7 @@ static void test_a_starter_that_is_killed_leaves_no_process_that_we_do_not_know(
 static void test_a_starter_that_is_stopped_is_not_waited_for_after_a_cancel(void **state) {
   (void)state;
   struct flag cancel;
+  if (!process_has_siblings()) skip(); /* before there is anything to be freed */
   assert_code(flag_open(&cancel, NULL), 0);
   spawn_and_strike(SIGSTOP, &cancel);
   flag_close(&cancel);

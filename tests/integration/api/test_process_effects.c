@@ -158,6 +158,7 @@ static void open_handlers(struct objects *all) {
   for (int i = 0; i < 3; i++) {
     MUST(rdzv_handler_open(&params[i], &all->handlers[i], &error));
     MUST(rdzv_handler_next(all->handlers[i], &all->results[i], &error));
+    MUST(rdzv_result_load_participants(all->results[i], &error)); /* a child has no connection to do so */
   }
 }
 
@@ -318,6 +319,7 @@ static void test_a_child_refuses_handles_and_takes_nothing(void **state) {
   open_all(&all, false);
   use_stores(&all);
   use_handlers(&all);
+  assert_non_null(rdzv_result_participant(all.results[0], 0)); /* asked for by the parent, so the child has them */
   fflush(NULL);
   const pid_t pid = fork();
   assert_true(pid >= 0);

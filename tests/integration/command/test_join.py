@@ -212,8 +212,8 @@ class Rounds(Rendezvous):
         self.assertEqual(self.lines(node), [])
         self.assertEqual(self.status()["participants"], 0)
 
-    def test_once_prints_one_round_and_counts_until_its_heartbeat_lapses(self):
-        conf = "keep_alive_interval=0.6"  # dead after 1.8 s
+    def test_once_prints_one_round_and_counts_until_its_session_ends(self):
+        conf = "session_grace=8"
         stays = self.node("a", "2", conf)
         once = self.node("b", "2", conf, options=["--once"])
         self.gone(once, YES)
@@ -224,7 +224,7 @@ class Rounds(Rendezvous):
         self.assertIsNone(stays.poll())
 
     def test_the_layout_of_an_older_pytorch_can_be_asked_for(self):
-        node = self.node("a", "1", "torch_version=1.13", options=["--once"])
+        node = self.node("a", "1", "torch_version=1.13,session_grace=60", options=["--once"])
         self.gone(node, YES)
         self.assertEqual(self.status()["torch_layout"], "1.13")
 
@@ -458,9 +458,14 @@ class Status(Rendezvous):
         head, counts, titles, *rows = done.stdout.splitlines()
         self.assertEqual(head, "rendezvous 'job': round 0, complete")
         self.assertEqual(counts, "2 participants, 0 waiting, 0 spares")
-        self.assertEqual(titles.split(), ["RANK", "KIND", "HEARTBEAT", "NODE"])
+        self.assertEqual(titles.split(), ["RANK", "KIND", "HEARTBEAT", "WAY", "TRIP", "NODE"])
         for rank, (row, node) in enumerate(zip(rows, nodes)):
-            self.assertRegex(row, rf"^  {rank} +participant +\d+\.\d s ago +{node.name}_{node.pid}_0$")
+            self.assertRegex(row, rf"^  {rank} +participant +\d+\.\d s ago +native +(-|\d+\.\d\d ms) +{node.name}_{node.pid}_0$")
+
+    def test_the_round_trip_time_of_a_keep_alive(self):
+        self.node("a", "2", "session_keep_alive=0.1")
+        found = self.wait_status(lambda found: found["nodes"] and found["nodes"][0]["trip_us"] is not None, "a round trip")
+        self.assertGreater(found["nodes"][0]["trip_us"], 0)
 
     def test_json_has_all_fields(self):
         node = self.node("a", "2")
@@ -471,7 +476,9 @@ class Status(Rendezvous):
         self.assertEqual(found["torch_layout"], "2.6")
         [seen] = found["nodes"]
         self.assertEqual(seen.pop("heartbeat_age_ms") >= 0, True)
-        self.assertEqual(seen, {"node": f"a_{node.pid}_0", "kind": "participant", "rank": None})
+        self.assertIn("trip_us", seen)
+        del seen["trip_us"]  # known from the second keep-alive on
+        self.assertEqual(seen, {"node": f"a_{node.pid}_0", "kind": "participant", "rank": None, "way": "native"})
 
     def test_the_last_call_has_its_time(self):
         self.node("a", "1:2", "last_call_timeout=60")

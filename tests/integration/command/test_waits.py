@@ -161,10 +161,22 @@ class Nodes(Waits):
             heard.stop()
 
     def test_a_node_waits_for_the_next_round(self):
+        """The other is in round 0 and silent, which is not missed for a long time."""
         server = self.serve()
-        first = self.join(server.endpoint, "--nnodes", "1:2", "--once", conf=self.FEW + ",keep_alive_interval=60")
+        conf = self.FEW + ",session_keep_alive=60"
+        first = self.join(server.endpoint, "--nnodes", "1:2", "--log-level", "info", conf=conf)
+        first.expect(rdzvtest.DEADLINE, "joined round 0")
+        first.process.send_signal(signal.SIGSTOP)
+        late = self.join(server.endpoint, "--nnodes", "1:2", conf=conf)
+        late.expect(QUIET_S, "waiting for the next round: round 0 goes on with 1 of at most 2 nodes")
+        late.stop()
+
+    def test_a_swap_node_waits_for_the_next_round(self):
+        server = self.serve()
+        conf = self.FEW + ",mode=swap,keep_alive_interval=60"
+        first = self.join(server.endpoint, "--nnodes", "1:2", "--once", conf=conf)
         first.exits(YES, rdzvtest.DEADLINE)
-        late = self.join(server.endpoint, "--nnodes", "1:2", conf=self.FEW + ",keep_alive_interval=60")
+        late = self.join(server.endpoint, "--nnodes", "1:2", conf=conf)
         late.expect(QUIET_S, "waiting for the next round: round 0 goes on with 1 of at most 2 nodes")
         late.stop()
 

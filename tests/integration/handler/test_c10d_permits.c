@@ -121,9 +121,8 @@ enum { WRITERS = 4, PERMITS = 25 };
 
 struct writer {
   struct cells *cells;
-  atomic_int *inside, *overlaps, *done, *order;
+  atomic_int *inside, *overlaps, *done;
   pthread_barrier_t *begin;
-  int id;
   int failed;
   rdzv_store *store;
   rdzv_backend *cell;
@@ -137,24 +136,23 @@ static void *write_by_permits(void *arg) {
     const int result = writer->cell->ops->take_permit(writer->cell, SOON_MS, NULL);
     if (result < 0) writer->failed = result;
     if (atomic_fetch_add(writer->inside, 1) > 0) atomic_fetch_add(writer->overlaps, 1);
-    const int at = atomic_fetch_add(writer->done, 1);
-    atomic_store(&writer->order[at], writer->id);
+    atomic_fetch_add(writer->done, 1);
     atomic_fetch_sub(writer->inside, 1);
     writer->cell->ops->give_permit(writer->cell);
   }
   return NULL;
 }
 
-/* Many take permits: never two at once but where one was taken for lost, and nobody is left out while others go on. */
-static void test_permits_are_one_at_a_time_and_fair(void **state) {
+/* Many take permits: never two at once but where one was taken for lost, and everybody gets theirs. Who goes first is
+ * the scheduler's choice: a thread that runs alone for a while takes many in a row. */
+static void test_permits_are_one_at_a_time(void **state) {
   struct cells *cells = *state;
   struct writer writers[WRITERS];
   pthread_barrier_t begin;
   pthread_barrier_init(&begin, NULL, WRITERS + 1);
-  atomic_int inside = 0, overlaps = 0, done = 0, order[WRITERS * PERMITS];
+  atomic_int inside = 0, overlaps = 0, done = 0;
   for (int i = 0; i < WRITERS; i++) {
-    writers[i] =
-        (struct writer){cells, &inside, &overlaps, &done, order, &begin, .id = i, .store = another(cells->store)};
+    writers[i] = (struct writer){cells, &inside, &overlaps, &done, &begin, .store = another(cells->store)};
     writers[i].cell = cell_in(cells, writers[i].store);
   }
   assert_code(take(cells->cell, SOON_MS), 0); /* so that all of them wait at first */
@@ -171,10 +169,6 @@ static void test_permits_are_one_at_a_time_and_fair(void **state) {
   assert_int_equal(atomic_load(&done), WRITERS * PERMITS);
   for (int i = 0; i < WRITERS; i++) assert_code(writers[i].failed, 0);
   assert_true(atomic_load(&overlaps) <= atomic_load(&cells->lost));
-  int changes = 0;
-  for (int i = 1; i < WRITERS * PERMITS; i++) changes += atomic_load(&order[i]) != atomic_load(&order[i - 1]);
-  /* The server wakes who has waited longest; threads of one process are served as they come. */
-  if (cells->kind == KIND_TCP) assert_true(changes >= PERMITS);
 }
 
 int main(void) {
@@ -184,10 +178,10 @@ int main(void) {
 #test " (tcp)", test, setup, teardown, (void *)&kinds[1]     \
   }
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_permits_need_versions),  BOTH(test_a_free_permit_is_had_at_once),
-      BOTH(test_a_permit_that_is_taken_times_out),   BOTH(test_the_end_of_a_permit_begins_the_next),
-      BOTH(test_a_lost_permit_is_replaced_once),     BOTH(test_a_wake_ends_the_wait_for_a_permit),
-      BOTH(test_permits_are_one_at_a_time_and_fair),
+      cmocka_unit_test(test_permits_need_versions), BOTH(test_a_free_permit_is_had_at_once),
+      BOTH(test_a_permit_that_is_taken_times_out),  BOTH(test_the_end_of_a_permit_begins_the_next),
+      BOTH(test_a_lost_permit_is_replaced_once),    BOTH(test_a_wake_ends_the_wait_for_a_permit),
+      BOTH(test_permits_are_one_at_a_time),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

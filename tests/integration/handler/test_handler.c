@@ -63,7 +63,8 @@ static void test_the_store_of_a_round_is_shared(void **state) {
   struct scene *scene = *state;
   struct node *nodes = scene->nodes;
   char port[16];
-  open_and_join(nodes, 2, scene->endpoint, (struct node_options){.min = 2, .max = 2, .run_id = "r 1"});
+  open_and_join(nodes, 2, scene->endpoint,
+                (struct node_options){.min = 2, .max = 2, .run_id = "r 1", .conf = SWAPPING});
   must_set(nodes[0].result->store, "k", "from 0");
   assert_get(nodes[1].result->store, "k", "from 0");
   assert_get(scene->raw, "torch.rendezvous.r 1.0/k", "from 0");
@@ -161,11 +162,10 @@ static void test_one_leaves_and_another_comes(void **state) {
 }
 
 /* Who is closed without leaving falls silent, and the others hear that it died, and who. */
-static void test_a_member_that_falls_silent_is_dead(void **state) {
-  struct scene *scene = *state;
+static void check_silence(struct scene *scene, const char *conf, int64_t least_ms) {
   struct node *nodes = scene->nodes;
   char dead[256];
-  open_and_join(nodes, 3, scene->endpoint, (struct node_options){.min = 2, .max = 3, .conf = LIVELY});
+  open_and_join(nodes, 3, scene->endpoint, (struct node_options){.min = 2, .max = 3, .conf = conf});
   snprintf(dead, sizeof dead, "%s", rdzv_handler_node(nodes[1].handler));
   const int64_t began = live_now_ms();
   node_close(&nodes[1]);
@@ -173,8 +173,15 @@ static void test_a_member_that_falls_silent_is_dead(void **state) {
     const struct heard change = await_change(&nodes[i], RDZV_CHANGE_DIED);
     assert_int_equal(change.what, RDZV_CHANGE_DIED);
     assert_string_equal(change.who, dead);
-    assert_true(live_now_ms() - began >= 700 && live_now_ms() - began < 10000);
+    assert_true(live_now_ms() - began >= least_ms && live_now_ms() - began < 10000);
   }
+}
+
+static void test_a_member_that_falls_silent_is_dead(void **state) { check_silence(*state, LIVELY "," SWAPPING, 700); }
+
+/* A connection that is gone says so after the grace, whatever the dead time is. */
+static void test_a_native_member_without_a_connection_is_dead(void **state) {
+  check_silence(*state, "mode=native,session_grace=0.5", 450);
 }
 
 /* Of several that leave between two calls each is named, with the whole of a long name. */
@@ -308,6 +315,7 @@ int main(void) {
       IN_A_SCENE(test_a_round_between_min_and_max_ends_with_the_last_call),
       IN_A_SCENE(test_one_leaves_and_another_comes),
       IN_A_SCENE(test_a_member_that_falls_silent_is_dead),
+      IN_A_SCENE(test_a_native_member_without_a_connection_is_dead),
       IN_A_SCENE(test_all_that_leave_are_named),
       IN_A_SCENE(test_who_is_evicted_hears_it_and_may_come_again),
       IN_A_SCENE(test_there_is_nothing_to_hear_of_in_no_round),

@@ -285,8 +285,70 @@ static void test_a_handler_can_be_described_from_any_thread(void **state) {
   assert_code(join_end(&scene->nodes[0]), RDZV_E_TIMEOUT);
 }
 
+/* ---- by which way --------------------------------------------------------------------------------------------- */
+
+/* Natively where the server can and nothing else is asked for; who must be native is told why it cannot. */
+static void test_the_mode_is_an_option(void **state) {
+  struct scene *scene = *state;
+  static const struct {
+    const char *conf;
+    rdzv_node_way way;
+  } modes[] = {{"", RDZV_NODE_WAY_NATIVE},
+               {"mode=auto", RDZV_NODE_WAY_NATIVE},
+               {"mode=native,session_keep_alive=0.1,session_grace=1", RDZV_NODE_WAY_NATIVE},
+               {"mode=swap", RDZV_NODE_WAY_SWAP},
+               {"mode=auto,dialect=v2", RDZV_NODE_WAY_SWAP}};
+  for (size_t i = 0; i < COUNT_OF(modes); i++) {
+    struct node node;
+    rdzv_status *status;
+    const char id[] = {(char)('a' + i), '\0'};
+    node_open(&node, scene->endpoint, "n", (struct node_options){.conf = modes[i].conf, .run_id = id});
+    join_all(&node, 1);
+    node_close(&scene->watcher);
+    node_open(&scene->watcher, scene->endpoint, "watcher", (struct node_options){.run_id = id});
+    assert_code(rdzv_handler_status(scene->watcher.handler, 0, &status, NULL), 0);
+    assert_int_equal(rdzv_status_node_count(status), 1);
+    assert_int_equal(rdzv_status_node(status, 0)->way, modes[i].way);
+    rdzv_status_free(status);
+    node_close(&node);
+  }
+  struct node node;
+  rdzv_error error;
+  const struct node_options foreign = {.conf = "mode=native,dialect=v2"}, fast = {.conf = "session_keep_alive=0.05"};
+  assert_error(node_try_open(&node, scene->endpoint, "n", foreign, &error), RDZV_E_UNSUPPORTED, &error, "mode=native");
+  assert_error(node_try_open(&node, scene->endpoint, "n", fast, &error), RDZV_E_INVALID, &error, "at least 0.1");
+}
+
+/* The workers of all nodes get their ranks with the round, where all have said how many they have. */
+static void test_workers_are_ranked_with_the_round(void **state) {
+  struct scene *scene = *state;
+  struct node *nodes = scene->nodes;
+  rdzv_error error;
+  char long_role[65];
+  memset(long_role, 'r', 64);
+  long_role[64] = '\0';
+  for (int i = 0; i < 2; i++)
+    node_open(&nodes[i], scene->endpoint, i ? "b" : "a", (struct node_options){.min = 2, .max = 2});
+  assert_error(rdzv_handler_set_workers(nodes[0].handler, long_role, 1, 0, &error), RDZV_E_INVALID, &error, "63");
+  assert_error(rdzv_handler_set_workers(nodes[0].handler, "x", -1, 0, &error), RDZV_E_INVALID, &error, "negative");
+  assert_code(rdzv_handler_set_workers(nodes[0].handler, "x", 2, 0, &error), 0);
+  join_all(nodes, 2);
+  assert_null(rdzv_result_worker_ranks(nodes[0].result)); /* one of them has not said */
+  assert_code(rdzv_handler_set_workers(nodes[1].handler, "y", 3, 4, &error), 0);
+  join_all(nodes, 2);
+  const rdzv_worker_ranks *first = rdzv_result_worker_ranks(nodes[0].result);
+  const rdzv_worker_ranks *second = rdzv_result_worker_ranks(nodes[1].result);
+  assert_non_null(first);
+  assert_non_null(second);
+  assert_true(first->base == 0 && first->world_size == 5 && first->role_base == 0 && first->role_world_size == 2);
+  assert_true(second->base == 2 && second->world_size == 5 && second->role_base == 0 && second->role_world_size == 3);
+  assert_true(first->restarts == 4 && second->restarts == 4);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      IN_A_SCENE(test_the_mode_is_an_option),
+      IN_A_SCENE(test_workers_are_ranked_with_the_round),
       IN_A_SCENE(test_closed_is_for_all_and_for_good),
       IN_A_SCENE(test_a_rendezvous_can_be_closed_before_it_begins),
       IN_A_SCENE(test_closing_takes_no_longer_for_a_reason),

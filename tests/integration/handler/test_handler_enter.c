@@ -19,7 +19,8 @@ static bool await_end(struct node *node, int64_t timeout_ms) {
 /* Joins through a proxy that swallows the n-th piece on the connection of the round's store, and cancels then. False:
  * there are fewer pieces. */
 static bool cancel_at_piece(struct scene *scene, int piece, bool as_rank_0) {
-  const struct node_options options = {.max = as_rank_0 ? 1 : 2, .min = as_rank_0 ? 1 : 2, .conf = "is_host=0"};
+  const struct node_options options = {
+      .max = as_rank_0 ? 1 : 2, .min = as_rank_0 ? 1 : 2, .conf = "is_host=0," SWAPPING};
   struct node *node = &scene->nodes[0], *other = &scene->nodes[1];
   const struct timespec moment = {0, 1000000};
   struct proxy proxy;
@@ -96,7 +97,7 @@ static void test_the_store_of_a_round_outlives_a_cancel(void **state) {
 static void begin_without_an_address(struct scene *scene, struct proxy *proxy) {
   struct node *nodes = scene->nodes;
   const struct node_options options = {
-      .min = 2, .max = 3, .conf = LIVELY ",is_host=0,read_timeout=2,last_call_timeout=0.1"};
+      .min = 2, .max = 3, .conf = LIVELY "," SWAPPING ",is_host=0,read_timeout=2,last_call_timeout=0.1"};
   proxy_start(proxy, rdzv_server_port(scene->server));
   node_open(&nodes[0], proxy->endpoint, "a", options);
   atomic_store(&proxy->swallow_from, 2); /* the greeting is answered */
@@ -196,7 +197,7 @@ static void check_waits_on(struct scene *scene, const char *conf, int asked) {
   proxy_end(&proxy);
 }
 
-static void test_the_keys_of_rank_0_are_waited_for(void **state) { check_waits_on(*state, "is_host=0", 2); }
+static void test_the_keys_of_rank_0_are_waited_for(void **state) { check_waits_on(*state, "is_host=0," SWAPPING, 2); }
 static void test_the_keys_of_rank_0_are_waited_for_in_v1(void **state) {
   check_waits_on(*state, "is_host=0,dialect=v1", 6);
 }

@@ -3,6 +3,7 @@
  * it is; the store is a file. */
 #include "handler_scene.h"
 
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -101,10 +102,9 @@ static void test_a_join_outlives_the_store(void **state) {
 /* ---- what is no state ----------------------------------------------------------------------------------------- */
 
 /* Whatever is asked, it is told at once that what is in the store is corrupt, and where. */
-static void test_a_state_that_is_corrupt_is_told(void **state) {
-  struct scene *scene = *state;
+static void check_corrupt(struct scene *scene, bool native) {
   static const char *const corrupt[] = {"no base64!", "gASVAAAAAAAAAAA="};
-  node_open(&scene->nodes[0], scene->endpoint, "a", (struct node_options){0});
+  node_open(&scene->nodes[0], scene->endpoint, "a", (struct node_options){.conf = native ? "mode=native" : SWAPPING});
   struct node *node = &scene->nodes[0];
   rdzv_status *status;
   rdzv_error error;
@@ -116,7 +116,10 @@ static void test_a_state_that_is_corrupt_is_told(void **state) {
     assert_true(node->took_ms < AT_ONCE_MS);
     assert_error(rdzv_handler_status(node->handler, 0, &status, &error), RDZV_E_CORRUPT, &error, "corrupt");
     assert_error(rdzv_handler_set_closed(node->handler, NULL, &error), RDZV_E_CORRUPT, &error, "cannot close");
-    assert_error(rdzv_handler_leave(node->handler, &error), RDZV_E_CORRUPT, &error, "cannot leave");
+    if (native) /* the server knows that there is nothing to leave */
+      assert_code(rdzv_handler_leave(node->handler, &error), 0);
+    else
+      assert_error(rdzv_handler_leave(node->handler, &error), RDZV_E_CORRUPT, &error, "cannot leave");
     assert_code(rdzv_handler_is_closed(node->handler, &closed, &error), RDZV_E_CORRUPT);
   }
   rdzv_value value; /* nobody wrote over it */
@@ -127,14 +130,27 @@ static void test_a_state_that_is_corrupt_is_told(void **state) {
   join_all(node, 1);
 }
 
+static void test_a_state_that_is_corrupt_is_told(void **state) { check_corrupt(*state, false); }
+static void test_a_state_that_is_corrupt_is_told_by_the_server(void **state) { check_corrupt(*state, true); }
+
 /* A member of a round whose state was spoilt is told before the others would take it for dead. */
 static void test_a_member_hears_that_the_state_is_spoilt(void **state) {
   struct scene *scene = *state;
   struct heard change;
   rdzv_error error;
-  open_and_join(scene->nodes, 1, scene->endpoint, (struct node_options){.conf = LIVELY});
+  open_and_join(scene->nodes, 1, scene->endpoint, (struct node_options){.conf = LIVELY "," SWAPPING});
   must_set(scene->raw, "torch.rendezvous.job", "Zm9vYmFy");
   assert_error(hear(scene->nodes[0].handler, SOON_MS, &change, &error), RDZV_E_CORRUPT, &error, "corrupt");
+}
+
+/* While it has native nodes, nobody can spoil it: the server refuses the write. */
+static void test_a_state_of_native_nodes_cannot_be_spoilt(void **state) {
+  struct scene *scene = *state;
+  struct heard change;
+  rdzv_error error;
+  open_and_join(scene->nodes, 1, scene->endpoint, (struct node_options){.conf = "mode=native"});
+  assert_true(rdzv_store_set(scene->raw, BYTES("torch.rendezvous.job"), BYTES("Zm9vYmFy"), &error) < 0);
+  assert_code(hear(scene->nodes[0].handler, 0, &change, &error), RDZV_E_TIMEOUT);
 }
 
 /* ---- rank 0 does not say where it is -------------------------------------------------------------------------- */
@@ -377,13 +393,15 @@ static void *wait_run(void *arg) {
   return NULL;
 }
 
-/* poll(2) refuses more descriptors than the limit allows: waiting for changes fails, and does not try for ever. */
+/* poll(2) refuses more descriptors than the limit allows: waiting for changes, and for a descriptor of the caller's,
+ * fails, and does not try for ever. */
 static void test_a_wait_that_the_system_refuses_ends(void **state) {
   struct scene *scene = *state;
   struct rlimit before, none;
   struct timespec until;
   pthread_t thread;
-  open_and_join(scene->nodes, 1, scene->endpoint, (struct node_options){0});
+  const int cancel_fd = eventfd(0, EFD_CLOEXEC);
+  open_and_join(scene->nodes, 1, scene->endpoint, (struct node_options){.cancel_fd = cancel_fd});
   struct waiter waiter = {.handler = scene->nodes[0].handler};
   assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
   none = (struct rlimit){0, before.rlim_max};
@@ -396,6 +414,8 @@ static void test_a_wait_that_the_system_refuses_ends(void **state) {
   if (started == 0 && !ended) pthread_join(thread, NULL);
   assert_true(ended);
   assert_error(waiter.code, RDZV_E_IO, &waiter.error, "cannot hear of changes of the round: waiting failed: ");
+  node_close(&scene->nodes[0]);
+  close(cancel_fd);
 }
 
 /* ---- a file ---------------------------------------------------------------------------------------------------- */
@@ -433,7 +453,9 @@ int main(void) {
       IN_A_SCENE(test_a_store_that_stays_away_is_an_error_for_members),
       IN_A_SCENE(test_a_join_outlives_the_store),
       IN_A_SCENE(test_a_state_that_is_corrupt_is_told),
+      IN_A_SCENE(test_a_state_that_is_corrupt_is_told_by_the_server),
       IN_A_SCENE(test_a_member_hears_that_the_state_is_spoilt),
+      IN_A_SCENE(test_a_state_of_native_nodes_cannot_be_spoilt),
       IN_A_SCENE(test_the_address_of_a_stranger_is_read),
       IN_A_SCENE(test_an_address_that_is_none_is_told),
       IN_A_SCENE(test_a_stranger_that_leaves_is_not_waited_for),

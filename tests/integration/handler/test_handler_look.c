@@ -135,6 +135,19 @@ static void test_a_member_that_looks_waits_for_a_change_as_well(void **state) {
   if (looking.took_ms < 299) fail_msg("it saw the same state again after %lld ms", (long long)looking.took_ms);
 }
 
+/* What only asks does not wait until another thread has seen a change. */
+static void test_asking_does_not_wait_for_a_look(void **state) {
+  struct scene *scene = *state;
+  struct looking looking = {.node = &scene->watcher, .wait_ms = SOON_MS};
+  rdzv_status_free(look(&scene->watcher, 0));
+  assert_int_equal(pthread_create(&looking.thread, NULL, look_long, &looking), 0);
+  for (int i = 0; i < 50; i++) assert_false(is_closed(&scene->watcher)); /* the look begins in between */
+  rdzv_handler_cancel(scene->watcher.handler);
+  pthread_join(looking.thread, NULL);
+  rdzv_status_free(looking.status);
+  assert_true(looking.took_ms < SOON_MS / 2);
+}
+
 /* Looked at from many threads, before and after it is canceled. */
 static void *look_often(void *arg) {
   struct node *node = arg;
@@ -195,15 +208,15 @@ static void assert_in_order(const struct told *told, const char *const *lines, s
 }
 
 /* From opening to leaving, in that order, each with who and when. */
-static void test_events_tell_the_story_of_a_node(void **state) {
-  struct scene *scene = *state;
+static void check_story(struct scene *scene, const char *conf, const char *const *first, size_t first_count,
+                        const char *const *second, size_t second_count) {
   struct node *nodes = scene->nodes;
   struct told told = {.lock = PTHREAD_MUTEX_INITIALIZER}, other = {.lock = PTHREAD_MUTEX_INITIALIZER};
   rdzv_error error;
   node_open(&nodes[0], scene->endpoint, "a",
-            (struct node_options){.min = 2, .max = 2, .on_event = note, .event_user = &told});
+            (struct node_options){.min = 2, .max = 2, .conf = conf, .on_event = note, .event_user = &told});
   node_open(&nodes[1], scene->endpoint, "b",
-            (struct node_options){.min = 2, .max = 2, .on_event = note, .event_user = &other});
+            (struct node_options){.min = 2, .max = 2, .conf = conf, .on_event = note, .event_user = &other});
   join_all(nodes, 2);
   assert_code(rdzv_handler_leave(nodes[1].handler, &error), 0);
   await_change(&nodes[0], RDZV_CHANGE_LEFT);
@@ -221,6 +234,11 @@ static void test_events_tell_the_story_of_a_node(void **state) {
   assert_string_equal(told.host, host);
   assert_int_equal(told.pid, getpid());
   assert_true(told.first_us > 0 && told.last_us >= told.first_us);
+  assert_in_order(&told, first, first_count);
+  assert_in_order(&other, second, second_count);
+}
+
+static void test_events_tell_the_story_of_a_swap_node(void **state) {
   static const char *const first[] = {
       "INIT -1 -1 opened rendezvous 'job' at c10d tcp ", "INIT -1 -1 attempts to join the next round\n",
       "RUNNING 0 -1 is a participant of the round\n",    "SUCCEEDED 0 0 joined round 0 as rank 0 in a world of 2\n",
@@ -230,8 +248,19 @@ static void test_events_tell_the_story_of_a_node(void **state) {
       "INIT -1 -1 opened rendezvous 'job'",           "INIT -1 -1 attempts to join the next round\n",
       "RUNNING 0 -1 is a participant of the round\n", "SUCCEEDED 0 1 joined round 0 as rank 1 in a world of 2\n",
       "RUNNING 0 -1 is out of the round\n",           "SUCCEEDED -1 -1 left the rendezvous\n"};
-  assert_in_order(&told, first, COUNT_OF(first));
-  assert_in_order(&other, second, COUNT_OF(second));
+  check_story(*state, SWAPPING, first, COUNT_OF(first), second, COUNT_OF(second));
+}
+
+static void test_events_tell_the_story_of_a_native_node(void **state) {
+  static const char *const first[] = {
+      "INIT -1 -1 opened rendezvous 'job' at c10d tcp ",  "INIT -1 -1 attempts to join the next round\n",
+      "RUNNING -1 -1 asks the server for the next round", "SUCCEEDED 0 0 joined round 0 as rank 0 in a world of 2\n",
+      "RUNNING 0 -1 a participant left the round: b_",    "SUCCEEDED -1 -1 closed the rendezvous\n",
+      "INIT -1 -1 attempts to join the next round\n",     "FAILED -1 -1 the rendezvous is closed"};
+  static const char *const second[] = {"INIT -1 -1 opened rendezvous 'job'",
+                                       "SUCCEEDED 0 1 joined round 0 as rank 1 in a world of 2\n",
+                                       "SUCCEEDED -1 -1 left the rendezvous\n"};
+  check_story(*state, "mode=native", first, COUNT_OF(first), second, COUNT_OF(second));
 }
 
 /* ---- options -------------------------------------------------------------------------------------------------- */
@@ -317,8 +346,10 @@ int main(void) {
       IN_A_SCENE(test_the_last_call_has_a_deadline),
       IN_A_SCENE(test_a_look_that_waits_sees_the_change),
       IN_A_SCENE(test_a_member_that_looks_waits_for_a_change_as_well),
+      IN_A_SCENE(test_asking_does_not_wait_for_a_look),
       IN_A_SCENE(test_many_may_look_at_once),
-      IN_A_SCENE(test_events_tell_the_story_of_a_node),
+      IN_A_SCENE(test_events_tell_the_story_of_a_swap_node),
+      IN_A_SCENE(test_events_tell_the_story_of_a_native_node),
       IN_A_SCENE(test_stable_ranks_stay),
       IN_A_SCENE(test_natural_ranks_follow_numbers),
       IN_A_SCENE(test_the_state_is_written_for_a_version_of_pytorch),

@@ -400,7 +400,7 @@ static void test_an_unknown_backend_is_refused_with_the_nearest(void **state) {
   } names[] = {{"c1od", "unknown backend 'c1od' (did you mean 'c10d'?)"},
                {"memori", "unknown backend 'memori' (did you mean 'memory'?)"},
                {"statik", "unknown backend 'statik' (did you mean 'static'?)"},
-               {"zookeeper", "unknown backend 'zookeeper' (known: c10d, etcd, etcd-v2, static)"}};
+               {"zookeeper", "unknown backend 'zookeeper' (known: c10d, etcd, etcd-v2, etcd-v3, static)"}};
   for (size_t i = 0; i < COUNT_OF(names); i++) {
     scene->options.backend = names[i].name;
     assert_error(node_try_open(&node, NULL, "a", scene->options, &error), RDZV_E_INVALID, &error, names[i].sentence);

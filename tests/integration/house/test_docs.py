@@ -148,7 +148,7 @@ class Options(unittest.TestCase):
     @staticmethod
     def of_help(command):
         text = subprocess.run([rdzvtest.RDZV, command, "--help"], capture_output=True, text=True, check=True).stdout
-        return set(re.findall(r"^  (?:-[a-z], )?--([a-z-]+)", text, re.M))
+        return set(re.findall(r"^  (?:-[a-z], )?--([a-z0-9-]+)", text, re.M))
 
     @staticmethod
     def operations():
@@ -158,7 +158,7 @@ class Options(unittest.TestCase):
     def test_man_pages_have_the_options_of_help(self):
         for command in self.COMMANDS:
             page = read("man", f"rdzv-{command}.1").replace("\\-", "-")
-            documented = set(re.findall(r'^\.BI? "?(?:-[a-z]\\fR, \\fB)?--([a-z-]+)', page, re.M))
+            documented = set(re.findall(r'^\.BI? "?(?:-[a-z]\\fR, \\fB)?--([a-z0-9-]+)', page, re.M))
             self.assertEqual(documented, self.of_help(command), command)
 
     def test_the_man_page_has_the_operations_of_help(self):
@@ -178,11 +178,11 @@ class Options(unittest.TestCase):
         text = read("completions", "_rdzv")
         shared = re.search(r"rendezvous=\((.*?)\n  \)", text, re.S)[1]
         block = re.search(rf"^    {command}\)(.*?);;", text, re.M | re.S)[1].replace("$rendezvous", shared)
-        return set(re.findall(r"""['"]--([a-z-]+)=?\[""", block))
+        return set(re.findall(r"""['"]--([a-z0-9-]+)=?\[""", block))
 
     def test_zsh_takes_a_value_behind_an_equals_sign(self):
         """--option=[text]:…: is followed by a value in the same word or in the next."""
-        for name, equals, rest in re.findall(r"""['"]--([a-z-]+)(=?)\[[^]]*\](.?)""", read("completions", "_rdzv")):
+        for name, equals, rest in re.findall(r"""['"]--([a-z0-9-]+)(=?)\[[^]]*\](.?)""", read("completions", "_rdzv")):
             self.assertEqual(equals == "=", rest == ":", name)
 
     @staticmethod
@@ -190,7 +190,7 @@ class Options(unittest.TestCase):
         text = read("completions", "rdzv.fish")
         shared = re.search(r"^set -l rendezvous ('.*')$", text, re.M)[1]
         found = {"help"}
-        for condition, option in re.findall(r"^complete -c rdzv -n (\S+|'.*?') -l ([a-z-]+)",
+        for condition, option in re.findall(r"^complete -c rdzv -n (\S+|'.*?') -l ([a-z0-9-]+)",
                                             text.replace("$rendezvous", shared), re.M):
             if command in condition.strip("'").split():
                 found.add(option)
@@ -230,7 +230,8 @@ class Options(unittest.TestCase):
         self.assertEqual(set(documented), set(types))
         self.assertGreater(len(numbers), 7)
         for name, number in numbers.items():
-            self.assertEqual(int(number), int(documented[name]) * (1000 if types[name] == "SECONDS" else 1), name)
+            in_ms = types[name] in ("SECONDS", "TENTHS")
+            self.assertEqual(int(number), round(float(documented[name]) * (1000 if in_ms else 1)), name)
 
     def test_the_man_page_has_the_variables_of_workers(self):
         source = read("src", "agent", "worker", "environment.c")

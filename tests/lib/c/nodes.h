@@ -19,6 +19,9 @@
 /* A node that is gone is found dead within a second, and one that a busy machine holds up for less is not. */
 #define LIVELY "keep_alive_interval=0.1,keep_alive_max_attempt=10"
 
+/* A node that swaps the state, although the server would form the rounds for it. */
+#define SWAPPING "mode=swap"
+
 struct node {
   rdzv_handler *handler;
   rdzv_result *result; /* of the last join */

@@ -61,8 +61,9 @@ def die_with_parent():
 class Member:
     """One etcd. Its ports stay the same when it is started again, and so does its data, unless it is wiped."""
 
-    def __init__(self, folder, name="one", options=(), scheme="http", context=None):
+    def __init__(self, folder, name="one", options=(), scheme="http", context=None, binary="etcd"):
         self.name, self.options, self.scheme, self.context = name, list(options), scheme, context
+        self.binary = binary
         self.data, self.log = os.path.join(folder, name), os.path.join(folder, f"{name}.log")
         self.held = hold_port(), hold_port()
         self.port, self.peer_port = (held.getsockname()[1] for held in self.held)
@@ -74,7 +75,7 @@ class Member:
     def start(self):
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                ["etcd", "--enable-v2", "--name", self.name, "--data-dir", self.data,
+                [self.binary, "--enable-v2", "--name", self.name, "--data-dir", self.data,
                  "--listen-client-urls", self.url, "--advertise-client-urls", self.url,
                  "--listen-peer-urls", self.peer_url, "--initial-advertise-peer-urls", self.peer_url,
                  "--initial-cluster", self.cluster, *self.options],
@@ -95,8 +96,10 @@ class Member:
         return self
 
     def open(self, method, path, form=None, timeout=10):
+        return self.open_body(method, path, None if form is None else urllib.parse.urlencode(form).encode(), timeout)
+
+    def open_body(self, method, path, data, timeout=10):
         handlers = [NO_PROXY] + ([urllib.request.HTTPSHandler(context=self.context)] if self.context else [])
-        data = None if form is None else urllib.parse.urlencode(form).encode()
         request = urllib.request.Request(self.url + path, data, method=method)
         with urllib.request.build_opener(*handlers).open(request, timeout=timeout) as answer:
             return answer.read()

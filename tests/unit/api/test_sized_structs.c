@@ -41,6 +41,13 @@ static int with_etcd_store(const void *given, rdzv_error *error) {
   return result;
 }
 
+static int with_etcd3_store(const void *given, rdzv_error *error) {
+  rdzv_store *store = NULL;
+  const int result = rdzv_store_open_etcd3("", given, &store, error);
+  rdzv_store_free(store);
+  return result;
+}
+
 static int with_etcd(const void *given, rdzv_error *error) {
   return with_etcd_store(&(rdzv_etcd_store_options){.size = sizeof(rdzv_etcd_store_options), .etcd = given}, error);
 }
@@ -117,6 +124,7 @@ union sized {
   rdzv_tcp_options tcp;
   rdzv_etcd_options etcd;
   rdzv_etcd_store_options etcd_store;
+  rdzv_etcd3_store_options etcd3_store;
   rdzv_etcd_process_options etcd_process;
   rdzv_server_options server;
   rdzv_params params;
@@ -142,6 +150,7 @@ static const struct row rows[] = {
     {ROW(rdzv_tcp_options, with_tcp, {0})},
     {ROW(rdzv_etcd_options, with_etcd, {.etcd = {.endpoints = "not an endpoint"}})},
     {ROW(rdzv_etcd_store_options, with_etcd_store, {0})},
+    {ROW(rdzv_etcd3_store_options, with_etcd3_store, {0})},
     {ROW(rdzv_etcd_process_options, with_etcd_process, {.etcd_process = {.binary = "/nonexistent/etcd"}})},
     {ROW(rdzv_server_options, with_server, {.server = {.port = RDZV_ANY_PORT}})},
     {ROW(rdzv_params, with_params, {.params = {.backend = "unknown", .run_id = "job"}})},

@@ -3,6 +3,7 @@
 #include "unit.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
@@ -42,7 +43,7 @@ static void test_a_raised_flag_stays_up(void **state) {
 /* errno is the caller's: a signal handler must leave it alone. */
 static void test_raising_leaves_errno_alone(void **state) {
   struct fixture *f = *state;
-  struct flag closed = {.fd = -1, .raise_fd = -1};
+  struct flag closed = FLAG_NONE;
   errno = ENOENT;
   flag_raise(&closed);
   assert_int_equal(errno, ENOENT);
@@ -55,7 +56,6 @@ static void test_a_shared_flag_has_two_names(void **state) {
   struct fixture *f = *state;
   struct flag other;
   assert_code(flag_share(&other, &f->cancel, NULL), 0);
-  assert_true(other.fd != f->cancel.fd);
   flag_raise(&other);
   assert_true(flag_raised(&f->cancel));
   flag_close(&other);
@@ -95,23 +95,80 @@ static void test_a_descriptor_that_cannot_be_watched_is_refused(void **state) {
   flag_close(&cancel);
 }
 
+static int count_fds(void) {
+  int count = 0;
+  for (int fd = 0; fd < 256; fd++) count += fcntl(fd, F_GETFD) >= 0;
+  return count;
+}
+
+/* Flags of a group need no descriptor: neither to be raised nor to be waited for. One that is asked for shows what has
+ * happened before. */
+static void test_a_group_needs_no_descriptors(void **state) {
+  (void)state;
+  struct flag_group group = {0};
+  struct flag awaited, cancel;
+  const int before = count_fds();
+  assert_code(flag_open_in(&awaited, &group, 0, NULL), 0);
+  assert_code(flag_open_in(&cancel, &group, 0, NULL), 0);
+  assert_code(flag_await(&awaited, &cancel, deadline_after(10)), RDZV_E_TIMEOUT);
+  flag_raise(&awaited);
+  assert_code(flag_await(&awaited, &cancel, deadline_after(60000)), 0);
+  flag_lower(&awaited);
+  assert_false(flag_raised(&awaited));
+  flag_raise(&cancel);
+  assert_code(flag_await(&awaited, &cancel, deadline_after(60000)), RDZV_E_CANCELED);
+  assert_int_equal(count_fds(), before);
+  struct pollfd fd = {.fd = flag_fd(&cancel), .events = POLLIN};
+  assert_int_equal(poll(&fd, 1, 0), 1);
+  assert_int_equal(count_fds(), before + 1);
+  flag_close(&awaited);
+  flag_close(&cancel);
+  assert_int_equal(count_fds(), before);
+}
+
+static void *raise_later(void *flag) {
+  const struct timespec moment = {0, 20000000};
+  nanosleep(&moment, NULL);
+  flag_raise(flag);
+  return NULL;
+}
+
+/* A wait in a group is woken by each flag of it, from another thread. */
+static void test_a_group_is_woken(void **state) {
+  (void)state;
+  struct flag_group group = {0};
+  struct flag awaited, cancel;
+  pthread_t thread;
+  assert_code(flag_open_in(&awaited, &group, 0, NULL), 0);
+  assert_code(flag_open_in(&cancel, &group, 0, NULL), 0);
+  assert_int_equal(pthread_create(&thread, NULL, raise_later, &awaited), 0);
+  assert_code(flag_await(&awaited, &cancel, deadline_after(60000)), 0);
+  pthread_join(thread, NULL);
+  flag_lower(&awaited);
+  assert_int_equal(pthread_create(&thread, NULL, raise_later, &cancel), 0);
+  assert_code(flag_await(&awaited, &cancel, deadline_after(60000)), RDZV_E_CANCELED);
+  pthread_join(thread, NULL);
+  flag_close(&awaited);
+  flag_close(&cancel);
+}
+
 /* Closing twice is fine. */
 static void test_closing_twice_is_fine(void **state) {
   (void)state;
   struct flag cancel;
   assert_code(flag_open(&cancel, NULL), 0);
   flag_close(&cancel);
-  assert_int_equal(cancel.fd, -1);
+  assert_int_equal(flag_fd(&cancel), -1);
   flag_close(&cancel);
 }
 
 /* A flag that cannot be made says why. */
 static void test_a_flag_that_cannot_be_shared_says_why(void **state) {
   (void)state;
-  const struct flag closed = {.fd = -1, .raise_fd = -1};
+  const struct flag closed = FLAG_NONE;
   struct flag cancel;
   rdzv_error error;
-  assert_error(flag_share(&cancel, &closed, &error), RDZV_E_IO, &error, "Bad file descriptor");
+  assert_error(flag_share(&cancel, &closed, &error), RDZV_E_INVALID, &error, "no flag");
 }
 
 /* Ready before the deadline is 0, and says which descriptor. */
@@ -211,6 +268,8 @@ int main(void) {
       WITH_FIXTURE(test_a_descriptor_of_the_callers_is_part_of_the_flag),
       cmocka_unit_test(test_a_descriptor_that_cannot_be_watched_is_refused),
       cmocka_unit_test(test_closing_twice_is_fine),
+      cmocka_unit_test(test_a_group_needs_no_descriptors),
+      cmocka_unit_test(test_a_group_is_woken),
       cmocka_unit_test(test_a_flag_that_cannot_be_shared_says_why),
       WITH_FIXTURE(test_poll_finds_what_is_ready),
       WITH_FIXTURE(test_a_deadline_that_has_passed_still_looks_once),

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "base/error.h"
+#include "server/native/native.h"
+#include "wire/native.h"
+
+#include <stdio.h>
+
+enum {
+  NODE_BYTES = 4096,           /* a join takes no more memory than that, its run included */
+  LONGEST_KEEP_ALIVE = 600000, /* a node that asks for more silence is not waited for longer */
+  LONGEST_GRACE = 60000,
+};
+
+/* Does this server serve another run only? */
+static bool is_refused(struct conn *conn, enum wire_op op, const char *run_id) {
+  struct rdzv_server *server = conn->server;
+  const char *own = server->options.run_id;
+  if (!own || strcmp(own, run_id) == 0) return false;
+  snprintf(server->doom_text, sizeof server->doom_text, "this store serves run '%.80s'", own);
+  natives_refuse(conn, op, RDZV_E_STALE, server->doom_text);
+  return true;
+}
+
+static void limit_times(struct native_times *times) {
+  if (times->keep_alive_ms > LONGEST_KEEP_ALIVE) times->keep_alive_ms = LONGEST_KEEP_ALIVE;
+  if (times->grace_ms > LONGEST_GRACE) times->grace_ms = LONGEST_GRACE;
+}
+
+/* Is there memory for one more? */
+static bool has_room(struct rdzv_server *server) {
+  if (!budget_take(&server->budget, NODE_BYTES)) return false;
+  budget_give(&server->budget, NODE_BYTES);
+  return true;
+}
+
+int natives_join(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
+  (void)out;
+  struct rdzv_server *server = conn->server;
+  struct native_join join;
+  rdzv_error error;
+  int result = wire_native_join(request->value, &join, &error);
+  if (result == 0 && is_refused(conn, request->op, join.run_id)) return 0;
+  if (result == 0 && !has_room(server)) result = error_set(&error, RDZV_E_LIMIT, "no memory is left for another node");
+  if (result == 0) result = natives_adopt(server, join.run_id, join.layout, &error);
+  if (result < 0) {
+    natives_refuse(conn, request->op, result, error.message);
+    return 0;
+  }
+  limit_times(&join.times);
+  conn->is_node = true;
+  natives_step(server, (struct coordinator_event){.kind = COORDINATOR_EV_JOIN, .link = conn, .join = &join});
+  return 0;
+}
+
+int natives_resume(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
+  (void)out;
+  struct native_session session;
+  const char *run_id;
+  rdzv_error error;
+  const int result = wire_native_resume(request->value, &run_id, &session, &error);
+  if (result < 0) {
+    natives_refuse(conn, request->op, result, error.message);
+    return 0;
+  }
+  if (is_refused(conn, request->op, run_id)) return 0;
+  conn->is_node = true;
+  natives_step(conn->server, (struct coordinator_event){
+                                 .kind = COORDINATOR_EV_RESUME, .link = conn, .run_id = run_id, .session = &session});
+  return 0;
+}
+
+int natives_leave(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
+  (void)request, (void)out;
+  natives_step(conn->server, (struct coordinator_event){.kind = COORDINATOR_EV_LEAVE, .link = conn});
+  return 0;
+}
+
+/* The first reason stays. It is there before anybody hears that the rendezvous is closed. */
+static void leave_reason(struct rdzv_server *server, const char *run_id, rdzv_bytes reason) {
+  rdzv_bytes before;
+  if (reason.len == 0 || natives_get(server, run_id, ".reason", &before) != 0) return;
+  natives_set(server, run_id, ".reason", reason); /* a rendezvous is closed even without its reason */
+}
+
+int natives_close(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
+  (void)out;
+  struct rdzv_server *server = conn->server;
+  char run_id[NATIVE_MAX_RUN_ID + 1];
+  rdzv_error error;
+  int result = natives_take_id(request->key, run_id, &error);
+  if (result == 0 && is_refused(conn, request->op, run_id)) return 0;
+  if (result == 0 && request->value.len > NATIVE_MAX_REASON)
+    result = error_set(&error, RDZV_E_LIMIT, "the reason has %zu bytes: at most %d are taken", request->value.len,
+                       NATIVE_MAX_REASON);
+  if (result == 0 && !has_room(server)) result = error_set(&error, RDZV_E_LIMIT, "no memory is left to close the run");
+  if (result == 0) result = natives_adopt(server, run_id, TORCH_NEWEST, &error);
+  if (result < 0) {
+    natives_refuse(conn, request->op, result, error.message);
+    return 0;
+  }
+  leave_reason(server, run_id, request->value);
+  natives_step(server, (struct coordinator_event){.kind = COORDINATOR_EV_CLOSE, .link = conn, .run_id = run_id});
+  return 0;
+}
+
+/* Thousands of nodes send one every other second. */
+int natives_beat(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {
+  if (!conn->is_node) {
+    natives_refuse(conn, request->op, RDZV_E_STALE, "the connection has no node");
+    return 0;
+  }
+  natives_step(conn->server,
+               (struct coordinator_event){
+                   .kind = COORDINATOR_EV_HEARD, .link = conn, .trip_us = wire_native_beat_trip(request->number)});
+  conn->server->natives->was_beat = true;
+  if (wire_native_beat_wants_answer(request->number)) wire_put_native_done(out, WIRE_NATIVE_BEAT);
+  return 0;
+}

@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""`rdzv store --etcd3` on real etcds: every operation, and everything that can be wrong with an etcd."""
+import base64
+import json
+import os
+import subprocess
+import time
+import urllib.error
+import urllib.request
+
+import etcd
+import etcd_tls
+import rdzvtest
+
+NEWER = os.path.join(rdzvtest.torch26_folder(), "usr", "bin", "etcd")
+
+
+def b64(text):
+    return base64.b64encode(text.encode()).decode()
+
+
+def post(member, path, body, token=None):
+    """A request to the gateway, as another program makes it."""
+    headers = {"Authorization": token} if token else {}
+    request = urllib.request.Request(member.url + path, json.dumps(body).encode(), headers)
+    with urllib.request.build_opener(etcd.NO_PROXY).open(request, timeout=30) as answer:
+        return json.loads(answer.read().split(b"\n")[0])
+
+
+class Case(rdzvtest.Case):
+    def setUp(self):
+        super().setUp()
+        self.prefix = f"/tests/{self.id()}"
+
+    def flags(self, where, *arguments):
+        where = where if isinstance(where, str) else where.url
+        return ["store", "--etcd3", where, "--prefix", self.prefix, *arguments]
+
+    def ours(self, where, *arguments, **options):
+        return self.rdzv(*self.flags(where, *arguments), **options)
+
+    def assert_done(self, finished, output=""):
+        self.assertEqual((finished.returncode, finished.stdout), (0, output), finished.stderr)
+
+    def assert_exit(self, finished, code, sentence):
+        self.assertEqual(finished.returncode, code, finished.stderr)
+        self.assertRegex(finished.stderr, sentence)
+
+    def begin(self, where, *arguments):
+        return self.start([rdzvtest.RDZV, *self.flags(where, *arguments)], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True)
+
+    def finish(self, process):
+        stdout, stderr = process.communicate(timeout=rdzvtest.DEADLINE)
+        return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+
+    def await_watch(self, member):
+        """Until etcd has a watch: somebody waits."""
+        def watching():
+            metrics = member.open("GET", "/metrics").decode()
+            return any(line.startswith("etcd_debugging_mvcc_watcher_total") and float(line.split()[1]) > 0
+                       for line in metrics.splitlines())
+
+        rdzvtest.wait_until(watching, "a watch in etcd")
+
+    def play(self, member):
+        """Every operation, once."""
+        self.assert_done(self.ours(member, "set", "k", "v"))
+        self.assert_done(self.ours(member, "get", "k"), "v\n")
+        self.assert_done(self.ours(member, "add", "n", "5"), "5\n")
+        self.assert_done(self.ours(member, "add", "n", "-7"), "-2\n")
+        self.assert_done(self.ours(member, "cas", "k", "v", "w"), "w\n")
+        self.assertEqual(self.ours(member, "cas", "k", "v", "x").returncode, 1)
+        self.assert_done(self.ours(member, "append", "k", "!"))
+        self.assert_done(self.ours(member, "mset", "a", "1", "b", "", "a", "2"))
+        self.assert_done(self.ours(member, "mget", "b", "k", "a"), "\nw!\n2\n")
+        self.assert_done(self.ours(member, "check", "a", "b"))
+        self.assertEqual(self.ours(member, "check", "a", "z").returncode, 1)
+        self.assert_done(self.ours(member, "wait", "a", "k"))
+        self.assert_done(self.ours(member, "num-keys"), "4\n")
+        self.assertEqual(sorted(self.ours(member, "keys").stdout.split()), ["a", "b", "k", "n"])
+        self.assert_done(self.ours(member, "delete", "a"))
+        self.assertEqual(self.ours(member, "delete", "a").returncode, 1)
+        many = [word for i in range(300) for word in (f"many{i}", str(i))]
+        self.assert_done(self.ours(member, "mset", *many))
+        self.assert_done(self.ours(member, "mget", *many[::2]), "".join(f"{i}\n" for i in range(300)))
+        self.assertEqual(self.ours(member, "--timeout", "0", "get", "z").returncode, 1)
+
+
+class Operations(Case):
+    def test_every_operation(self):
+        member = etcd.shared()
+        self.play(member)
+        found = post(member, "/v3/kv/range", {"key": b64(f"{self.prefix}/keys/k")})["kvs"][0]
+        self.assertEqual(found["value"], b64("w!"))  # as it is, for everybody to read
+
+    def test_nothing_but_keys_stays(self):
+        member = etcd.shared()
+        self.assert_done(self.ours(member, "set", "k", "v"))
+        found = post(member, "/v3/kv/range", {"key": b64(self.prefix), "range_end": b64(self.prefix + "0")})["kvs"]
+        self.assertEqual([kv["key"] for kv in found], [b64(f"{self.prefix}/keys/k")])
+
+    def test_every_operation_on_3_5(self):
+        if os.environ.get("RDZV_TORCH26") == "off":
+            self.skipTest("switched off")
+        if not os.path.exists(NEWER):
+            rdzvtest.skip(f"there is no {NEWER}: scripts/torch26 setup adds it")
+        member = etcd.start(self.addCleanup, binary=NEWER)
+        self.play(member)
+
+    def test_a_get_is_woken_by_a_set(self):
+        member = etcd.start(self.addCleanup)
+        waiting = self.begin(member, "get", "late")
+        self.await_watch(member)
+        self.assert_done(self.ours(member, "set", "late", "x"))
+        self.assert_done(self.finish(waiting), "x\n")
+
+    def test_a_get_outlives_its_etcd_and_a_compaction(self):
+        member = etcd.start(self.addCleanup)
+        self.assert_done(self.ours(member, "set", "other", "0"))
+        waiting = self.begin(member, "get", "late")
+        self.await_watch(member)
+        for i in range(3):
+            self.assert_done(self.ours(member, "set", "other", str(i)))
+        revision = post(member, "/v3/kv/range", {"key": b64("x")})["header"]["revision"]
+        post(member, "/v3/kv/compaction", {"revision": revision, "physical": True})
+        member.kill()
+        member.start().await_ready()
+        self.assert_done(self.ours(member, "set", "late", "x"))
+        self.assert_done(self.finish(waiting), "x\n")
+
+
+class Trouble(Case):
+    def test_one_of_three_endpoints_is_unreachable(self):
+        member = etcd.shared()
+        where = f"127.0.0.1:1,{member.endpoint},127.0.0.1:2"
+        self.assert_done(self.ours(where, "set", "k", "v"))
+        self.assert_done(self.ours(where, "get", "k"), "v\n")
+
+    def test_all_are_unreachable(self):
+        self.assert_exit(self.ours("127.0.0.1:1,127.0.0.1:2", "--timeout", "1", "set", "k", "v"), 3,
+                         r"set 'k' in etcd3 .*: no answer .*refused")
+
+    def test_the_gateway_is_switched_off(self):
+        member = etcd.start(self.addCleanup, ["--enable-grpc-gateway=false"])
+        self.assert_exit(self.ours(member, "set", "k", "v"), 6,
+                         r"etcd 3\.4\.\d+ at .* has its gateway for HTTP switched off")
+
+    def test_no_v2_api(self):
+        member = etcd.start(self.addCleanup, ["--enable-v2=false"])
+        finished = self.rdzv("store", "--etcd", member.url, "--prefix", self.prefix, "get", "k")
+        self.assert_exit(finished, 6, r"has no v2 API \(start etcd with --enable-v2; for its v3 API: .*etcd-v3.*--etcd3\)")
+        for backend in ("etcd", "etcd-v2"):
+            finished = self.rdzv("join", "--rdzv-backend", backend, "--rdzv-endpoint", member.endpoint, "--rdzv-id", "r",
+                                 "--nnodes", "1")
+            self.assertNotEqual(finished.returncode, 0)
+            self.assertRegex(finished.stderr, r"has no v2 API \(.*--rdzv-backend etcd-v3")
+
+    def test_a_full_etcd(self):
+        member = etcd.start(self.addCleanup, ["--quota-backend-bytes", str(1 << 20)])
+        value = "x" * 100000
+        for i in range(60):
+            finished = self.ours(member, "set", f"k{i}", value)
+            if finished.returncode != 0:
+                break
+        self.assert_exit(finished, 7, r"set 'k\d+' in etcd3 .* is full \(compact and defragment it.*space exceeded")
+        self.assert_done(self.ours(member, "get", "k0"), value + "\n")
+
+    def test_a_value_too_large(self):
+        finished = self.ours(etcd.shared(), "set", "k", "-", input="x" * (3 << 20))
+        self.assert_exit(finished, 6, "refuses the size")
+
+    def test_an_etcd_that_lost_its_data(self):
+        member = etcd.start(self.addCleanup)
+        for i in range(5):
+            self.assert_done(self.ours(member, "set", "k", str(i)))
+        waiting = self.begin(member, "get", "late")
+        self.await_watch(member)
+        member.kill()
+        member.wipe()
+        member.start().await_ready()
+        self.assert_exit(self.finish(waiting), 6, r"get 'late' in etcd3 .* has lost its data: it is at revision 1 and was")
+
+    def test_tls(self):
+        cert, key = etcd_tls.authority().issue("v3", "IP:127.0.0.1")
+        member = etcd.start(self.addCleanup, ["--cert-file", cert, "--key-file", key], scheme="https",
+                            context=etcd_tls.ssl.create_default_context(cafile=etcd_tls.authority().cert))
+        right, wrong = etcd_tls.authority().cert, etcd_tls.authority("wrong").cert
+        self.assert_done(self.ours(member, "--cacert", right, "set", "k", "v"))
+        self.assert_done(self.ours(member, "--cacert", right, "get", "k"), "v\n")
+        self.assert_exit(self.ours(member, "--cacert", wrong, "get", "k"), 2, "does not verify with")
+        self.assert_exit(self.ours(member.endpoint, "get", "k"), 3, "requires TLS")
+
+
+class Process(Case):
+    def test_an_etcd_without_v2_is_started_too(self):
+        """As etcd 3.6, which has no --enable-v2, and says so with its usage."""
+        folder = etcd.folder_for(self.addCleanup)
+        binary = os.path.join(folder, "etcd")
+        with open(binary, "w", encoding="ascii") as file:
+            file.write('#!/bin/sh\nfor word; do [ "$word" != --enable-v2 ] || { echo "flag provided but not defined"; '
+                       'exit 2; }; done\nexec etcd "$@"\n')
+        os.chmod(binary, 0o755)
+        started = self.start([rdzvtest.RDZV, "etcd", "start", "--binary", binary], stdout=subprocess.PIPE, text=True)
+        where = started.stdout.readline().split()[-1]
+        self.assert_done(self.ours(where, "set", "k", "v"))
+        finished = self.rdzv("store", "--etcd", where, "--prefix", self.prefix, "get", "k")
+        self.assert_exit(finished, 6, "has no v2 API")
+        started.terminate()
+        self.assertEqual(started.wait(rdzvtest.DEADLINE), 0)
+
+
+class Users(Case):
+    """A user who may use the prefix of the tests only, at an etcd that forgets tokens after a second."""
+
+    def setUp(self):
+        super().setUp()
+        self.member = etcd.start(self.addCleanup, ["--auth-token", "simple", "--auth-token-ttl", "1"])
+        for name in ("root", "job"):
+            post(self.member, "/v3/auth/user/add", {"name": name, "password": f"of {name}"})
+        post(self.member, "/v3/auth/role/add", {"name": "job"})
+        post(self.member, "/v3/auth/role/grant", {"name": "job", "perm": {
+            "permType": "READWRITE", "key": b64("/tests/"), "range_end": b64("/tests0")}})
+        post(self.member, "/v3/auth/role/add", {"name": "root"})
+        post(self.member, "/v3/auth/user/grant", {"user": "job", "role": "job"})
+        post(self.member, "/v3/auth/user/grant", {"user": "root", "role": "root"})
+        post(self.member, "/v3/auth/enable", {})
+        self.job = self.member.url.replace("://", "://job:of%20job@")
+
+    def await_forgotten(self):
+        """Until etcd has forgotten a token that was given now and not used since, as which it would remember it. So each
+        that is looked at is another one."""
+        login = {"name": "job", "password": "of job"}
+        tokens = [post(self.member, "/v3/auth/authenticate", login)["token"] for _ in range(30)]
+        for token in tokens:
+            time.sleep(1)  # the time after which etcd forgets one
+            try:
+                post(self.member, "/v3/kv/range", {"key": b64("/tests/x")}, token)
+            except urllib.error.HTTPError:
+                return
+        self.fail("etcd does not forget tokens")
+
+    def test_user_and_password(self):
+        self.assert_done(self.ours(self.job, "set", "k", "v"))
+        self.assert_done(self.ours(self.job, "get", "k"), "v\n")
+
+    def test_a_token_is_renewed_when_etcd_has_forgotten_it(self):
+        waiting = self.begin(self.job, "mget", "one", "two")  # a wait that is followed by a call
+        self.await_watch(self.member)
+        self.await_forgotten()
+        self.assert_done(self.ours(self.job, "mset", "one", "1", "two", "2"))
+        self.assert_done(self.finish(waiting), "1\n2\n")
+
+    def test_no_permission(self):
+        finished = self.rdzv("store", "--etcd3", self.job, "--prefix", "/elsewhere", "set", "k", "v")
+        self.assert_exit(finished, 2, "set 'k' in etcd3 .* does not permit that to this user: .*permission denied")
+
+    def test_wrong_password_and_none(self):
+        wrong = self.member.url.replace("://", "://job:guess@")
+        self.assert_exit(self.ours(wrong, "set", "k", "v"), 2, "does not know user 'job' with that password")
+        self.assert_exit(self.ours(self.member, "set", "k", "v"), 2, "requires a user and password")
+
+    def test_a_user_where_none_is_needed(self):
+        member = etcd.shared()
+        self.assert_done(self.ours(member.url.replace("://", "://job:x@"), "set", "k", "v"))
+
+
+if __name__ == "__main__":
+    etcd.need()
+    rdzvtest.main()
