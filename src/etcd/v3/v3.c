@@ -117,14 +117,6 @@ int etcd3_refused(const struct etcd3 *etcd, long status, rdzv_bytes body, rdzv_e
 
 /* ---- requests ------------------------------------------------------------------------------------------------- */
 
-enum { CUT = 100 }; /* none of v3.h: the request came in part only: it was not done, and can be sent again */
-
-static bool was_cut(const struct http_response *response) {
-  static const char words[] = "unexpected EOF";
-  return response->status == 400 && memmem(response->body.data, response->body.len, words, sizeof words - 1);
-}
-
-/* CUT, or a result. */
 static int perform_once(struct etcd3 *etcd, const struct etcd3_request *request, unsigned tried, rdzv_error *cause,
                         const struct etcd_call *call, struct buf *body) {
   const struct etcd_request http = {.method = "POST",
@@ -141,9 +133,7 @@ static int perform_once(struct etcd3 *etcd, const struct etcd3_request *request,
   int result = etcd_perform(etcd->client, &http, call, &response);
   if (result < 0) return result;
   result = check_cluster(etcd, &response, call->error);
-  if (result == 0 && was_cut(&response))
-    result = CUT;
-  else if (result == 0 && response.status != 200)
+  if (result == 0 && response.status != 200)
     result = etcd3_refused(etcd, response.status, (rdzv_bytes){response.body.data, response.body.len}, call->error);
   if (result == 0)
     *body = response.body;
@@ -165,11 +155,7 @@ int etcd3_perform(struct etcd3 *etcd, struct etcd3_request request, const struct
   unsigned tried = 0;
   int result = request.made ? 0 : error_no_memory(call->error);
   for (; request.made; tried++) {
-    do result = perform_once(etcd, &request, tried, &cause, call, body);
-    while (result == CUT && deadline_left(call->until) > 0);
-    if (result == CUT)
-      result = error_set(call->error, RDZV_E_CONNECTION, "etcd at %s gets parts of requests only",
-                         etcd_describe(etcd->client));
+    result = perform_once(etcd, &request, tried, &cause, call, body);
     const bool again = result == RDZV_E_OUTCOME_UNKNOWN && request.repeat == ETCD3_REPEAT_FENCED;
     if (!again || deadline_left(call->until) == 0) break;
     if (flag_pause(call->cancel, deadline_after(jitter(UNSURE_PAUSE_MS))) == 0) continue;
