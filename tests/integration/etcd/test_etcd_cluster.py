@@ -229,7 +229,10 @@ class Leader(Case):
 
 class Forgets(etcd_wire.Proxy):
     """A member that does not pass one request on, and does not say so, as a follower whose leader has just died. It
-    knows of no other members."""
+    knows of no other members. The first request that is lost at any of them is a heartbeat: a lost watch alone would not
+    make the node ask another member."""
+
+    begun = threading.Event()
 
     def __init__(self, port):
         self.forgets, self.forgotten = threading.Event(), threading.Event()
@@ -239,7 +242,8 @@ class Forgets(etcd_wire.Proxy):
         if path == "/v2/machines":
             connection.sendall(etcd_wire.message("200 OK"))
             return True
-        if self.forgets.is_set() and not self.forgotten.is_set():
+        if self.forgets.is_set() and not self.forgotten.is_set() and (method == "PUT" or self.begun.is_set()):
+            self.begun.set()
             self.forgotten.set()
             self.ended.wait()
             return False
