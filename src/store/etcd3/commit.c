@@ -15,6 +15,7 @@ enum {
   LEASE_S = 600,                 /* of a writer: far longer than any write takes */
   RENEW_MS = LEASE_S * 1000 / 2, /* after that it is renewed by the next write */
   AGAIN = 100, /* no code of etcd3: the writer was gone, or the lease: the write is to be begun anew */
+  LATE,        /* nor this: the write before has been done in the meantime, and this one cannot be */
 };
 
 void etcd3_writer_open(struct etcd3_writer *writer) { pthread_mutex_init(&writer->lock, NULL); }
@@ -90,7 +91,7 @@ static int make_ready(struct etcd3_store *store, const struct etcd_call *call) {
 struct sending {
   struct etcd3_compare compares[ETCD3_MAX_OPS];
   struct etcd3_op then[ETCD3_MAX_OPS], otherwise[2];
-  char number[24];
+  char number[24], before[24]; /* of this write, of the one before */
   struct etcd3_txn txn;
 };
 
@@ -99,6 +100,7 @@ static void fill(struct sending *sending, const struct etcd3_writer *writer, con
   const struct etcd3_keys key = {rdzv_value_bytes(&writer->key), {0}};
   const size_t looked = commit->look ? 1 : 0;
   snprintf(sending->number, sizeof sending->number, "%" PRIu64, writer->number);
+  snprintf(sending->before, sizeof sending->before, "%" PRIu64, writer->number - 1);
   for (size_t i = 0; i < commit->compare_count; i++) sending->compares[i] = commit->compares[i];
   sending->compares[commit->compare_count] =
       (struct etcd3_compare){key, ETCD3_TARGET_MOD, ETCD3_EQUAL, writer->revision, {0}};
@@ -127,6 +129,10 @@ static int judge(struct etcd3_writer *writer, const struct sending *sending, str
     return 0;
   }
   if (now == writer->revision) return 1;
+  if (etcd3_holds(own, rdzv_str(sending->before))) {
+    writer->revision = *revision = now;
+    return LATE;
+  }
   forget(writer);
   if (!reply->unsure) return AGAIN;
   return error_set(error, RDZV_E_OUTCOME_UNKNOWN,
@@ -154,12 +160,34 @@ static int send(struct etcd3_store *store, const struct etcd3_commit *commit, in
   return result;
 }
 
+/* A write was refused, but an earlier try of it may still be under way. Raises the number, so that this try is never
+ * done. 1: so it is, and the write is refused. 0: it was done before, at *revision. */
+static int settle(struct etcd3_store *store, int64_t lease, const struct etcd_call *call, int64_t *revision) {
+  const struct etcd3_commit nothing = {0};
+  struct etcd3_reply reply = {0};
+  int64_t raised = 0;
+  const int result = send(store, &nothing, lease, call, &raised, &reply);
+  if (result == 1) etcd3_reply_free(&reply);
+  if (result == 0) return 1;
+  if (result == LATE) *revision = raised;
+  if (result == LATE) return 0;
+  if (result == RDZV_E_CANCELED || result == RDZV_E_DATA_LOST) return result;
+  if (result > 0) error_set(call->error, RDZV_E_OUTCOME_UNKNOWN, "what would tell is gone");
+  if (call->error) call->error->code = RDZV_E_OUTCOME_UNKNOWN;
+  return error_prefix(call->error, RDZV_E_OUTCOME_UNKNOWN, "it may or may not take effect: an answer was lost");
+}
+
 static int commit_once(struct etcd3_store *store, const struct etcd3_commit *commit, const struct etcd_call *call,
                        int64_t *revision, struct etcd3_reply *reply) {
   int64_t lease = 0;
   int result = etcd3_store_lease_id(store->shared->lease, call, &lease);
   if (result == 0) result = make_ready(store, call);
   if (result == 0) result = send(store, commit, lease, call, revision, reply);
+  if (result == 1 && reply->unsure) {
+    result = settle(store, lease, call, revision);
+    if (result != 1) etcd3_reply_free(reply);
+  }
+  if (result == LATE) result = AGAIN;
   if (result == RDZV_E_DATA_LOST) forget(&store->writer);
   if (result != ETCD3_LEASE_GONE) return result;
   forget(&store->writer);

@@ -3,7 +3,8 @@
  * A write, done exactly once. Each handle has a key of its own in etcd, its writer, with the number of its last write.
  * A write is a transaction that also raises that number, on the condition that the writer is as this handle left it:
  * so it can be repeated when its answer is lost, is never done late, over what was written since, and is found out by
- * the number. The writer has a lease: it is gone when the handle has not written for a while, and is made anew.
+ * the number. A write that is refused after such a repetition raises the number, too, for the same reason. The writer
+ * has a lease: it is gone when the handle has not written for a while, and is made anew.
  */
 #ifndef RDZV_STORE_ETCD3_COMMIT_H
 #define RDZV_STORE_ETCD3_COMMIT_H

@@ -4,12 +4,14 @@ import base64
 import json
 import os
 import subprocess
+import threading
 import time
 import urllib.error
 import urllib.request
 
 import etcd
 import etcd_tls
+import etcd_wire
 import rdzvtest
 
 NEWER = os.path.join(rdzvtest.torch26_folder(), "usr", "bin", "etcd")
@@ -130,7 +132,59 @@ class Operations(Case):
         self.assert_done(self.finish(waiting), "x\n")
 
 
+class Keeps:
+    """The first transaction that comes to any of the proxies is kept until it may go; the others, until they may."""
+
+    def __init__(self):
+        self.kept, self.go, self.others_go, self.passed = (threading.Event() for _ in range(4))
+
+
+class Late(etcd_wire.Proxy):
+    def __init__(self, keeps):
+        self.keeps = keeps
+        super().__init__(None)
+
+    def answer(self, connection, method, path, headers, body):
+        keeps = self.keeps
+        if path.endswith("/lease/revoke"):  # which would end what is late, too
+            return False
+        if path != "/v3/kv/txn":
+            return super().answer(connection, method, path, headers, body)
+        if keeps.kept.is_set():
+            keeps.others_go.wait(rdzvtest.DEADLINE)
+            return super().answer(connection, method, path, headers, body)
+        keeps.kept.set()
+        keeps.go.wait(rdzvtest.DEADLINE)
+        try:
+            return super().answer(connection, method, path, headers, body)
+        finally:
+            keeps.passed.set()
+
+
 class Trouble(Case):
+    def test_a_refused_swap_is_not_done_late(self):
+        """It comes to one member and stays there; the key is set; it is sent again by another way, and refused. The key
+        is deleted, and then the member passes it on."""
+        keeps = Keeps()
+        ways = [Late(keeps), Late(keeps)]
+        for way in ways:
+            self.addCleanup(way.close)
+        self.addCleanup(keeps.go.set)
+        self.addCleanup(keeps.others_go.set)
+        member = etcd.start(self.addCleanup, ["--advertise-client-urls", ",".join(way.url for way in ways)])
+        for way in ways:
+            way.target = member.port
+        swap = self.begin(",".join(way.endpoint for way in ways), "cas", "k", "", "late")
+        self.assertTrue(keeps.kept.wait(rdzvtest.DEADLINE))
+        post(member, "/v3/kv/put", {"key": b64(f"{self.prefix}/keys/k"), "value": b64("x")})
+        keeps.others_go.set()
+        finished = self.finish(swap)
+        self.assertEqual((finished.returncode, finished.stdout), (1, "x\n"), finished.stderr)
+        post(member, "/v3/kv/deleterange", {"key": b64(f"{self.prefix}/keys/k")})
+        keeps.go.set()
+        self.assertTrue(keeps.passed.wait(rdzvtest.DEADLINE))
+        self.assertNotIn("kvs", post(member, "/v3/kv/range", {"key": b64(f"{self.prefix}/keys/k")}))
+
     def test_one_of_three_endpoints_is_unreachable(self):
         member = etcd.shared()
         where = f"127.0.0.1:1,{member.endpoint},127.0.0.1:2"
