@@ -29,7 +29,8 @@ bool etcd_is_foreign(const struct http_response *response, bool v3) {
   static const char *const signs[] = {"\"errorCode\"", "\"action\"", "\"members\""};
   struct etcd3_error error;
   const long status = response->status;
-  const bool passing = status == 499 || status == 500 || status == 502 || status == 503 || status == 504;
+  const bool passing =
+      status == 408 || status == 499 || status == 500 || status == 502 || status == 503 || status == 504;
   if (passing || response->etcd_index != 0 || response->cluster != 0) return false;
   if (v3) return !etcd3_read_error((rdzv_bytes){response->body.data, response->body.len}, &error);
   for (size_t i = 0; i < sizeof signs / sizeof signs[0]; i++)

@@ -8,12 +8,15 @@ static bool has(const struct http_response *response, const char *text) {
 }
 
 /* Of a request that goes on (a watch, a lease's keep-alive), 3.4 says "unexpected EOF" with 500, and 3.5 nothing with
- * 499, where it came in part only. A transaction would get that with 400; with 500, its outcome is not known. */
+ * 499, where it came in part only. A transaction would get that with 400; with 500, its outcome is not known. Neither
+ * is it where the member has given up the request, since the connection seemed to be gone: 408, 499. */
 static bool has_no_leader(const struct http_response *response) {
-  static const char *const signs[] = {"\"errorCode\":300", "\"errorCode\":301", "no leader",     "timed out",
-                                      "raft: stopped",     "server stopped",    "unexpected EOF"};
-  if (response->status == 503 || response->status == 502 || response->status == 504) return true;
-  if (response->status == 499) return true;
+  static const long passing[] = {408, 499, 502, 503, 504};
+  static const char *const signs[] = {"\"errorCode\":300", "\"errorCode\":301", "no leader",
+                                      "timed out",         "raft: stopped",     "server stopped",
+                                      "unexpected EOF",    "context canceled",  "context deadline exceeded"};
+  for (size_t i = 0; i < sizeof passing / sizeof passing[0]; i++)
+    if (response->status == passing[i]) return true;
   if (response->status == 429 && has(response, "too many requests")) return true;
   for (size_t i = 0; response->status == 500 && i < sizeof signs / sizeof signs[0]; i++)
     if (has(response, signs[i])) return true;

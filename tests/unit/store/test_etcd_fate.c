@@ -23,6 +23,8 @@ static void test_answers(void **state) {
   assert_int_equal(answer_of(400, "{\"code\":3, \"message\":\"etcdserver: key is not provided\"}"), ETCD_ANSWER_VALID);
   assert_int_equal(answer_of(500, "{\"code\":2, \"message\":\"unexpected EOF\"}"), ETCD_ANSWER_NO_LEADER);
   assert_int_equal(answer_of(499, ""), ETCD_ANSWER_NO_LEADER);
+  assert_int_equal(answer_of(408, "{\"code\":1, \"message\":\"context canceled\"}"), ETCD_ANSWER_NO_LEADER);
+  assert_int_equal(answer_of(500, "{\"code\":2, \"message\":\"context canceled\"}"), ETCD_ANSWER_NO_LEADER);
   assert_int_equal(etcd_answer_of(&(struct http_response){.status = 500}), ETCD_ANSWER_VALID);
 }
 
