@@ -59,7 +59,7 @@ void natives_step(struct rdzv_server *server, struct coordinator_event event);
 
 /* Sends what is in server->aside. `unasked`: the client may never read it. */
 void natives_send(struct conn *conn, bool unasked);
-void natives_refuse(struct conn *conn, enum wire_op op, int code, const char *why);
+void natives_refuse(struct conn *conn, enum wire_op op, uint64_t number, int code, const char *why);
 
 /* At most ten lines a second, so that clients cannot fill a disk. */
 bool natives_may_log(struct rdzv_server *server);

@@ -70,7 +70,7 @@ enum coordinator_effect_kind {
   COORDINATOR_DO_RESUMED, /* answer the RESUME: the session goes on, with the number of its last join: number */
   COORDINATOR_DO_LEFT,    /* answer the LEAVE */
   COORDINATOR_DO_CLOSED,  /* answer the CLOSE */
-  COORDINATOR_DO_FAIL,    /* answer what was asked (asked: EV_JOIN, EV_RESUME, EV_LEAVE, EV_CLOSE): error */
+  COORDINATOR_DO_FAIL,    /* answer what was asked (asked: EV_JOIN, EV_RESUME, EV_LEAVE, EV_CLOSE; number): error */
   COORDINATOR_DO_TELL,    /* news */
   COORDINATOR_DO_DROP,    /* close that connection: the session has moved to another one, or is over */
   COORDINATOR_DO_CHANGED, /* the state of the run has changed: who waits for a change of the blob is to be told */
@@ -83,7 +83,7 @@ struct coordinator_effect {
   enum coordinator_effect_kind kind;
   void *link;                  /* NULL for CHANGED and SAVE */
   struct coordinator_run *run; /* NULL where there is none */
-  uint64_t number;
+  uint64_t number;             /* RESUMED; FAIL: of the join, the epoch of a RESUME, else 0 */
   const struct native_joined *joined;
   const struct native_news *news;
   enum coordinator_event_kind asked;

@@ -165,8 +165,11 @@ void run_leave(struct native_node *node, struct moment now) {
 static void fail_join(struct native_node *node, const rdzv_error *error, struct moment now) {
   struct coordinator_run *run = node->run;
   coordinator_trace(run->coordinator, run, "'%s' cannot join: %s", node_text(&node->node).text, error->message);
-  native_emit(node, (struct coordinator_effect){
-                        .kind = COORDINATOR_DO_FAIL, .asked = COORDINATOR_EV_JOIN, .error = error, .run = run});
+  native_emit(node, (struct coordinator_effect){.kind = COORDINATOR_DO_FAIL,
+                                                .asked = COORDINATOR_EV_JOIN,
+                                                .number = node->number,
+                                                .error = error,
+                                                .run = run});
   run_leave(node, now);
 }
 

@@ -179,8 +179,11 @@ static int check_join(const struct native_join *join, rdzv_error *error) {
 static int refuse(struct coordinator *coordinator, const struct coordinator_event *event, rdzv_error *error) {
   coordinator_trace(coordinator, NULL, "refused: %s", error->message);
   coordinator_emit(coordinator,
-                   (struct coordinator_effect){
-                       .kind = COORDINATOR_DO_FAIL, .link = event->link, .asked = event->kind, .error = error});
+                   (struct coordinator_effect){.kind = COORDINATOR_DO_FAIL,
+                                               .link = event->link,
+                                               .asked = event->kind,
+                                               .number = event->join ? event->join->number : event->session->epoch,
+                                               .error = error});
   return error->code == RDZV_E_NO_MEMORY ? error->code : 0;
 }
 

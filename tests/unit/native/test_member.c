@@ -41,9 +41,18 @@ static void lose(struct world *world, int code) {
   step(world, (struct member_event){.kind = MEMBER_EV_LOST, .error = &error});
 }
 
-static void refuse(struct world *world, enum member_request what, int code) {
+static void refuse_number(struct world *world, enum member_request what, uint64_t number, int code) {
   rdzv_error error = {.code = code, .message = "no"};
-  step(world, (struct member_event){.kind = MEMBER_EV_REFUSED, .refused = what, .error = &error});
+  step(world, (struct member_event){.kind = MEMBER_EV_REFUSED, .refused = what, .number = number, .error = &error});
+}
+
+static void refuse(struct world *world, enum member_request what, int code) {
+  const struct member *member = &world->member;
+  refuse_number(world, what,
+                what == MEMBER_DO_JOIN     ? member->joins
+                : what == MEMBER_DO_RESUME ? member->epoch
+                                           : 0,
+                code);
 }
 
 static void answer_join(struct world *world, uint64_t number, int64_t round) {
@@ -178,6 +187,46 @@ static void test_refused_for_good(void **state) {
     assert_string_equal(world.update.told.error.message + strlen(world.update.told.error.message) - 2, "no");
     assert_int_equal(run_until(&world, START_MS + 700000), 0);
   }
+}
+
+/* The join was given up, and another one is under way, when its refusal comes. */
+static void test_a_late_refusal_is_of_another_join(void **state) {
+  (void)state;
+  static const int codes[] = {RDZV_E_CLOSED, RDZV_E_TIMEOUT, RDZV_E_STALE, RDZV_E_IN_USE};
+  for (size_t i = 0; i < COUNT_OF(codes); i++) {
+    struct world world;
+    begin_to_join(&world);
+    event(&world, MEMBER_EV_ASK_LEAVE);
+    event(&world, MEMBER_EV_ASK_JOIN);
+    assert_int_equal(world.update.join.number, 2);
+    refuse_number(&world, MEMBER_DO_JOIN, 1, codes[i]);
+    assert_told(&world, 0);
+    assert_doing(&world, 0);
+    answer_join(&world, 2, 0);
+    assert_told(&world, ENGINE_NEWS_JOINED);
+  }
+}
+
+/* A server that could not read the join cannot say which one it was. */
+static void test_a_refusal_without_a_number_counts(void **state) {
+  (void)state;
+  struct world world;
+  begin_to_join(&world);
+  refuse_number(&world, MEMBER_DO_JOIN, 0, RDZV_E_PROTOCOL);
+  assert_told(&world, ENGINE_NEWS_FAILED);
+}
+
+static void test_a_late_refusal_of_a_resumption(void **state) {
+  (void)state;
+  struct world world;
+  join(&world, 0);
+  lose(&world, RDZV_E_CONNECTION);
+  event(&world, MEMBER_EV_CONNECTED);
+  assert_doing(&world, MEMBER_DO_RESUME);
+  refuse_number(&world, MEMBER_DO_RESUME, 1, RDZV_E_STALE);
+  assert_told(&world, 0);
+  refuse_number(&world, MEMBER_DO_RESUME, 2, RDZV_E_STALE);
+  assert_told(&world, ENGINE_NEWS_EVICTED);
 }
 
 /* A server that does not know the session any more: another one, and the rounds of before stay over. */
@@ -610,6 +659,9 @@ int main(void) {
       cmocka_unit_test(test_a_join_is_sent_again),
       cmocka_unit_test(test_refused_for_now),
       cmocka_unit_test(test_refused_for_good),
+      cmocka_unit_test(test_a_late_refusal_is_of_another_join),
+      cmocka_unit_test(test_a_refusal_without_a_number_counts),
+      cmocka_unit_test(test_a_late_refusal_of_a_resumption),
       cmocka_unit_test(test_join_anew),
       cmocka_unit_test(test_an_answer_of_a_session_before),
       cmocka_unit_test(test_deadline_of_a_join),

@@ -102,6 +102,7 @@ static int refused(struct link *link, const struct wire_native_message *message,
   error_set(&out->error, message->code, "%.*s", len, (const char *)message->body.data);
   out->event.kind = MEMBER_EV_REFUSED;
   out->event.refused = request_of(message->asked);
+  out->event.number = message->number;
   return 1;
 }
 
