@@ -272,6 +272,21 @@ static bool would_write(struct rdzv_server *server, const struct wire_request *r
   }
 }
 
+/* A state that nobody can have come to is answered as a swap that was lost: its writer gets the state as it is. */
+static int lose_swap(struct conn *conn, const struct wire_request *request, handler *run, const struct native_run *own,
+                     rdzv_error *error) {
+  struct rdzv_server *server = conn->server;
+  struct wire_request lost = *request;
+  if (natives_may_log(server))
+    log_line(&server->log, RDZV_LOG_WARNING, "a state that was written for run '%s' is refused: %s",
+             coordinator_run_id(own->run), error->message);
+  if (request->op == WIRE_OP_SET) return RDZV_E_CORRUPT;                               /* which cannot be lost */
+  lost.value = request->op == WIRE_OP_COMPARE_SET ? request->desired : request->value; /* is not the state as it is */
+  lost.number = UINT64_MAX;                                                            /* nor is this its version */
+  const int result = run(conn, &lost, &server->answers);
+  return result < 0 ? error_set(error, result, "%s", rdzv_error_text(result)) : 0;
+}
+
 static int write_and_adopt(struct conn *conn, const struct wire_request *request, handler *run, rdzv_bytes value,
                            struct native_run *own, rdzv_error *error) {
   struct rdzv_server *server = conn->server;
@@ -280,6 +295,10 @@ static int write_and_adopt(struct conn *conn, const struct wire_request *request
   bool exists;
   int result = natives_decode(value, layout, &exists, &state, &layout, error);
   if (result < 0) return result;
+  if (exists && coordinator_check_swap(own->run, &state, error) < 0) {
+    state_free(&state);
+    return lose_swap(conn, request, run, own, error);
+  }
   result = run(conn, request, &server->answers);
   if (result < 0) {
     state_free(&state);

@@ -4,6 +4,7 @@
 #include "state/native/run.h"
 #include "state/pickle/write.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -119,6 +120,20 @@ static void evict(struct coordinator_run *run) {
     else
       native_end(node);
   }
+}
+
+/* A server that lost the state begins at 0, and its nodes know the round that they were in. */
+bool run_may_reach(const struct coordinator_run *run, int64_t round) {
+  const int64_t most_leap = INT64_C(1) << 32; /* a round every second makes a hundred years */
+  int64_t from = run ? run->state.round : 0;
+  if (run && run->first_round > from) from = run->first_round;
+  return round >= 0 && round <= STATE_MOST_ROUND && round - from <= most_leap;
+}
+
+int coordinator_check_swap(const struct coordinator_run *run, const struct rendezvous_state *state, rdzv_error *error) {
+  if (run_may_reach(run, state->round)) return 0;
+  return error_set(error, RDZV_E_CORRUPT, "round %" PRId64 " cannot follow round %" PRId64, state->round,
+                   run->state.round);
 }
 
 void run_adopt(struct coordinator_run *run, struct rendezvous_state *state, enum torch_layout layout,

@@ -176,6 +176,7 @@ int coordinator_step(struct coordinator *coordinator, const struct coordinator_e
 int coordinator_adopt(struct coordinator *coordinator, const char *run_id, struct rendezvous_state *state,
                       enum torch_layout layout, struct moment now, rdzv_error *error) {
   advance_clock(coordinator, now.mono_ms);
+  if (state_check_round(state, error) < 0) return RDZV_E_CORRUPT;
   struct coordinator_run *run = coordinator_find(coordinator, run_id, strlen(run_id));
   if (!run) run = run_new(coordinator, run_id, layout);
   if (!run) return error_no_memory(error);

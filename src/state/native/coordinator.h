@@ -122,8 +122,13 @@ const char *coordinator_run_id(const struct coordinator_run *run);
 /* The caller's, for what it keeps of a run; NULL at first. */
 void **coordinator_run_user(struct coordinator_run *run);
 
+/* May a node that swaps write that state? RDZV_E_CORRUPT: no rule leads to its round, or the round is so far beyond
+ * ours that no node can have been there. */
+int coordinator_check_swap(const struct coordinator_run *run, const struct rendezvous_state *state, rdzv_error *error);
+
 /* The run begins with the state of a blob that was there before: the first JOIN of a run asks for it with this, before
- * the event. Else it begins with STATE_EMPTY. Taken over as in SWAPPED. RDZV_E_NO_MEMORY. */
+ * the event. Else it begins with STATE_EMPTY. Taken over as in SWAPPED. RDZV_E_NO_MEMORY,
+ * RDZV_E_CORRUPT. */
 int coordinator_adopt(struct coordinator *coordinator, const char *run_id, struct rendezvous_state *state,
                       enum torch_layout layout, struct moment now, rdzv_error *error);
 

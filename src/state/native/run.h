@@ -203,6 +203,10 @@ void tell_news(struct coordinator_run *run, struct moment now);
 /* ---- blob.c ---- */
 
 /* The state becomes that one, which is taken over. */
+/* Can a node know of that round? It may know of later ones than the run, whose state may have been lost. `run` may be
+ * NULL. */
+bool run_may_reach(const struct coordinator_run *run, int64_t round);
+
 void run_adopt(struct coordinator_run *run, struct rendezvous_state *state, enum torch_layout layout,
                struct moment now);
 

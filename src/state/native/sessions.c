@@ -9,8 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const int64_t MOST_MS = INT64_C(1) << 40;    /* of any time that a node asks for */
-static const int64_t MOST_ROUND = INT64_C(1) << 53; /* a number that every language counts to */
+static const int64_t MOST_MS = INT64_C(1) << 40; /* of any time that a node asks for */
 
 /* ---- finding -------------------------------------------------------------------------------------------------- */
 
@@ -164,8 +163,6 @@ static int check_join(const struct native_join *join, rdzv_error *error) {
   if (!times_are_right(join)) return error_set(error, RDZV_E_INVALID, "a time of the join is out of range");
   if (settings->rank_order > RANK_ORDER_NATURAL || join->layout > TORCH_NEWEST)
     return error_set(error, RDZV_E_INVALID, "the join asks for a rank order or a layout that is not known");
-  if (join->first_round < 0 || join->first_round > MOST_ROUND)
-    return error_set(error, RDZV_E_INVALID, "%" PRId64 " is no round", join->first_round);
   if (strlen(join->master_addr) > NATIVE_MAX_MASTER || join->master_port < 0 || join->master_port > UINT16_MAX)
     return error_set(error, RDZV_E_INVALID, "the join has no proper address for rank 0");
   if (strlen(workers->role) > NATIVE_MAX_ROLE || workers->local_world_size < 0 || workers->local_world_size > 1 << 20 ||
@@ -276,6 +273,10 @@ int sessions_join(struct coordinator *coordinator, const struct coordinator_even
   struct coordinator_run *run = coordinator_find(coordinator, join->run_id, strlen(join->run_id));
   struct native_node *node = run ? native_find(run, &session->node) : NULL;
   const struct native_node *bound = native_find_link(coordinator, event->link);
+  if (!run_may_reach(run, join->first_round)) {
+    error_set(error, RDZV_E_INVALID, "round %" PRId64 " cannot be the next one", join->first_round);
+    return refuse(coordinator, event, error);
+  }
   if (bound && bound != node) {
     error_set(error, RDZV_E_INVALID, "the connection belongs to node '%s'", node_text(&bound->node).text);
     return refuse(coordinator, event, error);
