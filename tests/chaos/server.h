@@ -21,11 +21,6 @@ struct server {
   int port;
 };
 
-static inline void pause_ms(int64_t ms) {
-  const struct timespec moment = {ms / 1000, ms % 1000 * 1000000};
-  nanosleep(&moment, NULL);
-}
-
 static inline bool server_read_port(struct server *server) {
   FILE *file = fopen(server->port_file, "re");
   if (!file) return false;

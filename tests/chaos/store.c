@@ -4,10 +4,14 @@
  * were told can be true.
  *
  *   chaos_store [OPTION]... STORE
- *     STORE              hash | file | serve (our own server) | tcp:PORT | etcd:PORT | etcd3:PORT, on loopback
+ *     STORE              hash | file | serve (our own server) | tcp:PORT | etcd:PORT | etcd3:PORT, on loopback;
+ *                        etcd3:HOST:PORT,HOST:PORT,… is a cluster, without a proxy, to which others do harm
  *     --seed S           one seed, to replay one that failed
  *     --seeds A:B        many
  *     --seconds N        no further seed after so many seconds
+ *     --until-closed     no further seed after stdin is closed, and all keys are read at the end only
+ *     --workers N        so many clients at once (6)
+ *     --rest MS          between two operations of a client, at most (0)
  *     --dialect D        v1, v2 or rdzv
  *     --rdzv PATH        the command, for serve; default $RDZV_BUILD/rdzv
  *     --proxy-port P     where the proxy listens; default any
@@ -28,12 +32,14 @@
 
 #include <getopt.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 
 enum {
   WORKERS = 6,
+  MOST_KEPT = 256,             /* seeds whose keys are read at the end */
   BUDGET = 3 * WINDOW_OPS - 1, /* operations a seed */
   LATE_MS = 150,
   LONGEST_CALL_MS = 10000,
@@ -43,8 +49,8 @@ enum {
 
 struct settings {
   struct place place;
-  bool serves, calm, restarts, trace, processes, no_set, no_nan, resets;
-  int target_port, proxy_port, mean_bytes;
+  bool serves, calm, restarts, trace, processes, no_set, no_nan, resets, until_closed;
+  int target_port, proxy_port, mean_bytes, workers, rest_ms;
   unsigned kinds, with, without;
   uint64_t first, end;
   int64_t seconds;
@@ -53,7 +59,7 @@ struct settings {
 
 struct totals {
   int64_t seeds, operations, unknown, failed, histories, wrong, undecided, unexpected, slow;
-  int64_t connections, faults, late, kills, shown;
+  int64_t connections, faults, late, kills, shown, unread;
 };
 
 struct run {
@@ -300,12 +306,13 @@ static void judge_key(struct run *run, int key) {
   if (run->totals->shown++ < MOST_SHOWN) history_print(stdout, ops, count, &result);
 }
 
-static void run_seed(const struct settings *settings, uint64_t seed, struct totals *totals) {
+static struct run work_seed(const struct settings *settings, uint64_t seed, struct totals *totals) {
   struct book *book =
       mmap(NULL, sizeof *book, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (book == MAP_FAILED) abort();
   struct run run = {.settings = settings, .seed = seed, .book = book, .totals = totals, .random = random_of(seed, 1)};
   book->seed = seed;
+  book->rest_ms = settings->rest_ms;
   book->budget = BUDGET;
   book->no_set = settings->no_set;
   book->no_nan = settings->no_nan;
@@ -315,15 +322,41 @@ static void run_seed(const struct settings *settings, uint64_t seed, struct tota
   ask_features(&run);
   book->kinds = kinds_of(settings, run.place.features);
   if (run.proxy) proxy_set_faults(run.proxy, !settings->calm);
-  while (run.workers < WORKERS) start_worker(&run);
+  while (run.workers < settings->workers) start_worker(&run);
   do_harm(&run);
   for (int i = 0; i < run.workers; i++) join_worker(&run, i);
-  let_it_settle(&run);
-  read_all(book, &run.place);
-  totals->seeds++;
-  for (int key = 0; key < key_count(book); key++) judge_key(&run, key);
-  close_place(&run);
-  munmap(book, sizeof *book);
+  return run;
+}
+
+static void judge_seed(struct run *run) {
+  let_it_settle(run);
+  run->totals->unread += !read_all(run->book, &run->place);
+  run->totals->seeds++;
+  for (int key = 0; key < key_count(run->book); key++) judge_key(run, key);
+  close_place(run);
+  munmap(run->book, sizeof *run->book);
+}
+
+static void run_seeds(const struct settings *settings, struct totals *totals) {
+  const int64_t until = settings->seconds ? now_us() + settings->seconds * 1000000 : INT64_MAX;
+  for (uint64_t seed = settings->first; seed < settings->end && now_us() < until; seed++) {
+    struct run run = work_seed(settings, seed, totals);
+    judge_seed(&run);
+  }
+}
+
+static bool is_closed(int fd) { return poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 0) != 0; }
+
+/* What was acknowledged while harm was done must be there when it is over. */
+static void run_until_closed(const struct settings *settings, struct totals *totals) {
+  static struct run kept[MOST_KEPT];
+  size_t count = 0;
+  while (count < MOST_KEPT && (count == 0 || !is_closed(STDIN_FILENO))) {
+    kept[count] = work_seed(settings, settings->first + count, totals);
+    count++;
+  }
+  while (!is_closed(STDIN_FILENO)) pause_ms(10);
+  for (size_t i = 0; i < count; i++) judge_seed(&kept[i]);
 }
 
 /* ---- the command line
@@ -345,6 +378,9 @@ static bool set_store(struct settings *settings, const char *text) {
                                                            : STORE_TCP;
   if (strcmp(text, "serve") == 0) return settings->serves = true;
   const char *colon = strchr(text, ':');
+  if (colon && strchr(colon + 1, ':') && settings->place.type == STORE_ETCD3)
+    return settings->calm = snprintf(settings->place.endpoint, sizeof settings->place.endpoint, "%s", colon + 1) <
+                            (int)sizeof settings->place.endpoint;
   settings->target_port = colon ? atoi(colon + 1) : 0;
   return settings->target_port > 0;
 }
@@ -384,6 +420,9 @@ static bool set_option(struct settings *settings, int option) {
     case 'P': return settings->processes = true;
     case 't': return settings->trace = true;
     case 'e': return settings->resets = true;
+    case 'u': return settings->until_closed = true;
+    case 'W': settings->workers = atoi(optarg); return settings->workers > 0 && settings->workers <= MOST_WORKERS;
+    case 'i': settings->rest_ms = atoi(optarg); return true;
     case 'k': set_kinds(settings, optarg); return true;
     case 'C': settings->with = has_word(optarg, "queues") ? RDZV_FEATURE_QUEUES : 0; return true;
     case 'w':
@@ -397,15 +436,25 @@ static bool set_option(struct settings *settings, int option) {
 }
 
 static bool read_command_line(struct settings *settings, int argc, char **argv) {
-  static const struct option options[] = {
-      {"seed", required_argument, NULL, 's'},    {"seeds", required_argument, NULL, 'm'},
-      {"seconds", required_argument, NULL, 'S'}, {"dialect", required_argument, NULL, 'd'},
-      {"rdzv", required_argument, NULL, 'r'},    {"proxy-port", required_argument, NULL, 'p'},
-      {"mean", required_argument, NULL, 'b'},    {"calm", no_argument, NULL, 'c'},
-      {"restarts", no_argument, NULL, 'R'},      {"processes", no_argument, NULL, 'P'},
-      {"kinds", required_argument, NULL, 'k'},   {"without", required_argument, NULL, 'w'},
-      {"can", required_argument, NULL, 'C'},     {"trace", no_argument, NULL, 't'},
-      {"resets", no_argument, NULL, 'e'},        {NULL, 0, NULL, 0}};
+  static const struct option options[] = {{"seed", required_argument, NULL, 's'},
+                                          {"seeds", required_argument, NULL, 'm'},
+                                          {"seconds", required_argument, NULL, 'S'},
+                                          {"dialect", required_argument, NULL, 'd'},
+                                          {"rdzv", required_argument, NULL, 'r'},
+                                          {"proxy-port", required_argument, NULL, 'p'},
+                                          {"mean", required_argument, NULL, 'b'},
+                                          {"calm", no_argument, NULL, 'c'},
+                                          {"restarts", no_argument, NULL, 'R'},
+                                          {"processes", no_argument, NULL, 'P'},
+                                          {"kinds", required_argument, NULL, 'k'},
+                                          {"without", required_argument, NULL, 'w'},
+                                          {"can", required_argument, NULL, 'C'},
+                                          {"trace", no_argument, NULL, 't'},
+                                          {"resets", no_argument, NULL, 'e'},
+                                          {"until-closed", no_argument, NULL, 'u'},
+                                          {"workers", required_argument, NULL, 'W'},
+                                          {"rest", required_argument, NULL, 'i'},
+                                          {NULL, 0, NULL, 0}};
   int option;
   while ((option = getopt_long(argc, argv, "", options, NULL)) != -1)
     if (!set_option(settings, option)) return false;
@@ -425,15 +474,14 @@ static void print_totals(const struct settings *settings, const struct totals *t
 
 int main(int argc, char **argv) {
   static char rdzv[4096];
-  struct settings settings = {.end = 1, .mean_bytes = 400};
+  struct settings settings = {.end = 1, .mean_bytes = 400, .workers = WORKERS};
   struct totals totals = {0};
   snprintf(rdzv, sizeof rdzv, "%s/rdzv", getenv("RDZV_BUILD") ? getenv("RDZV_BUILD") : "build");
   settings.rdzv = rdzv;
   if (!read_command_line(&settings, argc, argv)) return fputs("usage: see tests/chaos/store.c\n", stderr), 2;
   setvbuf(stdout, NULL, _IOLBF, 0);
-  const int64_t until = settings.seconds ? now_us() + settings.seconds * 1000000 : INT64_MAX;
-  for (uint64_t seed = settings.first; seed < settings.end && now_us() < until; seed++)
-    run_seed(&settings, seed, &totals);
+  (settings.until_closed ? run_until_closed : run_seeds)(&settings, &totals);
   print_totals(&settings, &totals);
+  if (settings.until_closed && totals.unread > 0) return puts("some keys could not be read at the end"), 1;
   return totals.wrong > 0 || totals.unexpected > 0 || totals.slow > 0 || totals.undecided * 4 > totals.histories;
 }
