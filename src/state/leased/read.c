@@ -103,14 +103,19 @@ static void tell_of_board(struct leased *node, bool was_closed, int64_t want_mod
   update->news |= ENGINE_NEWS_SOMEONE_WAITS;
 }
 
-/* A key of the world's round went. */
-static void miss_member(struct leased *node, int64_t lease, const char *value, struct leased_update *update) {
-  const int64_t rank = leased_world_rank(&node->world, lease);
+/* Did the node say, in its key that went, that it leaves? */
+static bool says_left(const char *value) {
   struct leased_node last = {0};
-  if (rank < 0 || node->world.members[rank].gone) return;
-  struct leased_member *member = &node->world.members[rank];
   const bool left = value && leased_node_read(value, &last, NULL) == 0 && last.left;
   leased_node_free(&last);
+  return left;
+}
+
+/* A key of the world's round went. */
+static void miss_member(struct leased *node, int64_t lease, bool left, struct leased_update *update) {
+  const int64_t rank = leased_world_rank(&node->world, lease);
+  if (rank < 0 || node->world.members[rank].gone) return;
+  struct leased_member *member = &node->world.members[rank];
   member->gone = node->steps;
   member->died = !left;
   if (node->phase == LEASED_IN) {
@@ -152,7 +157,7 @@ static int take_gone_key(struct leased *node, const struct leased_kv *kv, int64_
     if (node->placed && round == node->at && kv->mod > node->born) leased_lose_place(node, update);
     return 0;
   }
-  if (node->world_mod && round == node->world.round) miss_member(node, lease, kv->value, update);
+  if (node->world_mod && round == node->world.round) miss_member(node, lease, says_left(kv->value), update);
   const bool peer = node->placed && node->phase == LEASED_GATHER && round == node->at && kv->mod > node->born;
   return peer ? take_gone_peer(node, kv, lease, error) : 0;
 }
@@ -226,12 +231,13 @@ static int take_nodes(struct leased *node, const struct leased_event *event, rdz
   return result;
 }
 
-static bool is_there(const struct leased_event *event, int64_t round, int64_t lease) {
-  int64_t found_round, found_lease;
+/* The last round that has a key with that lease; -1: none. */
+static int64_t round_of(const struct leased_event *event, int64_t lease) {
+  int64_t found_round, found_lease, round = -1;
   for (size_t i = 0; i < event->kv_count; i++)
-    if (leased_key_parse(event->kvs[i].key, &found_round, &found_lease) && found_lease == lease && found_round == round)
-      return true;
-  return false;
+    if (leased_key_parse(event->kvs[i].key, &found_round, &found_lease) && found_lease == lease && found_round > round)
+      round = found_round;
+  return round;
 }
 
 /* Members whose keys went while nobody told us. */
@@ -239,8 +245,9 @@ static int miss_members(struct leased *node, const struct leased_event *event, s
                         rdzv_error *error) {
   for (size_t i = 0; node->world_mod && i < node->world.count; i++) {
     const int64_t lease = node->world.members[i].lease;
-    if (lease == node->lease || is_there(event, node->world.round, lease)) continue;
-    miss_member(node, lease, NULL, update);
+    const int64_t round = round_of(event, lease);
+    if (lease == node->lease || round == node->world.round) continue;
+    miss_member(node, lease, round > node->world.round, update); /* it is in a later one: it lives */
     const bool ours = node->phase == LEASED_GATHER && node->at == node->world.round;
     const int result = ours && !leased_is_gone(node, lease) ? note_gone(node, lease, error) : 0;
     if (result < 0) return result;

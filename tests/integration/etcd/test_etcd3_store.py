@@ -1,30 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """`rdzv store --etcd3` on real etcds: every operation, and everything that can be wrong with an etcd."""
-import base64
-import json
 import os
 import subprocess
-import time
-import urllib.error
-import urllib.request
 
 import etcd
 import etcd_tls
 import rdzvtest
+from etcd_v3 import await_forgotten, b64, compact, post, start_with_users
 
 NEWER = os.path.join(rdzvtest.torch26_folder(), "usr", "bin", "etcd")
-
-
-def b64(text):
-    return base64.b64encode(text.encode()).decode()
-
-
-def post(member, path, body, token=None):
-    """A request to the gateway, as another program makes it."""
-    headers = {"Authorization": token} if token else {}
-    request = urllib.request.Request(member.url + path, json.dumps(body).encode(), headers)
-    with urllib.request.build_opener(etcd.NO_PROXY).open(request, timeout=30) as answer:
-        return json.loads(answer.read().split(b"\n")[0])
 
 
 class Case(rdzvtest.Case):
@@ -122,8 +106,7 @@ class Operations(Case):
         self.await_watch(member)
         for i in range(3):
             self.assert_done(self.ours(member, "set", "other", str(i)))
-        revision = post(member, "/v3/kv/range", {"key": b64("x")})["header"]["revision"]
-        post(member, "/v3/kv/compaction", {"revision": revision, "physical": True})
+        compact(member)
         member.kill()
         member.start().await_ready()
         self.assert_done(self.ours(member, "set", "late", "x"))
@@ -215,30 +198,8 @@ class Users(Case):
 
     def setUp(self):
         super().setUp()
-        self.member = etcd.start(self.addCleanup, ["--auth-token", "simple", "--auth-token-ttl", "1"])
-        for name in ("root", "job"):
-            post(self.member, "/v3/auth/user/add", {"name": name, "password": f"of {name}"})
-        post(self.member, "/v3/auth/role/add", {"name": "job"})
-        post(self.member, "/v3/auth/role/grant", {"name": "job", "perm": {
-            "permType": "READWRITE", "key": b64("/tests/"), "range_end": b64("/tests0")}})
-        post(self.member, "/v3/auth/role/add", {"name": "root"})
-        post(self.member, "/v3/auth/user/grant", {"user": "job", "role": "job"})
-        post(self.member, "/v3/auth/user/grant", {"user": "root", "role": "root"})
-        post(self.member, "/v3/auth/enable", {})
+        self.member = start_with_users(self.addCleanup, "/tests/", "/tests0")
         self.job = self.member.url.replace("://", "://job:of%20job@")
-
-    def await_forgotten(self):
-        """Until etcd has forgotten a token that was given now and not used since, as which it would remember it. So each
-        that is looked at is another one."""
-        login = {"name": "job", "password": "of job"}
-        tokens = [post(self.member, "/v3/auth/authenticate", login)["token"] for _ in range(30)]
-        for token in tokens:
-            time.sleep(1)  # the time after which etcd forgets one
-            try:
-                post(self.member, "/v3/kv/range", {"key": b64("/tests/x")}, token)
-            except urllib.error.HTTPError:
-                return
-        self.fail("etcd does not forget tokens")
 
     def test_user_and_password(self):
         self.assert_done(self.ours(self.job, "set", "k", "v"))
@@ -247,7 +208,7 @@ class Users(Case):
     def test_a_token_is_renewed_when_etcd_has_forgotten_it(self):
         waiting = self.begin(self.job, "mget", "one", "two")  # a wait that is followed by a call
         self.await_watch(self.member)
-        self.await_forgotten()
+        await_forgotten(self.member, "/tests/x")
         self.assert_done(self.ours(self.job, "mset", "one", "1", "two", "2"))
         self.assert_done(self.finish(waiting), "1\n2\n")
 
