@@ -135,8 +135,21 @@ static void check_joined(struct sim *sim, struct node *node) {
   sim->worlds[update->round].life = sim->life;
 }
 
+/* A participant that waits for the next round has left this one: both are told. */
+static void check_waits(struct sim *sim, const struct node *node) {
+  const struct leased *machine = &node->machine;
+  for (size_t i = 0; i < sim->model.change_count; i++) {
+    const struct leased_kv *kv = &sim->model.changes[i];
+    if (strcmp(kv->key, LEASED_WANT) != 0 || kv->deleted || kv->mod != machine->told_want) continue;
+    const int64_t rank = leased_world_rank(&machine->world, kv->lease);
+    if (rank >= 0 && !machine->world.members[rank].gone)
+      fail(sim, "n%d hears that rank %" PRId64 " waits, and not that it left", (int)(node - sim->nodes), rank);
+  }
+}
+
 static void hear(struct sim *sim, struct node *node) {
   const unsigned news = node->update.news;
+  if (news & ENGINE_NEWS_SOMEONE_WAITS) check_waits(sim, node);
   if (news & ENGINE_NEWS_JOINED) {
     node->member = true;
     node->round = node->update.round;
@@ -200,6 +213,19 @@ static bool is_told(const struct sim *sim, const struct node *node) {
   return node->life != sim->life ? false : next_change(sim, node) < sim->model.change_count;
 }
 
+/* Each of the two ranges is told in order, but not one with the other: the board may be ahead. It is told again later.
+ */
+static bool tell_board_first(struct sim *sim, struct node *node) {
+  struct leased_kv kvs[64];
+  struct leased_event event = {.kind = LEASED_EV_CHANGED, .kvs = kvs};
+  if (!faulty(sim) || node->watch.all || dice(sim, 6) > 0) return false;
+  for (size_t i = next_change(sim, node); i < sim->model.change_count && event.kv_count < 64; i++)
+    if (sim->model.changes[i].key[0] >= 'a' && model_is_watched(&sim->model, &node->watch, i))
+      kvs[event.kv_count++] = sim->model.changes[i];
+  if (event.kv_count > 0) feed(sim, node, &event);
+  return event.kv_count > 0;
+}
+
 /* Some of what there is to tell, whole revisions. Now and then it repeats itself, or breaks. */
 static void tell_changes(struct sim *sim, struct node *node) {
   struct leased_kv kvs[64];
@@ -210,6 +236,7 @@ static void tell_changes(struct sim *sim, struct node *node) {
     feed(sim, node, &event);
     return;
   }
+  if (tell_board_first(sim, node)) return;
   if (faulty(sim) && dice(sim, 10) == 0 && node->watch_pos > 3) node->watch_pos -= (size_t)dice(sim, 4);
   const size_t most = 1 + (size_t)dice(sim, 8);
   for (size_t i = next_change(sim, node); i < sim->model.change_count; i++) {

@@ -94,15 +94,6 @@ int leased_take_board(struct leased *node, const struct leased_kv *kvs, size_t c
 
 /* ---- news for a participant ----------------------------------------------------------------------------------- */
 
-static void tell_of_board(struct leased *node, bool was_closed, int64_t want_mod, struct leased_update *update) {
-  if (node->phase != LEASED_IN) return;
-  update->round = node->at;
-  if (node->closed && !was_closed) update->news |= ENGINE_NEWS_IS_CLOSED;
-  if (!node->want || want_mod <= node->told_want) return;
-  node->told_want = want_mod;
-  update->news |= ENGINE_NEWS_SOMEONE_WAITS;
-}
-
 /* Did the node say, in its key that went, that it leaves? */
 static bool says_left(const char *value) {
   struct leased_node last = {0};
@@ -125,6 +116,18 @@ static void miss_member(struct leased *node, int64_t lease, bool left, struct le
     node->spare = false;
     node->deadline = node->now.mono_ms + node->config.settings.join_timeout;
   }
+}
+
+/* A node that waits with the lease of a participant has left the round; that its key went may not have come yet. */
+static void tell_of_board(struct leased *node, bool was_closed, const struct leased_kv *want,
+                          struct leased_update *update) {
+  if (node->phase != LEASED_IN) return;
+  update->round = node->at;
+  if (node->closed && !was_closed) update->news |= ENGINE_NEWS_IS_CLOSED;
+  if (!node->want || !want || want->mod <= node->told_want) return;
+  node->told_want = want->mod;
+  update->news |= ENGINE_NEWS_SOMEONE_WAITS;
+  miss_member(node, want->lease, true, update);
 }
 
 /* ---- keys of nodes -------------------------------------------------------------------------------------------- */
@@ -175,7 +178,8 @@ static bool is_of_node(const char *key) { return *key >= '0' && *key <= '9'; }
 int leased_take_changes(struct leased *node, const struct leased_event *event, struct leased_update *update,
                         rdzv_error *error) {
   const bool was_closed = node->closed;
-  int64_t want_mod = 0, nodes_seen = node->nodes_seen, board_seen = node->board_seen;
+  const struct leased_kv *want = NULL;
+  int64_t nodes_seen = node->nodes_seen, board_seen = node->board_seen;
   int result = 0;
   for (size_t i = 0; i < event->kv_count && result == 0; i++) {
     const struct leased_kv *kv = &event->kvs[i];
@@ -183,14 +187,14 @@ int leased_take_changes(struct leased *node, const struct leased_event *event, s
     if (kv->mod <= *seen) continue; /* told before */
     int64_t *last = is_of_node(kv->key) ? &nodes_seen : &board_seen;
     if (kv->mod > *last) *last = kv->mod;
-    if (strcmp(kv->key, LEASED_WANT) == 0) want_mod = kv->mod;
+    if (strcmp(kv->key, LEASED_WANT) == 0) want = kv;
     result = is_of_node(kv->key) ? take_node_key(node, kv, update, error) : take_board_key(node, kv, error);
   }
   if (nodes_seen > node->nodes_seen) node->nodes_seen = nodes_seen;
   if (board_seen > node->board_seen) node->board_seen = board_seen;
   if (result < 0) node->synced = false;
   check_place(node, update);
-  tell_of_board(node, was_closed, want_mod, update);
+  tell_of_board(node, was_closed, want, update);
   return result;
 }
 
@@ -258,17 +262,17 @@ static int miss_members(struct leased *node, const struct leased_event *event, s
 int leased_take_all(struct leased *node, const struct leased_event *event, struct leased_update *update,
                     rdzv_error *error) {
   const bool was_closed = node->closed;
-  int64_t want_mod = 0;
+  const struct leased_kv *want = NULL;
   leased_seats_clear(node);
   int result = leased_take_board(node, event->kvs, event->kv_count, event->revision, error);
   if (result < 0) return result;
   for (size_t i = 0; i < event->kv_count; i++)
-    if (strcmp(event->kvs[i].key, LEASED_WANT) == 0) want_mod = event->kvs[i].mod;
+    if (strcmp(event->kvs[i].key, LEASED_WANT) == 0) want = &event->kvs[i];
   find_place(node, event);
   if (!node->placed) leased_lose_place(node, update);
   if (node->placed && node->phase == LEASED_OUT) node->phase = LEASED_GATHER;
   check_place(node, update);
-  tell_of_board(node, was_closed, want_mod, update);
+  tell_of_board(node, was_closed, want, update);
   node->nodes_seen = event->revision;
   result = miss_members(node, event, update, error);
   if (result == 0 && node->placed) result = take_nodes(node, event, error);
