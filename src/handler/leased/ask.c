@@ -64,10 +64,9 @@ int leased_ask(struct leased_handler *handler, enum leased_ask what, const char 
                const struct flag *cancel, rdzv_error *error) {
   rdzv_error own = {0};
   int result = leased_start(handler, &own);
-  struct pollfd fds[2] = {{.fd = flag_fd(&handler->answered), .events = POLLIN}};
   if (result == 0) {
     begin(handler, what);
-    result = flag_poll(cancel, fds, 1, until);
+    result = flag_await(&handler->answered, cancel, until);
     if (take_answer(handler, what, &result, &own)) {
       if (result < 0 && error) *error = own;
       return result;
