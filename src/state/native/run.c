@@ -107,11 +107,21 @@ static int apply(struct coordinator_run *run, struct rendezvous_context *context
   return 0;
 }
 
+struct seen {
+  const struct coordinator_run *run;
+  struct moment now;
+};
+
+static int64_t age_seen(const void *argument, const struct state_node *node) {
+  const struct seen *seen = argument;
+  return coordinator_see(seen->run, node, seen->now).heard_ms;
+}
+
 /* Thousands of joins may be too late at the same time, and all for the same reason. */
 static const struct summary *too_late(struct coordinator_run *run, const struct rendezvous_context *context) {
   const int64_t now_ms = context->now.mono_ms;
   if (run->too_late_ms != now_ms || run->too_late_min != context->settings->min_nodes) {
-    run->too_late = summary_joined(&run->state, context->settings, &run->liveness, now_ms);
+    run->too_late = summary_joined_by(&run->state, context->settings, age_seen, &(struct seen){run, context->now});
     run->too_late_ms = now_ms;
     run->too_late_min = context->settings->min_nodes;
   }

@@ -32,7 +32,8 @@ static void test_a_node_is_light(void **state) {
   for (int i = 0; i < NODES; i++)
     node_open(&nodes[i], endpoint, "n", (struct node_options){.min = NODES, .max = NODES, .backend = "etcd-v3"});
   join_all(nodes, NODES);
-  for (int i = 0; i < NODES; i++) assert_code(rdzv_handler_wait_change(nodes[i].handler, 0, &change, &error), RDZV_E_TIMEOUT);
+  for (int i = 0; i < NODES; i++)
+    assert_code(rdzv_handler_wait_change(nodes[i].handler, 0, &change, &error), RDZV_E_TIMEOUT);
   const int each = (count_fds() - fds - OF_RANK_0) / NODES;
   print_message("%d descriptors a node\n", each);
   assert_true(count_fds() - fds <= MOST_FDS * NODES + OF_RANK_0);
