@@ -2,19 +2,10 @@
 /* What a node of the backend etcd-v3 costs its process: descriptors. etcd is a process of its own. */
 #include "nodes.h"
 
-#include <dirent.h>
 #include <rdzv/etcd.h>
 
 /* Its connection for calls and that for its watch, two of libcurl's, two flags of its thread. Rank 0 keeps its port. */
 enum { NODES = 20, MOST_FDS = 6, OF_RANK_0 = 1 };
-
-static int count_fds(void) {
-  DIR *folder = opendir("/proc/self/fd");
-  int count = -3; /* ., .. and the folder itself */
-  while (readdir(folder)) count++;
-  closedir(folder);
-  return count;
-}
 
 static void test_a_node_is_light(void **state) {
   (void)state;
