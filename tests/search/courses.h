@@ -20,7 +20,7 @@ struct courses {
   struct {
     uint32_t from;
     struct move move;
-  } *found; /* by number; 0 is the root */
+  } * found; /* by number; 0 is the root */
   size_t count;
   uint64_t *digests; /* a hash table, of the digests themselves; 0: free */
   size_t slots;
