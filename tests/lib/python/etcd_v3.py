@@ -7,6 +7,7 @@ import urllib.error
 import urllib.request
 
 import etcd
+import rdzvtest
 
 
 def b64(text):
@@ -50,6 +51,16 @@ def await_forgotten(member, key):
         except urllib.error.HTTPError:
             return
     raise AssertionError("etcd does not forget tokens")
+
+
+def await_watch(member):
+    """Until etcd has a watch: somebody waits."""
+    def watching():
+        metrics = member.open("GET", "/metrics").decode()
+        return any(line.startswith("etcd_debugging_mvcc_watcher_total") and float(line.split()[1]) > 0
+                   for line in metrics.splitlines())
+
+    rdzvtest.wait_until(watching, "a watch in etcd")
 
 
 def compact(member):
