@@ -60,6 +60,17 @@ typedef struct rdzv_server_options {
   int64_t session_timeout_ms; /**< How long the server remembers the last write of a client that lost its connection, so
                                  that a repeated write is done once; default 60 s. */
   size_t max_waits;           /**< Keys that one client waits for and watches at the same time; default 131072. */
+
+  /* Protection, by TLS 1.3. A client that speaks no TLS is closed without an answer. */
+  const char *secret_file;   /**< A file of secrets, one on each line: a client has to prove one of them, and the server
+                                proves it to the client. Only its owner may have access to it. Default: the environment
+                                variable RDZV_SECRET_FILE, if no file is named here; "": none. */
+  const char *tls_cert;      /**< The certificate of the server, with its chain (PEM). Default none. */
+  const char *tls_key;       /**< The key of the certificate (PEM). Default none. */
+  const char *tls_client_ca; /**< Clients have to show a certificate of one of these CAs (PEM). Default: they need none,
+                                and everybody who trusts the server's certificate is let in. */
+  const char *allow_plain; /**< Clients from these addresses need no TLS: "loopback,10.1.0.0/16,fd00::1". Default none.
+                            */
 } rdzv_server_options;
 
 RDZV_BEGIN
@@ -83,6 +94,11 @@ RDZV_API int rdzv_server_start(rdzv_server *server, rdzv_error *error);
 /** Tells the server to stop: it accepts no more clients, answers those that wait, disconnects all, and ends. Returns at
  * once. */
 RDZV_API void rdzv_server_stop(rdzv_server *server);
+
+/** Makes the server read the files of secret_file, tls_cert, tls_key and tls_client_ca again, for later connections. A
+ * client whose secret is not in the file any more is disconnected. If a file cannot be used, an error goes to the log
+ * and the server goes on with what it had. Returns at once. Can be called from any thread and in a signal handler. */
+RDZV_API void rdzv_server_reload(rdzv_server *server);
 
 /** Waits until no client is connected, for timeout_ms at most. For a process that has to end after its clients. Not
  * from the thread that serves. */

@@ -93,6 +93,7 @@ static void reap(struct conn *conn) {
   timeouts_forget(conn);
   schedule_forget(conn);
   listing_forget(conn);
+  cover_end(conn);
   DL_DELETE(server->conns, conn); /* NOLINT: it is in the list, so the list has a head */
   server_count(server, -1);
   conn->is_leaving = true;
@@ -240,7 +241,24 @@ static uint8_t *room_to_read(struct conn *conn, size_t *size) {
   return conn->in.data + conn->in.len;
 }
 
+void conn_take(struct conn *conn, const uint8_t *data, size_t len) {
+  slice_begin(conn->server);
+  if (conn->in.len == 0) {
+    process(conn, data, len);
+    return;
+  }
+  const size_t room = room_for_more(conn);
+  if (!buf_reserve_exactly(&conn->in, room > len ? room : len) || !buf_append(&conn->in, data, len) || !charge(conn))
+    conn_doom(conn, RDZV_E_LIMIT, "no memory is left for its request");
+  else
+    process(conn, conn->in.data, conn->in.len);
+}
+
 static void on_readable(struct conn *conn) {
+  if (conn->cover != COVER_NONE) {
+    cover_read(conn);
+    return;
+  }
   size_t size;
   uint8_t *data = room_to_read(conn, &size);
   if (!data) {
@@ -442,6 +460,7 @@ void conn_begin(struct rdzv_server *server, int fd, const struct sockaddr *peer)
   }
   DL_APPEND(server->conns, conn);
   server_count(server, 1);
+  cover_begin(conn, peer);
   greet(conn);
   conn_reap(server, REAP_AT_ONCE);
 }

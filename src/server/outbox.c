@@ -169,8 +169,16 @@ bool outbox_is_stuck(const struct conn *conn) { return conn->out && conn->out->s
 
 size_t outbox_len(const struct conn *conn) { return conn->out ? conn->out->chain.len : 0; }
 
+static ssize_t send_pieces(struct conn *conn, struct iovec *pieces, size_t count) {
+  if (conn->cover != COVER_NONE) return cover_send(conn, pieces, count);
+  const struct msghdr message = {.msg_iov = pieces, .msg_iovlen = count};
+  return sendmsg(conn->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
 ssize_t outbox_send_now(struct conn *conn, const void *data, size_t len) {
-  const ssize_t sent = send(conn->fd, data, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+  struct iovec piece = {(void *)data, len};
+  const ssize_t sent =
+      conn->cover == COVER_NONE ? send(conn->fd, data, len, MSG_DONTWAIT | MSG_NOSIGNAL) : cover_send(conn, &piece, 1);
   if (sent < 0 && errno != EAGAIN && errno != EINTR) conn_doom(conn, RDZV_E_CONNECTION, NULL);
   return sent < 0 ? 0 : sent;
 }
@@ -178,11 +186,10 @@ ssize_t outbox_send_now(struct conn *conn, const void *data, size_t len) {
 /* Sends at most `most` bytes; returns how many. 0: the socket is full, or the client is gone and now doomed. */
 static size_t send_some(struct conn *conn, size_t most) {
   struct iovec pieces[PIECES];
-  struct msghdr message = {.msg_iov = pieces};
-  message.msg_iovlen = gather(&conn->out->chain, most, pieces);
+  const size_t count = gather(&conn->out->chain, most, pieces);
   ssize_t sent;
   do {
-    sent = sendmsg(conn->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    sent = send_pieces(conn, pieces, count);
   } while (sent < 0 && errno == EINTR);
   if (sent < 0 && errno != EAGAIN) conn_doom(conn, RDZV_E_CONNECTION, NULL);
   if (sent <= 0) return 0;

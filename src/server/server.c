@@ -71,6 +71,7 @@ static void shut_down(struct rdzv_server *server) {
   if (server->listen_fd >= 0) close(server->listen_fd); /* no client connects from here on */
   server->listen_fd = -1;
   close_handle(&server->wake_to_stop);
+  close_handle(&server->cover.wake_to_reload);
   close_handle(&server->tick);
   close_handle(&server->scheduler);
   natives_shut_down(server, close_handle);
@@ -92,6 +93,7 @@ static int init_handles(struct rdzv_server *server) {
   if (result == 0) result = schedule_init(server);
   if (result == 0) result = timeouts_init(server);
   if (result == 0) result = natives_init(server);
+  if (result == 0) result = cover_init(server);
   server->wake_to_stop.data = server;
   return result;
 }
@@ -109,6 +111,7 @@ static void free_parts(struct rdzv_server *server) {
   pthread_mutex_destroy(&server->clients_lock);
   blob_drop(server->listing.keys);
   natives_free(server);
+  cover_free(server);
   ks_free(server->ks);
   sessions_free(&server->sessions);
   buf_free(&server->answers.buf);
@@ -179,6 +182,11 @@ static int open_server(rdzv_server_options *own, rdzv_server **out, rdzv_error *
   if (result < 0) return result;
   struct rdzv_server *server = server_new(own);
   if (!server) return error_no_memory(error);
+  result = cover_open(server, error);
+  if (result < 0) {
+    free_parts(server);
+    return result;
+  }
   result = uv_loop_init(&server->loop);
   if (result < 0) {
     free_parts(server);
@@ -250,6 +258,12 @@ int rdzv_server_start(rdzv_server *server, rdzv_error *error) {
 void rdzv_server_stop(rdzv_server *server) {
   const int errnum = errno; /* of what a signal handler interrupted */
   if (!fork_crossed(server->born)) uv_async_send(&server->wake_to_stop);
+  errno = errnum;
+}
+
+void rdzv_server_reload(rdzv_server *server) {
+  const int errnum = errno;
+  if (!fork_crossed(server->born)) uv_async_send(&server->cover.wake_to_reload);
   errno = errnum;
 }
 

@@ -12,6 +12,7 @@
  *   pending_large.c  WAIT and GET_WAIT over more keys than fit into a slice
  *   session.c        what the server knows of a client beyond its connection: the last of its writes
  *   outbox.c         bytes on their way to a client
+ *   cover/           TLS, between the socket and the two
  *   schedule.c       which client is served when, so that no client holds up the others
  *   timeouts.c       closes clients that take too long
  *   native/          rounds of native nodes, which the server forms
@@ -27,6 +28,7 @@
 #include "base/budget.h"
 #include "base/buf.h"
 #include "base/wait/fork.h"
+#include "server/cover/cover.h"
 #include "server/session.h"
 #include "store/keyspace/keyspace.h"
 #include "wire/request.h"
@@ -135,6 +137,7 @@ struct rdzv_server {
   struct pending *large;   /* over more keys than fit into a slice, in progress */
 
   struct listing listing;
+  struct cover cover;
 
   struct natives *natives;
   bool was_asked;     /* something else than a keep-alive; native.c resets it */
@@ -168,7 +171,11 @@ struct conn {
   bool is_doomed;
   bool is_leaving;
   bool is_closed;
-  bool is_node;                /* the coordinator may know it */
+  bool is_node;      /* the coordinator may know it */
+  bool may_be_plain; /* its address is one that needs no TLS */
+  bool is_unproven;  /* it has not finished its handshake */
+  enum cover_kind cover;
+  struct tls_stream *tls;      /* NULL: plain, or the first byte has not come */
   struct outbox *out;          /* bytes to send; NULL: none */
   struct multi *multi;         /* the request at the front of `in`, in progress */
   struct listing_wait *asking; /* LIST_KEYS in progress */
@@ -184,12 +191,15 @@ struct conn {
   struct conn *ready_prev, *ready_next;
   struct conn *unfinished_prev, *unfinished_next;
   struct conn *idle_prev, *idle_next;
+  struct conn *unproven_prev, *unproven_next;
   struct conn *doomed_next;
   struct pending *pending; /* oldest first */
   struct pending *watches;
-  size_t waits;  /* number of keys in all of them */
-  size_t unread; /* bytes that a native node was told unasked, since the outbox was empty */
-  int64_t since; /* when is_unfinished was set */
+  size_t waits;    /* number of keys in all of them */
+  size_t unread;   /* bytes that a native node was told unasked, since the outbox was empty */
+  size_t promised; /* bytes of the outbox that are encrypted and not all sent */
+  int64_t began;   /* when is_unproven was set */
+  int64_t since;   /* when is_unfinished was set */
   int64_t last_request;
   uint64_t requests_seen; /* decoder.requests when `since` was set */
   const char *doom_why;   /* valid until the connection is reaped; NULL: the client closed it */
@@ -225,6 +235,9 @@ void conn_doom(struct conn *conn, int code, const char *why);
 
 /* Closes doomed connections, at most `most`, and frees a part of what closed ones hold. True: some are left. */
 bool conn_reap(struct rdzv_server *server, size_t most);
+
+/* Executes what has come of a client, and keeps the rest. */
+void conn_take(struct conn *conn, const uint8_t *data, size_t len);
 
 /* Continues the work for a client, for one slice. */
 void conn_go_on(struct conn *conn);

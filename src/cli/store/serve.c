@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "cli/cli.h"
+#include "cli/protection.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,6 +18,8 @@ struct settings {
   int64_t port;
   int64_t max_connections, max_key_bytes, max_value_bytes, max_keys, max_waits, max_memory;
   int64_t request_timeout, idle_timeout;
+  const char *tls_client_ca, *allow_plain;
+  struct protection_flags protection;
   int log_level;
 };
 
@@ -47,12 +49,22 @@ static int parse(int argc, char **argv, struct settings *to) {
        "seconds to send a whole request, or to read an answer (default 60)"},
       {"idle-timeout", FLAG_SECONDS, &to->idle_timeout, "S",
        "close clients that were idle for so many seconds (default 0: never)"},
+      {"secret-file", FLAG_TEXT, &to->protection.secret_file, "FILE",
+       "file with the secret that clients have to prove (default $RDZV_SECRET_FILE)"},
+      {"tls-cert", FLAG_TEXT, &to->protection.tls_cert, "FILE", "certificate of the server, with its chain, PEM"},
+      {"tls-key", FLAG_TEXT, &to->protection.tls_key, "FILE", "private key of --tls-cert, PEM"},
+      {"tls-client-ca", FLAG_TEXT, &to->tls_client_ca, "FILE",
+       "clients have to show a certificate of this CA, PEM (default: they need none)"},
+      {"allow-plain", FLAG_TEXT, &to->allow_plain, "ADDR/NET,...",
+       "clients from there need neither secret nor TLS; loopback is 127.0.0.0/8 and ::1"},
       {"log-level", FLAG_CHOICE, &to->log_level, "off|error|warning|info|debug",
        "least severity to log to stderr (default warning)"},
       {0}};
   const struct command command = {
       me, "", "Serves a store over PyTorch's TCPStore protocol and rdzv's own, on one port.", flags,
-      "There is no authentication: every client that can connect can read and change everything.\n\n"
+      "Without --secret-file or --tls-client-ca there is no authentication: every client that can connect can read "
+      "and\n"
+      "change everything. SIGHUP makes the server read the files of these flags again.\n\n"
       "A listening socket passed by systemd (LISTEN_FDS) replaces --bind and --port. SIGTERM and SIGINT stop the "
       "server in\n"
       "order; the exit code is then 0.\n"};
@@ -85,6 +97,11 @@ static void stop(int number) {
   rdzv_server_stop(running);
 }
 
+static void reload(int number) {
+  (void)number;
+  rdzv_server_reload(running);
+}
+
 static void on_signal(int number, void (*handler)(int)) {
   struct sigaction before, action = {.sa_handler = handler, .sa_flags = SA_RESTART};
   sigemptyset(&action.sa_mask);
@@ -101,6 +118,7 @@ static int serve(rdzv_server *server, const struct settings *settings) {
   rdzv_error error;
   running = server;
   on_signals(stop);
+  signal(SIGHUP, reload);
   if (settings->port_file && write_port_file(me, settings->port_file, rdzv_server_port(server)) < 0) {
     on_signals(SIG_IGN);
     return EXIT_IO;
@@ -108,6 +126,7 @@ static int serve(rdzv_server *server, const struct settings *settings) {
   printf("rdzv: serving on %s\n", rdzv_server_address(server));
   fflush(stdout);
   const int result = rdzv_server_run(server, &error);
+  signal(SIGHUP, SIG_IGN);
   on_signals(SIG_IGN); /* it ends anyway */
   if (settings->port_file) unlink(settings->port_file);
   return result < 0 ? complain_error(me, &error) : EXIT_YES;
@@ -127,6 +146,11 @@ static rdzv_server_options options_of(const struct settings *settings) {
       .max_memory = (size_t)settings->max_memory,
       .request_timeout_ms = settings->request_timeout,
       .idle_timeout_ms = settings->idle_timeout,
+      .secret_file = settings->protection.secret_file,
+      .tls_cert = settings->protection.tls_cert,
+      .tls_key = settings->protection.tls_key,
+      .tls_client_ca = settings->tls_client_ca,
+      .allow_plain = settings->allow_plain,
   };
 }
 
@@ -136,7 +160,8 @@ int cmd_serve(int argc, char **argv) {
   if (rest < 0) return rest == -2 ? EXIT_YES : EXIT_USAGE;
   rdzv_server_options options = options_of(&settings);
   if (inherited_socket(&options.listen_fd) < 0) return EXIT_USAGE;
-  signal(SIGHUP, SIG_IGN);  /* the clients stay when the terminal goes */
+  signal(SIGHUP, SIG_IGN); /* the clients stay when the terminal goes */
+  protection_hide(&settings.protection, NULL);
   raise_descriptor_limit(); /* a descriptor for each client */
   rdzv_server *server;
   rdzv_error error;

@@ -21,6 +21,7 @@
 #include "base/log.h"
 #include "base/net/net.h"
 #include "base/wait/waiting.h"
+#include "store/tcp/io.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -52,6 +53,7 @@ void tcp_conn_init(struct tcp_conn *conn, const struct endpoint *endpoint, rdzv_
 void tcp_conn_drop(struct tcp_conn *conn) {
   if (conn->fd >= 0) close(conn->fd);
   conn->fd = -1;
+  tcp_io_end(conn);
   tcp_session_drop(&conn->session);
   conn->cancel_owed = false;
   conn->in.len = 0;
@@ -71,17 +73,14 @@ void tcp_conn_free(struct tcp_conn *conn) {
   buf_free(&conn->in);
   buf_free(&conn->out.buf);
   free(conn->run_id);
+  tls_client_drop(conn->guard);
 }
 
 /* ---- messages ---------------------------------------------------------------------------------------------- */
 
 int tcp_conn_send(struct tcp_conn *conn, deadline until, const struct flag *cancel, rdzv_error *error) {
   if (conn->out.failed) return error_no_memory(error);
-  size_t sent;
-  const int result = net_send(conn->fd, conn->out.buf.data, conn->out.buf.len, until, cancel, &sent, error);
-  if (sent > 0) conn->sent = true;
-  conn->out.buf.len = 0;
-  return result;
+  return tcp_io_send(conn, until, cancel, error);
 }
 
 /* How many bytes to make room for: what the message still needs, but at most as much again as has already come. */
@@ -101,12 +100,8 @@ int tcp_conn_receive(struct tcp_conn *conn, const char *fields, uint64_t items, 
     if (result == WIRE_RESULT_DONE) return 0;
     if (result == WIRE_RESULT_BAD)
       return error_set(error, RDZV_E_PROTOCOL, "%s does not answer like a TCPStore: %s", conn->peer, conn->scan.why);
-    if (!buf_reserve(&conn->in, room(conn))) return error_no_memory(error);
-    size_t got;
-    const int failed =
-        net_recv(conn->fd, conn->in.data + conn->in.len, conn->in.cap - conn->in.len, until, cancel, &got, error);
+    const int failed = tcp_io_receive(conn, room(conn), until, cancel, error);
     if (failed) return failed;
-    conn->in.len += got;
   }
 }
 
@@ -132,7 +127,7 @@ static int dial(struct tcp_conn *conn, const struct conn_try *try) {
   socklen_t len = sizeof address;
   getpeername(conn->fd, (struct sockaddr *)&address, &len);
   net_format((struct sockaddr *)&address, conn->peer);
-  return 0;
+  return tcp_io_begin(conn, try->until, try->cancel, try->error);
 }
 
 const char *tcp_foreign_text(enum foreign foreign) {
@@ -141,8 +136,9 @@ const char *tcp_foreign_text(enum foreign foreign) {
       return "etcd answers there, not a store (did you mean --rdzv-backend etcd-v2, or rdzv store --etcd?)";
     case FOREIGN_HTTP: return "a web server answers there, not a store (is the port right?)";
     case FOREIGN_TLS:
-      return "a server that wants TLS answers there, not a store (is the port right? for etcd with TLS: "
-             "--rdzv-backend etcd-v2 --rdzv-conf protocol=https)";
+      return "the server there wants TLS (give the secret of the store with secret_file=FILE, or the CA of its "
+             "certificate with tls_ca=FILE; or is it another server, such as etcd? then: --rdzv-backend etcd-v2 "
+             "--rdzv-conf protocol=https)";
     case FOREIGN_SSH: return "an SSH server answers there, not a store (is the port right?)";
     case FOREIGN_UNKNOWN: break;
   }
@@ -156,8 +152,9 @@ static int look_for_foreign(struct tcp_conn *conn, const struct conn_try *try) {
   return text ? error_set(try->error, RDZV_E_PROTOCOL, "%s", text) : 0;
 }
 
-/* A server that is silent for a while may wait for a request in its own protocol. */
+/* A server that is silent for a while may wait for a request in its own protocol. One with TLS has shown what it is. */
 static int receive_greeting(struct tcp_conn *conn, const char *fields, const struct conn_try *try) {
+  if (conn->tls) return tcp_conn_receive(conn, fields, 0, try->until, try->cancel, try->error);
   const deadline first = deadline_sooner(deadline_after(SILENT_MS), try->until);
   waiting_for(flag_waiting(try->cancel), CANNOT_YET NOT_ANSWERING, conn->name, conn->peer);
   int result = tcp_conn_receive(conn, fields, 0, first, try->cancel, try->error);
@@ -336,18 +333,46 @@ static int explain(struct tcp_conn *conn, int result, const struct conn_try *try
   return foreign < 0 ? foreign : result;
 }
 
+/* Our greeting, as a store answers it that wants no TLS. It tells nothing that a stranger may not know. */
+static bool is_plain_store(const struct tcp_conn *conn, const struct conn_try *try) {
+  struct wire_writer out = {0};
+  char answer[16];
+  wire_put_op(&out, WIRE_DIALECT_V2, WIRE_OP_VALIDATE);
+  wire_put32(&out, WIRE_MAGIC);
+  wire_put_op(&out, WIRE_DIALECT_V2, WIRE_OP_PING);
+  wire_put32(&out, WIRE_HELLO_NONCE);
+  const rdzv_bytes question = {out.buf.data, out.buf.len};
+  const size_t len =
+      out.failed ? 0 : net_ask(&conn->endpoint, question, answer, sizeof answer, try->until, try->cancel);
+  buf_free(&out.buf);
+  const uint32_t first = len >= sizeof first ? wire_load32((const uint8_t *)answer) : 0;
+  return first == WIRE_HELLO_NONCE || first == WIRE_HELLO_ANSWER;
+}
+
+/* The handshake failed. A server that has proved that it speaks TLS is not asked further. */
+static int explain_guarded(struct tcp_conn *conn, int result, const struct conn_try *try) {
+  const bool recently = conn->foreign_asked && clock_now_ms() - conn->foreign_asked < FOREIGN_MS;
+  if (recently || (result != RDZV_E_CONNECTION && result != RDZV_E_TIMEOUT)) return result;
+  conn->foreign_asked = clock_now_ms();
+  if (!is_plain_store(conn, try)) return result;
+  return error_set(try->error, RDZV_E_PROTOCOL,
+                   "no protected connection to '%s': the store there speaks without TLS (was it started without its "
+                   "secret or certificate? or leave ours out)",
+                   conn->name);
+}
+
 static int try_once(struct tcp_conn *conn, deadline until, const struct flag *cancel, rdzv_error *error) {
   const deadline pass = deadline_after(conn->foreign_asked ? TRY_MS : FIRST_TRY_MS);
   const struct conn_try one = {deadline_sooner(pass, until), cancel, error}, whole = {until, cancel, error};
   int result = dial(conn, &one);
-  if (result < 0) return result;
-  result = greet(conn, &one);
+  if (result < 0 && conn->fd < 0) return result;
+  if (result == 0) result = greet(conn, &one);
   if (result == 0) {
     conn->foreign_asked = 0;
     return 0;
   }
   tcp_conn_drop(conn);
-  return explain(conn, result, &whole);
+  return conn->guard ? explain_guarded(conn, result, &whole) : explain(conn, result, &whole);
 }
 
 int tcp_conn_try(struct tcp_conn *conn, deadline until, const struct flag *cancel, rdzv_error *error) {

@@ -7,6 +7,7 @@
 #include "base/net/foreign.h"
 #include "base/wait/flag.h"
 #include "store/tcp/session.h"
+#include "tls/context.h"
 #include "wire/op.h"
 #include "wire/scan.h"
 #include "wire/writer.h"
@@ -18,11 +19,13 @@ struct tcp_conn {
   char name[ENDPOINT_TEXT_SIZE]; /* the endpoint, for messages */
   char peer[ENDPOINT_TEXT_SIZE]; /* the address that answered */
   rdzv_dialect wanted;
-  char *run_id;     /* NULL: none */
-  bool asks_native; /* the greeting asks whether the server forms rounds */
+  char *run_id;             /* NULL: none */
+  bool asks_native;         /* the greeting asks whether the server forms rounds */
+  struct tls_client *guard; /* what protects it, which it holds; NULL: nothing */
   rdzv_log log;
 
   int fd;                    /* -1: not connected */
+  struct tls_stream *tls;    /* NULL: not connected, or plain */
   enum wire_dialect dialect; /* of the server, as last seen; kept over a lost connection */
   uint64_t instance;         /* of our server, from the last greeting; 0: PyTorch's server */
   uint64_t known_instance;   /* the one whose keys the caller has seen */

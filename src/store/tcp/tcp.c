@@ -84,6 +84,7 @@ struct opening {
   const struct flag *cancel; /* ends the opening; NULL: the handle's own flag does */
   struct waiting *waiting;
   bool asks_native;
+  struct tls_client *guard; /* what protects the connection; borrowed */
 };
 
 static int open_handle(const struct opening *opening, rdzv_store **out, rdzv_error *error);
@@ -96,6 +97,7 @@ static int tcp_clone(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_er
   const struct opening opening = {.endpoint = &self(store)->conn.endpoint,
                                   .options = &options,
                                   .known = tcp_dialect(self(store)),
+                                  .guard = self(store)->conn.guard,
                                   .cancel = cancel_fd == store->cancel_fd ? &store->cancel : NULL};
   return open_handle(&opening, out, error);
 }
@@ -127,6 +129,9 @@ static int make_handle(const struct opening *opening, struct tcp_store **out, rd
   tcp->options.log = &tcp->base.log;
   tcp->options.timeout_ms = rdzv_store_get_timeout(&tcp->base);
   tcp_conn_init(&tcp->conn, opening->endpoint, options->dialect, &tcp->base.log);
+  tcp->conn.guard = tls_client_hold(opening->guard);
+  tcp->options.secret_file = tcp->options.tls_ca = tcp->options.tls_cert = tcp->options.tls_key = NULL;
+  tcp->options.tls_host = NULL;
   tcp->options.run_id = tcp->conn.run_id = options->run_id ? strdup(options->run_id) : NULL;
   tcp->conn.dialect = tcp->facts.dialect = opening->known;
   tcp->conn.asks_native = opening->asks_native;
@@ -156,6 +161,17 @@ static int open_handle(const struct opening *opening, rdzv_store **out, rdzv_err
   return result;
 }
 
+static int open_guard(const rdzv_tcp_options *options, struct tls_client **out, rdzv_error *error) {
+  struct tls_names names = {.secret = options->secret_file,
+                            .ca = options->tls_ca,
+                            .cert = options->tls_cert,
+                            .key = options->tls_key,
+                            .host = options->tls_host};
+  tls_names_settle(&names);
+  const int result = tls_client_open(&names, out, error);
+  return result < 0 ? error_prefix(error, result, "cannot protect the connection") : 0;
+}
+
 int store_open_tcp(const char *endpoint, const rdzv_tcp_options *options, bool asks_native, struct waiting *waiting,
                    rdzv_store **out, rdzv_error *error) {
   if (!out) return error_null(error, "open a store", "out");
@@ -166,8 +182,11 @@ int store_open_tcp(const char *endpoint, const rdzv_tcp_options *options, bool a
   if (result == 0 && (own.dialect < RDZV_DIALECT_AUTO || own.dialect > RDZV_DIALECT_RDZV))
     result = error_set(error, RDZV_E_INVALID, "invalid dialect %d", (int)own.dialect);
   if (result < 0) return result;
-  const struct opening opening = {.endpoint = &parsed, .options = &own, .waiting = waiting, .asks_native = asks_native};
-  return open_handle(&opening, out, error);
+  struct opening opening = {.endpoint = &parsed, .options = &own, .waiting = waiting, .asks_native = asks_native};
+  result = open_guard(&own, &opening.guard, error);
+  if (result == 0) result = open_handle(&opening, out, error);
+  tls_client_drop(opening.guard);
+  return result;
 }
 
 bool store_is_native(rdzv_store *store) { return store->ops == &tcp_ops && self(store)->conn.native; }
@@ -179,10 +198,12 @@ bool tcp_store_split(rdzv_store *store, struct tcp_conn *to) {
   if (from->run_id && !run_id) return false;
   *to = *from;
   to->run_id = run_id;
+  tls_client_hold(to->guard);
   to->session = (struct tcp_session){0};
   to->has_offer = false;
   tcp_session_forget(&from->session);
   from->fd = -1;
+  from->tls = NULL;
   from->in = to->out.buf = (struct buf){0};
   return true;
 }
@@ -192,7 +213,8 @@ int tcp_store_clone_idle(rdzv_store *store, uint64_t instance, rdzv_store **out,
   rdzv_tcp_options options = tcp->options;
   options.announce_worker = false;
   options.cancel_fd = 0;
-  const struct opening opening = {.endpoint = &tcp->conn.endpoint, .options = &options, .known = tcp_dialect(tcp)};
+  const struct opening opening = {
+      .endpoint = &tcp->conn.endpoint, .options = &options, .known = tcp_dialect(tcp), .guard = tcp->conn.guard};
   const int result = make_handle(&opening, &copy, error);
   if (result < 0 || !copy) return result;
   copy->conn.known_instance = instance;
