@@ -57,12 +57,12 @@ void cover_free(struct rdzv_server *server) {
   free(cover->text);
 }
 
-/* A client whose secret has been taken out of the file goes. */
+/* A client whose secret has been taken out of the file goes. It is not told: it may have the new one, and comes back. */
 static void close_revoked(struct rdzv_server *server) {
   struct conn *conn;
   DL_FOREACH(server->conns, conn)
   if (conn->tls && !tls_is_known(conn->tls, server->cover.context))
-    conn_doom(conn, RDZV_E_STOPPED, "its secret is not one of this server's any more");
+    conn_doom(conn, RDZV_E_CONNECTION, "its secret is not one of this server's any more");
   conn_reap(server, REAP_AT_ONCE);
 }
 
