@@ -17,10 +17,10 @@ static int shake_hands(struct tls_stream *stream, int fd, deadline until, const 
   uint8_t bytes[TLS_RECORD];
   for (;;) {
     const int result = tls_handshake(stream, error);
+    if (result == 1) return 0;
     const int sent = send_output(stream, fd, until, cancel, result < 0 ? NULL : error);
     if (result < 0) return result;
     if (sent < 0) return sent;
-    if (result == 1) return 0;
     size_t got;
     const int failed = net_recv(fd, bytes, sizeof bytes, until, cancel, &got, error);
     if (failed) return failed;

@@ -69,6 +69,7 @@
   X(SSL_get_error)                         \
   X(SSL_get_ex_data)                       \
   X(SSL_get_verify_result)                 \
+  X(SSL_has_pending)                       \
   X(SSL_load_client_CA_file)               \
   X(SSL_new)                               \
   X(SSL_read)                              \

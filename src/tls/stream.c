@@ -155,6 +155,7 @@ int tls_read(struct tls_stream *stream, void *out, size_t cap, size_t *got, rdzv
     const int len = openssl.SSL_read(stream->ssl, (char *)out + *got, room < INT_MAX ? (int)room : INT_MAX);
     if (len > 0) {
       *got += (size_t)len;
+      if (stream->feed_len == 0 && !openssl.SSL_has_pending(stream->ssl)) return 0; /* all is used up */
       continue;
     }
     const int what = openssl.SSL_get_error(stream->ssl, len);
@@ -166,7 +167,6 @@ int tls_read(struct tls_stream *stream, void *out, size_t cap, size_t *got, rdzv
 }
 
 int tls_write(struct tls_stream *stream, const void *data, size_t len, rdzv_error *error) {
-  openssl.ERR_clear_error();
   for (size_t at = 0; at < len;) {
     const size_t left = len - at;
     const int done = openssl.SSL_write(stream->ssl, (const char *)data + at, left < INT_MAX ? (int)left : INT_MAX);

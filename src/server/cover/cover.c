@@ -57,7 +57,8 @@ void cover_free(struct rdzv_server *server) {
   free(cover->text);
 }
 
-/* A client whose secret has been taken out of the file goes. It is not told: it may have the new one, and comes back. */
+/* A client whose secret has been taken out of the file goes. It is not told: it may have the new one, and comes back.
+ */
 static void close_revoked(struct rdzv_server *server) {
   struct conn *conn;
   DL_FOREACH(server->conns, conn)

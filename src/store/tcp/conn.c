@@ -295,7 +295,7 @@ static int greet(struct tcp_conn *conn, const struct conn_try *try) {
   conn->has_offer = conn->native = false;
   if (conn->wanted == RDZV_DIALECT_V1) {
     conn->dialect = WIRE_DIALECT_V1;
-    return 0;
+    return tcp_conn_send(conn, try->until, try->cancel, try->error); /* what is left of a handshake */
   }
   if (conn->wanted == RDZV_DIALECT_V2) {
     conn->dialect = WIRE_DIALECT_V2;
