@@ -149,7 +149,7 @@ int tls_context_server(const struct tls_names *names, struct tls_context **out, 
   struct tls_context *context = NULL;
   int result = tls_names_check_server(names, error);
   if (result == 0) result = context_new(true, &context, error);
-  if (result < 0) return result;
+  if (result < 0 || !context) return result;
   if (names->secret) result = use_secret(context, names->secret, error);
   if (result == 0 && names->cert) result = use_certificate(context, names, error);
   if (result == 0 && names->client_ca) result = trust(context, names->client_ca, error);
@@ -162,7 +162,7 @@ int tls_context_server(const struct tls_names *names, struct tls_context **out, 
 static int context_client(const struct tls_names *names, struct tls_context **out, rdzv_error *error) {
   struct tls_context *context = NULL;
   int result = context_new(false, &context, error);
-  if (result < 0) return result;
+  if (result < 0 || !context) return result;
   openssl.SSL_CTX_set_verify(context->ssl, SSL_VERIFY_PEER, NULL);
   if (names->secret) result = use_secret(context, names->secret, error);
   if (result == 0 && names->ca) result = trust(context, names->ca, error);

@@ -4,7 +4,7 @@
 #include "tls/stream.h"
 
 static int fail(rdzv_error *error) {
-  return error_set(error, RDZV_E_UNSUPPORTED, "this build of librdzv has no TLS (it was built with RDZV_TLS=OFF)");
+  return error_set(error, RDZV_E_UNSUPPORTED, "this librdzv was built without TLS (RDZV_TLS=OFF)");
 }
 
 int tls_context_server(const struct tls_names *names, struct tls_context **out, rdzv_error *error) {

@@ -102,6 +102,13 @@ static void reload(int number) {
   rdzv_server_reload(running);
 }
 
+/* Also where the signal was ignored before: with nohup, the files can still be read again. */
+static void on_hang_up(void (*handler)(int)) {
+  struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGHUP, &action, NULL);
+}
+
 static void on_signal(int number, void (*handler)(int)) {
   struct sigaction before, action = {.sa_handler = handler, .sa_flags = SA_RESTART};
   sigemptyset(&action.sa_mask);
@@ -118,7 +125,7 @@ static int serve(rdzv_server *server, const struct settings *settings) {
   rdzv_error error;
   running = server;
   on_signals(stop);
-  signal(SIGHUP, reload);
+  on_hang_up(reload);
   if (settings->port_file && write_port_file(me, settings->port_file, rdzv_server_port(server)) < 0) {
     on_signals(SIG_IGN);
     return EXIT_IO;
@@ -126,7 +133,7 @@ static int serve(rdzv_server *server, const struct settings *settings) {
   printf("rdzv: serving on %s\n", rdzv_server_address(server));
   fflush(stdout);
   const int result = rdzv_server_run(server, &error);
-  signal(SIGHUP, SIG_IGN);
+  on_hang_up(SIG_IGN);
   on_signals(SIG_IGN); /* it ends anyway */
   if (settings->port_file) unlink(settings->port_file);
   return result < 0 ? complain_error(me, &error) : EXIT_YES;
@@ -160,7 +167,7 @@ int cmd_serve(int argc, char **argv) {
   if (rest < 0) return rest == -2 ? EXIT_YES : EXIT_USAGE;
   rdzv_server_options options = options_of(&settings);
   if (inherited_socket(&options.listen_fd) < 0) return EXIT_USAGE;
-  signal(SIGHUP, SIG_IGN); /* the clients stay when the terminal goes */
+  on_hang_up(SIG_IGN); /* the clients stay when the terminal goes */
   protection_hide(&settings.protection, NULL);
   raise_descriptor_limit(); /* a descriptor for each client */
   rdzv_server *server;

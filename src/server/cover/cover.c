@@ -228,7 +228,7 @@ static size_t length(const struct iovec *pieces, size_t count) {
 /* What was encrypted and has not left is the begin of what comes next: it stays in the outbox until then, so that a
  * socket that is full looks the same with TLS and without. */
 ssize_t cover_send(struct conn *conn, const struct iovec *pieces, size_t count) {
-  if (conn->promised == 0 && !encrypt(conn, pieces, count)) {
+  if (!conn->tls || (conn->promised == 0 && !encrypt(conn, pieces, count))) {
     errno = ECONNABORTED;
     return -1;
   }
