@@ -28,7 +28,7 @@ static struct tls_context *context_of(void) {
 static void check_records(rdzv_bytes out) {
   const uint8_t *data = out.data;
   for (size_t at = 0; at < out.len;) {
-    CHECK(out.len - at >= 5 && data[at + 1] == 3);
+    CHECK(out.len - at >= 5); /* the version of an alert may be the one that the client has sent */
     CHECK(data[at] == 20 || data[at] == 21 || data[at] == 22); /* change of cipher, alert, handshake: no data */
     at += 5 + (size_t)(data[at + 3] << 8 | data[at + 4]);
     CHECK(at <= out.len);
