@@ -23,7 +23,7 @@ static bool find(void *library, const char *file, const char *name, void *to) {
 }
 
 static void *open_library(const char *file) {
-  void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL); /* for good */
+  void *library = dlopen(file, RTLD_LAZY | RTLD_LOCAL); /* for good */
   if (!library) snprintf(reason, sizeof reason, "cannot load OpenSSL: %s", dlerror());
   return library;
 }

@@ -28,6 +28,7 @@ struct tls_stream {
   char *host;          /* whose certificate it has to be; a client's */
   const uint8_t *feed; /* bytes of the peer that OpenSSL has not taken yet */
   size_t feed_len;
+  size_t held;                             /* bytes of a record that is not whole, at most */
   struct buf out;                          /* bytes for the peer */
   bool no_memory;                          /* there was none for `out` */
   bool is_done;                            /* the handshake is */

@@ -147,12 +147,18 @@ int tls_handshake(struct tls_stream *stream, rdzv_error *error) {
   return result;
 }
 
-int tls_read(struct tls_stream *stream, void *out, size_t cap, size_t *got, rdzv_error *error) {
-  *got = 0;
-  openssl.ERR_clear_error();
+size_t tls_room(const struct tls_stream *stream, size_t len) { return stream->held + len; }
+
+/* Notes how much of a record that is not whole OpenSSL may hold. */
+static void note_held(struct tls_stream *stream, size_t fed) {
+  const size_t held = openssl.SSL_has_pending(stream->ssl) ? stream->held + fed : 0;
+  stream->held = held < TLS_RECORD ? held : TLS_RECORD;
+}
+
+static int read_all(struct tls_stream *stream, uint8_t *out, size_t cap, size_t *got, rdzv_error *error) {
   while (*got < cap) {
     const size_t room = cap - *got;
-    const int len = openssl.SSL_read(stream->ssl, (char *)out + *got, room < INT_MAX ? (int)room : INT_MAX);
+    const int len = openssl.SSL_read(stream->ssl, out + *got, room < INT_MAX ? (int)room : INT_MAX);
     if (len > 0) {
       *got += (size_t)len;
       if (stream->feed_len == 0 && !openssl.SSL_has_pending(stream->ssl)) return 0; /* all is used up */
@@ -164,6 +170,15 @@ int tls_read(struct tls_stream *stream, void *out, size_t cap, size_t *got, rdzv
     return error_set(error, RDZV_E_CONNECTION, "the peer closed the connection");
   }
   return 0;
+}
+
+int tls_read(struct tls_stream *stream, void *out, size_t cap, size_t *got, rdzv_error *error) {
+  const size_t fed = stream->feed_len;
+  *got = 0;
+  openssl.ERR_clear_error();
+  const int result = read_all(stream, out, cap, got, error);
+  note_held(stream, fed);
+  return result;
 }
 
 int tls_write(struct tls_stream *stream, const void *data, size_t len, rdzv_error *error) {

@@ -37,9 +37,12 @@ void tls_feed(struct tls_stream *stream, const void *data, size_t len);
  * failed. */
 int tls_handshake(struct tls_stream *stream, rdzv_error *error);
 
-/* Decrypts what was fed. `cap` has to be at least the length of what was fed and TLS_RECORD. *got may be 0.
+/* Decrypts what was fed. `cap` has to be at least tls_room() of what is fed. *got may be 0.
  * RDZV_E_CONNECTION: the peer has ended the connection, after what was got. RDZV_E_PROTOCOL. */
 int tls_read(struct tls_stream *stream, void *out, size_t cap, size_t *got, rdzv_error *error);
+
+/* The most bytes that tls_read can give, once so many are fed; never more than `len` and TLS_RECORD. */
+size_t tls_room(const struct tls_stream *stream, size_t len);
 
 /* Encrypts. RDZV_E_NO_MEMORY, RDZV_E_PROTOCOL. */
 int tls_write(struct tls_stream *stream, const void *data, size_t len, rdzv_error *error);

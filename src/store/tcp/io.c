@@ -34,7 +34,7 @@ void tcp_io_end(struct tcp_conn *conn) {
 
 static int decrypt(struct tcp_conn *conn, const uint8_t *bytes, size_t len, rdzv_error *error) {
   size_t got = 0;
-  if (!buf_reserve(&conn->in, len + TLS_RECORD)) return error_no_memory(error);
+  if (!buf_reserve(&conn->in, tls_room(conn->tls, len))) return error_no_memory(error);
   tls_feed(conn->tls, bytes, len);
   const int result = tls_read(conn->tls, conn->in.data + conn->in.len, conn->in.cap - conn->in.len, &got, error);
   conn->in.len += got;
