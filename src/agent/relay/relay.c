@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 enum {
-  LINKS_MOST = 4096,
+  LINKS_MOST = 1024,
   FIRST_PAUSE_MS = 20,
   LONGEST_PAUSE_MS = 500,
   TRY_MS = 10000,
