@@ -21,7 +21,7 @@ class LetIn(protection.Case):
         variables = {**protection.without_variables(), "RDZV_SECRET_FILE": self.secret}
         server = self.serve(env=variables)
         done = self.store(server, "set", "key", "1", env=variables)
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(done.returncode, 0, done.stderr)
         self.assert_refused(server, "wants TLS")
         self.stop(server)
 

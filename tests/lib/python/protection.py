@@ -78,7 +78,7 @@ class Case(rdzvtest.Case):
     def assert_works(self, server, *flags, value="1"):
         """A client with these flags reads back what it writes."""
         done = self.store(server, *flags, "set", "key", value)
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(done.returncode, 0, done.stderr)
         done = self.store(server, *flags, "get", "key")
         self.assertEqual((done.returncode, done.stdout), (0, value + "\n"), done.stderr)
 
