@@ -2,7 +2,9 @@
 # interface; they fail with RDZV_E_UNSUPPORTED and a sentence.
 if(RDZV_ETCD)
   list(REMOVE_ITEM handler_sources src/handler/etcd/without_etcd.c)
+  list(REMOVE_ITEM keep_sources src/keep/etcd/without_etcd.c)
 else()
+  list(FILTER keep_sources EXCLUDE REGEX "^src/keep/etcd/(names|lease|wait|commit|load|open)")
   set(etcd_sources)
   list(FILTER store_sources EXCLUDE REGEX "^src/store/etcd3?/")
   list(FILTER backend_sources EXCLUDE REGEX ^src/backend/etcd)

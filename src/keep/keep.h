@@ -8,6 +8,7 @@
  *   record.c        the codec: objects as bytes
  *   load.c          reads all records, checks them, and gives objects back
  *   folder/         the engine of `--state-dir`
+ *   etcd/           the engine of `--state-etcd`
  *
  * The server opens a keep, loads it once, and then commits one batch after another. It sends no answer before the batch
  * that covers the answer is durable. So the whole of durability is in the contract of `commit`:
@@ -121,5 +122,28 @@ static inline void keep_close(struct keep *keep) {
 
 /* Opens the folder, makes it if it is not there, and locks it. The log is used until close. */
 int keep_open_folder(const char *path, const rdzv_log *log, struct keep **out, rdzv_error *error);
+
+/* ---- etcd/ ---- */
+
+enum { KEEP_ETCD_LEASE_MS = 5000, KEEP_ETCD_LEAST_LEASE_MS = 2000 };
+#define KEEP_ETCD_PREFIX "/rdzv-server"
+
+struct keep_etcd_options {
+  const struct rdzv_etcd_options *etcd;
+  const char *prefix;  /* NULL: KEEP_ETCD_PREFIX */
+  const char *address; /* of this server, for its clients: "10.0.0.7:29400" */
+  int64_t lease_ms;    /* 0: KEEP_ETCD_LEASE_MS */
+  const rdzv_log *log;
+  int cancel_fd; /* readable: opening ends with RDZV_E_CANCELED; 0: none */
+
+  /* Another server is active, at that address ("": not known); or, with NULL, none is, and this one takes over. In the
+   * thread that opens. NULL: not told. */
+  void (*told)(void *user, const char *active);
+  void *user;
+};
+
+/* Waits until no other server is active at this place, and is the active one then, until close. Errors as above, but
+ * not RDZV_E_IN_USE; RDZV_E_INVALID: an option, or etcd refuses the user; RDZV_E_PROTOCOL: there is no etcd. */
+int keep_open_etcd(const struct keep_etcd_options *options, struct keep **out, rdzv_error *error);
 
 #endif

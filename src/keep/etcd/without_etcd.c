@@ -1,0 +1,9 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Stands for the engine in a library that was built with RDZV_ETCD=OFF. */
+#include "base/error.h"
+#include "keep/keep.h"
+
+int keep_open_etcd(const struct keep_etcd_options *options, struct keep **out, rdzv_error *error) {
+  (void)options, (void)out;
+  return error_set(error, RDZV_E_UNSUPPORTED, "this librdzv was built without etcd (RDZV_ETCD=OFF)");
+}
