@@ -138,20 +138,32 @@ static int open_as_decided(struct opening *opening, const struct c10d_host *host
   return open_as_client(opening, taken, error);
 }
 
+/* Several endpoints name servers that run by themselves: no node serves. */
+static int open_at_several(struct opening *opening, rdzv_error *error) {
+  if (opening->options->is_host == C10D_HOST_YES)
+    return error_set(error, RDZV_E_INVALID, "option is_host: a node cannot serve several endpoints, as in '%.200s'",
+                     opening->text);
+  return open_as_client(opening, "there are several endpoints", error);
+}
+
+static int open_at_one(struct opening *opening, rdzv_error *error) {
+  if (endpoint_parse_to_serve(opening->text, RDZV_DEFAULT_PORT, &opening->endpoint, error) < 0) return RDZV_E_INVALID;
+  const struct c10d_host host = c10d_host_decide(&opening->endpoint, opening->options->is_host, opening->cancel);
+  return open_as_decided(opening, &host, error);
+}
+
 static int open_tcp(const char *text, const struct c10d_options *options, rdzv_store **store, rdzv_server **server,
                     rdzv_error *error) {
   struct opening opening = {.text = *text ? text : "localhost", .options = options};
   struct flag cancel;
   struct waiting waiting;
   rdzv_error own;
-  if (endpoint_parse_to_serve(opening.text, RDZV_DEFAULT_PORT, &opening.endpoint, error) < 0) return RDZV_E_INVALID;
   int result = flag_open_with(&cancel, options->cancel_fd, error);
   if (result < 0) return result;
   waiting_begin(&waiting, options->log, deadline_after(options->read_timeout_ms));
   const struct flag telling = flag_with(&cancel, &waiting);
   opening.cancel = &telling;
-  const struct c10d_host host = c10d_host_decide(&opening.endpoint, options->is_host, &telling);
-  result = open_as_decided(&opening, &host, &own);
+  result = strchr(opening.text, ',') ? open_at_several(&opening, &own) : open_at_one(&opening, &own);
   flag_close(&cancel);
   if (result < 0) {
     if (error) *error = own;

@@ -6,6 +6,7 @@
  *   a rendezvous sends one more, to which a server that forms rounds says so.
  * - PyTorch 1.x reads an impossible request and resets the connection. After two resets the client connects again and
  *   sends V1's CHECK of the empty key, which our own server answers like no server of PyTorch.
+ * - A standby of ours answers with the address of the active server, where the client goes next (choice.h).
  * A handle keeps the dialect until a server answers in another one. So a server that answered this greeting before and
  * resets it now counts as a lost connection.
  *
@@ -23,6 +24,7 @@
 #include "base/wait/waiting.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -34,6 +36,9 @@ enum {
   TRY_MS = 10000,      /* a host that comes up late is found by the next try */
   SILENT_MS = 2500,    /* without an answer, before the server is asked what it is */
   SHORT_TRY_MS = 1000, /* a try that the deadline ends sooner has found no cause */
+  SEVERAL_MS = 2000,   /* a try at one of several servers */
+  HOPS = 2,            /* from one standby to another, in one pass over all servers */
+  STANDBY = 1,         /* no code: the server is a standby, and the endpoint that of the next server to try */
   FOREIGN_MS = 10000   /* before a server that closes all connections is asked again what it is */
 };
 
@@ -44,9 +49,15 @@ enum {
 static const struct wire_limits limits = {
     .max_key = 1u << 20, .max_value = 1u << 30, .max_count = 1u << 24, .max_message = 2u << 30};
 
-void tcp_conn_init(struct tcp_conn *conn, const struct endpoint *endpoint, rdzv_dialect wanted, const rdzv_log *log) {
-  *conn = (struct tcp_conn){.endpoint = *endpoint, .wanted = wanted, .log = *log, .fd = -1};
-  endpoint_format(endpoint->host, endpoint->port, conn->name);
+void tcp_conn_init(struct tcp_conn *conn, struct tcp_servers *servers, rdzv_dialect wanted, const rdzv_log *log) {
+  *conn = (struct tcp_conn){.wanted = wanted, .log = *log, .fd = -1};
+  tcp_choice_init(&conn->choice, servers);
+  for (size_t i = 0; i < servers->count; i++) {
+    const size_t len = strlen(conn->name);
+    char one[ENDPOINT_TEXT_SIZE];
+    endpoint_format(servers->list[i].host, servers->list[i].port, one);
+    snprintf(conn->name + len, sizeof conn->name - len, "%s%s", i > 0 ? "," : "", one);
+  }
 }
 
 void tcp_conn_drop(struct tcp_conn *conn) {
@@ -71,6 +82,7 @@ void tcp_conn_free(struct tcp_conn *conn) {
   buf_free(&conn->in);
   buf_free(&conn->out.buf);
   free(conn->run_id);
+  tcp_servers_drop(conn->choice.servers);
 }
 
 /* ---- messages ---------------------------------------------------------------------------------------------- */
@@ -126,7 +138,7 @@ struct conn_try {
 
 static int dial(struct tcp_conn *conn, const struct conn_try *try) {
   tcp_conn_drop(conn);
-  const int result = net_connect(&conn->endpoint, try->until, try->cancel, &conn->fd, try->error);
+  const int result = net_connect(&conn->choice.endpoint, try->until, try->cancel, &conn->fd, try->error);
   if (result < 0) return result;
   struct sockaddr_storage address = {0};
   socklen_t len = sizeof address;
@@ -152,7 +164,7 @@ const char *tcp_foreign_text(enum foreign foreign) {
 /* Fails if the server is known to speak another protocol. */
 static int look_for_foreign(struct tcp_conn *conn, const struct conn_try *try) {
   conn->foreign_asked = clock_now_ms();
-  const char *text = tcp_foreign_text(foreign_ask(&conn->endpoint, try->until, try->cancel));
+  const char *text = tcp_foreign_text(foreign_ask(&conn->choice.endpoint, try->until, try->cancel));
   return text ? error_set(try->error, RDZV_E_PROTOCOL, "%s", text) : 0;
 }
 
@@ -242,6 +254,19 @@ static int receive_native(struct tcp_conn *conn, const struct conn_try *try) {
   return result;
 }
 
+/* A standby tells which server is active. */
+static int receive_standby(struct tcp_conn *conn, const struct conn_try *try) {
+  tcp_conn_consume(conn);
+  const int result = ask(conn, "v", try);
+  if (result < 0) return result;
+  const rdzv_bytes active = wire_field_bytes(&conn->scan, 0, conn->in.data);
+  const int len = (int)(active.len < ENDPOINT_TEXT_SIZE ? active.len : 0);
+  error_set(try->error, RDZV_E_CONNECTION, "the server at %s is a standby%s%.*s", conn->peer,
+            len > 0 ? ", and the active one is at " : "; it knows of no active one", len, (const char *)active.data);
+  tcp_choice_follow(&conn->choice, active);
+  return STANDBY;
+}
+
 static int greet_v2(struct tcp_conn *conn, const struct conn_try *try) {
   put_validate(conn);
   put_ping(conn, WIRE_HELLO_NONCE);
@@ -251,6 +276,7 @@ static int greet_v2(struct tcp_conn *conn, const struct conn_try *try) {
   int result = ask(conn, "w", try);
   if (result < 0) return result;
   const uint64_t answer = conn->scan.field[0].number;
+  if (answer == WIRE_STANDBY_ANSWER) return receive_standby(conn, try);
   if (answer != WIRE_HELLO_NONCE && answer != WIRE_HELLO_ANSWER) return fail_greeting(conn, try);
   tcp_conn_consume(conn);
   conn->dialect = answer == WIRE_HELLO_ANSWER ? WIRE_DIALECT_RDZV : WIRE_DIALECT_V2;
@@ -350,15 +376,36 @@ static int try_once(struct tcp_conn *conn, deadline until, const struct flag *ca
   return explain(conn, result, &whole);
 }
 
+/* One pass over all servers, and to where standbys send the client. A server that cannot be used at all does not keep
+ * the client from waiting for another one. */
+static int try_all(struct tcp_conn *conn, deadline until, const struct flag *cancel, rdzv_error *error) {
+  rdzv_error first = {0};
+  for (size_t tries = conn->choice.servers->count, hops = HOPS; tries > 0;) {
+    const bool others = tcp_choice_has_others(&conn->choice);
+    const deadline one = others ? deadline_sooner(deadline_after(SEVERAL_MS), until) : until;
+    const int result = try_once(conn, one, cancel, error);
+    if (result == 0 || result == RDZV_E_CANCELED || result == RDZV_E_NO_MEMORY) return result;
+    if (result == STANDBY && hops-- > 0) continue;
+    if (first.code == 0 || is_worth_another_try(error->code)) first = *error;
+    if (result != STANDBY) tcp_choice_next(&conn->choice);
+    tries--;
+  }
+  *error = first;
+  return first.code;
+}
+
 int tcp_conn_try(struct tcp_conn *conn, deadline until, const struct flag *cancel, rdzv_error *error) {
-  return conn->fd >= 0 ? 0 : try_once(conn, until, cancel, error);
+  rdzv_error own = {0};
+  const int result = conn->fd >= 0 ? 0 : try_all(conn, until, cancel, &own);
+  if (result < 0 && error) *error = own;
+  return result;
 }
 
 /* A last try that has little time left times out whatever is wrong. The cause of the try before is better then. */
 static int try_until(struct tcp_conn *conn, deadline until, const struct flag *cancel, rdzv_error *cause) {
   const int64_t began = clock_now_ms();
   const rdzv_error before = *cause;
-  const int result = try_once(conn, until, cancel, cause);
+  const int result = try_all(conn, until, cancel, cause);
   if (result != RDZV_E_TIMEOUT || before.code == 0 || clock_now_ms() - began >= SHORT_TRY_MS) return result;
   *cause = before;
   return before.code;
