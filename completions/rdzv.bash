@@ -20,7 +20,7 @@ _rdzv() {
         mapfile -t COMPREPLY < <(compgen -f -- "$cur")
         return
         ;;
-      --data-dir | --log-dir)
+      --data-dir | --log-dir | --state-dir)
         mapfile -t COMPREPLY < <(compgen -d -- "$cur")
         return
         ;;
@@ -49,7 +49,7 @@ _rdzv() {
           reset) words="--rdzv-backend --rdzv-endpoint --rdzv-conf --log-level --rdzv-id --force --help" ;;
           etcd) words="--data-dir --port --port-file --log --binary --timeout --help start" ;;
           serve)
-            words="--bind --port --port-file --max-connections --max-key-bytes --max-value-bytes --max-keys --max-waits --max-memory
+            words="--bind --port --port-file --state-dir --max-connections --max-key-bytes --max-value-bytes --max-keys --max-waits --max-memory
               --request-timeout --idle-timeout --log-level --help"
             ;;
           store)

@@ -73,6 +73,7 @@ complete -c rdzv -n '__fish_seen_subcommand_from etcd' -a start
 complete -c rdzv -n '__fish_seen_subcommand_from serve' -l bind -x -d 'address or name to listen on'
 complete -c rdzv -n '__fish_seen_subcommand_from serve' -l port -x -d 'port'
 complete -c rdzv -n '__fish_seen_subcommand_from serve' -l port-file -r -F -d 'write the port to PATH when ready'
+complete -c rdzv -n '__fish_seen_subcommand_from serve' -l state-dir -x -a '(__fish_complete_directories)' -d 'keep the state in this folder'
 complete -c rdzv -n '__fish_seen_subcommand_from serve' -l max-connections -x -d 'most clients at the same time'
 complete -c rdzv -n '__fish_seen_subcommand_from serve' -l max-key-bytes -x -d 'longest key'
 complete -c rdzv -n '__fish_seen_subcommand_from serve' -l max-value-bytes -x -d 'longest value'

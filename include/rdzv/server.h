@@ -60,6 +60,10 @@ typedef struct rdzv_server_options {
   int64_t session_timeout_ms; /**< How long the server remembers the last write of a client that lost its connection, so
                                  that a repeated write is done once; default 60 s. */
   size_t max_waits;           /**< Keys that one client waits for and watches at the same time; default 131072. */
+
+  const char *state_dir; /**< A folder in which the server keeps its state, made if it is not there. No answer leaves
+                            before all that it depends on is on disk, and a server that is opened again with the same
+                            folder goes on where the last one ended. Default none: the state ends with the server. */
 } rdzv_server_options;
 
 RDZV_BEGIN

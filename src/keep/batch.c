@@ -183,6 +183,21 @@ void batch_hold(struct batch *batch, struct blob *blob) {
   blobs[batch->blobs_count++] = blob_hold(blob);
 }
 
+rdzv_bytes batch_copy(struct batch *batch, rdzv_bytes body) {
+  struct blob *blob;
+  if (body.len <= BATCH_INLINE) return body;
+  batch->copies.max = SIZE_MAX;
+  if (blob_new(&batch->copies, body.len, &blob) < 0) {
+    batch->failed = true;
+    return (rdzv_bytes){0};
+  }
+  bytes_copy(blob->data, body.data, body.len);
+  blob->len = body.len;
+  batch_hold(batch, blob);
+  blob_drop(blob);
+  return batch->failed ? (rdzv_bytes){0} : blob_bytes(blob);
+}
+
 bool batch_seal(struct batch *batch, struct record_tally *tally) {
   struct keep_change *changes =
       batch->failed ? NULL : realloc(batch->changes, (batch->count ? batch->count : 1) * sizeof *changes);
@@ -202,8 +217,8 @@ bool batch_seal(struct batch *batch, struct record_tally *tally) {
 }
 
 size_t batch_bytes(const struct batch *batch) {
-  return batch->bytes.cap + batch->cap * sizeof *batch->pieces + batch->count * sizeof *batch->changes +
-         batch->renewals_cap * sizeof *batch->renewals;
+  return batch->copies.used + batch->bytes.cap + batch->cap * sizeof *batch->pieces +
+         batch->count * sizeof *batch->changes + batch->renewals_cap * sizeof *batch->renewals;
 }
 
 void batch_clear(struct batch *batch) {

@@ -70,8 +70,9 @@ struct batch {
   size_t renewals_count, renewals_cap;
   struct blob **blobs;
   size_t blobs_count, blobs_cap;
-  struct buf bytes; /* names, check sums and short contents */
-  bool failed;      /* no memory: the batch must not be committed */
+  struct buf bytes;     /* names, check sums and short contents */
+  struct budget copies; /* of batch_copy; without a limit */
+  bool failed;          /* no memory: the batch must not be committed */
 };
 
 /* Begins an empty batch, on top of what is kept. */
@@ -85,6 +86,9 @@ void batch_remove(struct batch *batch, struct record_id id, struct record_slot *
 
 /* Holds a blob until batch_clear. */
 void batch_hold(struct batch *batch, struct blob *blob);
+
+/* Makes a copy of a long body that lives until batch_clear; a short body is copied by batch_put. */
+rdzv_bytes batch_copy(struct batch *batch, rdzv_bytes body);
 
 /* Makes `changes`, and brings the slots and *tally up to date. False: there was no memory, and nothing is changed. */
 bool batch_seal(struct batch *batch, struct record_tally *tally);

@@ -36,9 +36,9 @@
  * place RDZV_E_CORRUPT    open, load: what is stored is damaged. Nothing is changed or removed RDZV_E_UNSUPPORTED open,
  * load: it is of another program, or of a newer version of this one. Nothing is changed RDZV_E_CANCELED   after cancel
  *
- * Threads. open, load and close are called from one thread. commit and rest are called from one other thread, one call
- * at a time, between load and close; they may block. cancel and holds are called from any thread, at any time between
- * open and close.
+ * Threads. open, load and close are called from one thread. commit, room and rest are called from one other thread, one
+ * call at a time, between load and close; they may block. cancel and holds are called from any thread, at any time
+ * between open and close.
  */
 #ifndef RDZV_KEEP_KEEP_H
 #define RDZV_KEEP_KEEP_H
@@ -76,6 +76,11 @@ struct keep_ops {
   /* See above. No name is there twice. */
   int (*commit)(struct keep *keep, const struct keep_change *changes, size_t count, rdzv_error *error);
 
+  /* May the server accept more? RDZV_E_NO_SPACE and the like: what was committed is durable, but there is no room for
+   * more; the server refuses writes with that sentence, and asks again every second. Asked after each commit, in its
+   * thread. NULL: always. */
+  int (*room)(struct keep *keep, rdzv_error *error);
+
   /* There is nothing to commit for the moment: time to give back what is not needed. Returns soon. NULL: nothing to do.
    */
   void (*rest)(struct keep *keep);
@@ -102,6 +107,10 @@ static inline int keep_load(struct keep *keep, keep_take *take, void *user, rdzv
 
 static inline int keep_commit(struct keep *keep, const struct keep_change *changes, size_t count, rdzv_error *error) {
   return keep->ops->commit(keep, changes, count, error);
+}
+
+static inline int keep_room(struct keep *keep, rdzv_error *error) {
+  return keep->ops->room ? keep->ops->room(keep, error) : 0;
 }
 
 static inline void keep_rest(struct keep *keep) {

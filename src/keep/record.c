@@ -7,7 +7,6 @@
 
 #define MAGIC "rdzvkeep"
 enum { MAGIC_BYTES = 8, MOST_KEY = 1 << 30, GONE_BYTES = 5, NODE_FLAGS = 7 };
-static const int64_t MOST_MS = INT64_C(1) << 41;
 
 /* What the wire calls a broken protocol is corrupt data here. */
 static int end(const struct wire_cursor *cursor, const char *what, rdzv_error *error) {
@@ -96,7 +95,7 @@ void record_put_session(struct wire_writer *out, const struct record_session *se
   wire_put64(out, session->epoch);
   wire_put64(out, session->done);
   wire_put64(out, session->result);
-  wire_put_op(out, WIRE_DIALECT_RDZV, session->op);
+  wire_put_op(out, WIRE_DIALECT_RDZV, session->done ? session->op : WIRE_OP_SET);
 }
 
 int record_read_session(rdzv_bytes head, struct record_session *out, rdzv_error *error) {
@@ -125,7 +124,6 @@ void record_put_run(struct wire_writer *head, struct wire_writer *body, const st
   wire_put8(head, run->is_private);
   wire_put64(head, (uint64_t)run->first_round);
   wire_put64(head, run->waits);
-  wire_put64(head, (uint64_t)run->call_left_ms);
   wire_put64(head, (uint64_t)run->world_round);
   wire_put64(head, run->gone_count);
   wire_put_bytes(body, run->state);
@@ -170,7 +168,6 @@ int record_read_run(rdzv_bytes head, rdzv_bytes body, uint32_t *gone, uint8_t *h
   out->is_private = wire_take8(&cursor, 1, "the flag");
   out->first_round = wire_take_number(&cursor, 0, INT64_MAX, "the first round");
   out->waits = (uint32_t)wire_take_number(&cursor, 0, UINT32_MAX, "the waits");
-  out->call_left_ms = wire_take_number(&cursor, -1, MOST_MS, "the last call");
   out->world_round = wire_take_number(&cursor, -1, INT64_MAX, "the round");
   out->gone_count = (uint32_t)wire_take_number(&cursor, 0, STATE_MAX_NODES, "those who left");
   const int result = end(&cursor, "a run", error);
@@ -184,7 +181,7 @@ enum { FLAG_IN_ROUND = 1, FLAG_UNANSWERED = 2, FLAG_MISSED = 4 };
 void record_put_node(struct wire_writer *out, const struct native_node_snapshot *node) {
   wire_put64(out, node->order);
   wire_put8(out, (uint8_t)node->wish);
-  wire_put64(out, (uint64_t)node->left_ms);
+  wire_put64(out, (uint64_t)node->over_us);
   wire_put64(out, (uint64_t)node->joined);
   wire_put8(out, (uint8_t)((node->in_round ? FLAG_IN_ROUND : 0) | (node->unanswered ? FLAG_UNANSWERED : 0) |
                            (node->missed ? FLAG_MISSED : 0)));
@@ -200,7 +197,7 @@ int record_read_node(rdzv_bytes head, struct native_node_snapshot *out, rdzv_err
   struct wire_cursor cursor = wire_cursor(head);
   out->order = wire_take64(&cursor, "the order");
   out->wish = wire_take8(&cursor, NATIVE_WISHES - 1, "the wish");
-  out->left_ms = wire_take_number(&cursor, 0, MOST_MS, "the time left");
+  out->over_us = wire_take_number(&cursor, 0, INT64_MAX, "the end of the join");
   out->joined = wire_take_number(&cursor, -1, INT64_MAX, "the round");
   const unsigned flags = wire_take8(&cursor, NODE_FLAGS, "the flags");
   out->in_round = flags & FLAG_IN_ROUND;

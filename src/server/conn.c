@@ -89,6 +89,7 @@ static void reap(struct conn *conn) {
   struct rdzv_server *server = conn->server;
   say_why(conn);
   leave_session(conn);
+  keeper_forget(conn);
   natives_lost(conn);
   timeouts_forget(conn);
   schedule_forget(conn);
@@ -150,7 +151,9 @@ static void note_kept(struct conn *conn, bool kept) {
 
 static void keep(struct conn *conn, const void *data, size_t len) {
   struct chain *chain = outbox_chain(conn);
-  note_kept(conn, chain && chain_put(chain, &conn->server->budget, data, len));
+  const bool kept = chain && chain_put(chain, &conn->server->budget, data, len);
+  if (kept && conn->server->keeper) outbox_hold(conn, keeper_need(conn->server), len);
+  note_kept(conn, kept);
 }
 
 /* Sends the gathered answers. What the socket of a doomed connection does not take is dropped. */
@@ -159,7 +162,7 @@ static void flush(struct conn *conn) {
   const uint8_t *data = answers->buf.data;
   size_t len = answers->buf.len;
   if (answers->failed) conn_doom(conn, RDZV_E_CONNECTION, "no memory is left for its answers");
-  if (len > 0 && !conn->out) {
+  if (len > 0 && !conn->out && keeper_need(conn->server) == 0) {
     const size_t sent = (size_t)outbox_send_now(conn, data, len);
     data += sent, len -= sent;
   }
@@ -191,10 +194,12 @@ void conn_send(struct conn *conn, const void *data, size_t len) {
 void conn_send_chain(struct conn *conn, struct chain *chain) {
   seal(conn);
   struct chain *out = conn->is_doomed ? NULL : outbox_chain(conn);
+  const size_t len = chain->len;
   if (out)
     chain_move(out, chain);
   else
     chain_free(chain, &conn->server->budget);
+  if (out && conn->server->keeper) outbox_hold(conn, keeper_need(conn->server), len);
   note_kept(conn, out || conn->is_doomed);
 }
 
@@ -281,7 +286,7 @@ static bool is_held(const struct conn *conn) { return conn->multi || conn->askin
 
 /* Can the server work for this client without waiting for an event? */
 static bool can_go_on(const struct conn *conn) {
-  if (conn->out) return !outbox_is_stuck(conn);
+  if (conn->out) return outbox_can_send(conn);
   return conn->multi || (conn->has_more && !is_held(conn));
 }
 
@@ -338,7 +343,7 @@ static size_t execute_all(struct conn *conn, const uint8_t *data, size_t len) {
   return used;
 }
 
-static void keep_rest(struct conn *conn, const uint8_t *data, size_t used, size_t len) {
+static void save_rest(struct conn *conn, const uint8_t *data, size_t used, size_t len) {
   if (data != conn->in.data) {
     if (!buf_append(&conn->in, data + used, len - used))
       conn_doom(conn, RDZV_E_NO_MEMORY, "no memory is left for its request");
@@ -359,7 +364,7 @@ static void process(struct conn *conn, const uint8_t *data, size_t len) {
   conn->server->active = NULL;
   if (conn->is_doomed) return;
   if (used < len || data == conn->in.data)
-    keep_rest(conn, data, used, len);
+    save_rest(conn, data, used, len);
   else
     conn->has_more = false;
 }
@@ -385,9 +390,9 @@ static void go_on_with_multi(struct conn *conn) {
     free(multi);
     conn->multi = NULL;
     pending_begin_large(conn, wait.op, size, wait.at, wait.left);
-    keep_rest(conn, conn->in.data, 0, conn->in.len);
+    save_rest(conn, conn->in.data, 0, conn->in.len);
   } else if (multi_go_on(conn)) {
-    keep_rest(conn, conn->in.data, size, conn->in.len);
+    save_rest(conn, conn->in.data, size, conn->in.len);
   }
 }
 

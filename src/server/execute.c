@@ -5,6 +5,7 @@
  * get() (the answer to GET of an absent key).
  */
 #include "base/error.h"
+#include "server/native/native.h"
 #include "server/server.h"
 
 #include <stdio.h>
@@ -330,8 +331,23 @@ static const char *reason(int code) {
 
 void refuse_code(struct conn *conn, int code) { refuse(conn, code, reason(code)); }
 
+/* Refuses what would change something, while nothing can be committed. */
+static bool is_refused(struct conn *conn, const struct wire_request *request) {
+  const rdzv_error *why;
+  const enum wire_op op = request->op;
+  const bool is_node = op == WIRE_OP_NODE_JOIN || op == WIRE_OP_NODE_CLOSE;
+  if (!wire_ops[op].writes && !is_node && op != WIRE_OP_BARRIER) return false;
+  if (!keeper_refuses(conn->server, &why)) return false;
+  if (is_node)
+    natives_refuse(conn, op, why->code, why->message);
+  else
+    refuse(conn, why->code, why->message);
+  return true;
+}
+
 bool execute(struct conn *conn, const struct wire_request *request, const uint8_t *data) {
   if (conn->session && wire_ops[request->op].writes && is_repeated(conn, request)) return true;
+  if (conn->server->keeper && is_refused(conn, request)) return true;
   handler *const run = handlers[request->op];
   if (request->op != WIRE_OP_NODE_BEAT) conn->server->was_asked = true;
   if (run && conn->server->native_runs > 0 && natives_owns(conn->server, request->key)) {

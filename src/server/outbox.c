@@ -148,10 +148,46 @@ static size_t gather(const struct chain *chain, size_t most, struct iovec pieces
 
 /* ---- outboxes ----------------------------------------------------------------------------------------------- */
 
+/* Bytes that wait for a batch. Two batches can be awaited at the same time: the one in flight, and the next. */
+struct hold {
+  uint64_t batch;
+  size_t len;
+};
+
 struct outbox {
   struct chain chain;
-  size_t stuck; /* bytes to send before the client counts as reading again; 0: the socket is not full */
+  size_t stuck;         /* bytes to send before the client counts as reading again; 0: the socket is not full */
+  struct hold holds[2]; /* of the last bytes of the chain, in order; len 0: none */
 };
+
+/* Lets go what waits for a batch that is durable. */
+static void let_go(struct outbox *out, uint64_t committed) {
+  while (out->holds[0].len > 0 && out->holds[0].batch <= committed) {
+    out->holds[0] = out->holds[1];
+    out->holds[1] = (struct hold){0};
+  }
+}
+
+void outbox_hold(struct conn *conn, uint64_t batch, size_t len) {
+  struct outbox *out = conn->out;
+  if (len == 0) return;
+  let_go(out, keeper_committed(conn->server));
+  if (out->holds[0].len == 0 && batch == 0) return;
+  struct hold *last = &out->holds[out->holds[1].len > 0];
+  if (last->len > 0 && batch > last->batch && last == out->holds) last++;
+  if (batch > last->batch) last->batch = batch;
+  last->len += len;
+  keeper_hold(conn);
+}
+
+/* How much of the chain may be sent. */
+static size_t sendable(const struct conn *conn) {
+  struct outbox *out = conn->out;
+  if (out->holds[0].len > 0) let_go(out, keeper_committed(conn->server));
+  return out->chain.len - out->holds[0].len - out->holds[1].len;
+}
+
+bool outbox_can_send(const struct conn *conn) { return conn->out && conn->out->stuck == 0 && sendable(conn) > 0; }
 
 struct chain *outbox_chain(struct conn *conn) {
   if (!conn->out) conn->out = calloc(1, sizeof *conn->out);
@@ -160,6 +196,7 @@ struct chain *outbox_chain(struct conn *conn) {
 
 void outbox_free(struct conn *conn) {
   if (!conn->out) return;
+  keeper_forget(conn);
   chain_free(&conn->out->chain, &conn->server->budget);
   free(conn->out);
   conn->out = NULL;
@@ -204,14 +241,16 @@ bool outbox_unstick(struct conn *conn) {
 void outbox_flush(struct conn *conn) {
   struct outbox *out = conn->out;
   if (!out || out->stuck > 0 || conn->is_doomed) return;
-  for (size_t left = SLICE_BYTES; left > 0 && out->chain.len > 0;) {
-    const size_t sent = send_some(conn, left);
+  size_t free_bytes = sendable(conn);
+  for (size_t left = SLICE_BYTES; left > 0 && free_bytes > 0;) {
+    const size_t sent = send_some(conn, left < free_bytes ? left : free_bytes);
     if (conn->is_doomed) return;
     if (sent == 0) {
-      out->stuck = out->chain.len < SLICE_BYTES ? out->chain.len : SLICE_BYTES;
+      out->stuck = free_bytes < SLICE_BYTES ? free_bytes : SLICE_BYTES;
       return;
     }
     left -= sent;
+    free_bytes -= sent;
   }
   if (out->chain.len == 0) outbox_free(conn);
 }

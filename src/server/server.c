@@ -74,6 +74,7 @@ static void shut_down(struct rdzv_server *server) {
   close_handle(&server->tick);
   close_handle(&server->scheduler);
   natives_shut_down(server, close_handle);
+  keeper_shut_down(server, close_handle);
   struct conn *conn;
   DL_FOREACH(server->conns, conn) conn_doom(conn, RDZV_E_STOPPED, "the server is stopping");
   while (conn_reap(server, SIZE_MAX)) {
@@ -84,6 +85,7 @@ static void on_stop(uv_async_t *async) {
   struct rdzv_server *server = async->data;
   log_line(&server->log, RDZV_LOG_INFO, "stopping, with %zu clients and %zu keys", server->conns_count,
            ks_count(server->ks));
+  keeper_finish(server);
   shut_down(server);
 }
 
@@ -108,6 +110,7 @@ static void free_parts(struct rdzv_server *server) {
   pthread_cond_destroy(&server->clients_gone);
   pthread_mutex_destroy(&server->clients_lock);
   blob_drop(server->listing.keys);
+  keeper_free(server);
   natives_free(server);
   ks_free(server->ks);
   sessions_free(&server->sessions);
@@ -117,6 +120,7 @@ static void free_parts(struct rdzv_server *server) {
   if (server->reserve_fd >= 0) close(server->reserve_fd);
   free(server->read_buffer);
   free((char *)server->options.run_id);
+  free((char *)server->options.state_dir);
   free(server);
 }
 
@@ -130,14 +134,15 @@ static struct rdzv_server *server_new(const rdzv_server_options *options) {
   server->options = *options;
   server->log = *options->log;
   server->options.run_id = options->run_id ? strdup(options->run_id) : NULL;
+  server->options.state_dir = options->state_dir ? strdup(options->state_dir) : NULL;
   server->listen_fd = server->reserve_fd = -1;
   server->limits = limits_of(options);
   server->budget.max = options->max_memory;
   server->ks = ks_new(&server->budget, &pending_events, server);
   server->read_buffer = malloc(READ_BYTES);
   struct siphash_seed seeds[2];
-  const bool made =
-      server->ks && natives_new(server) && server->read_buffer && (server->options.run_id || !options->run_id);
+  const bool made = server->ks && natives_new(server) && server->read_buffer &&
+                    (server->options.run_id || !options->run_id) && (server->options.state_dir || !options->state_dir);
   if (!made || getrandom(&server->instance, sizeof server->instance, 0) < 0 || getrandom(seeds, sizeof seeds, 0) < 0) {
     free_parts(server);
     return NULL;
@@ -155,7 +160,8 @@ static int set_up(struct rdzv_server *server, rdzv_server_options *own, rdzv_err
   if (result < 0)
     result = error_set(error, RDZV_E_IO, "cannot create an event loop: %s", uv_strerror(result));
   else
-    result = server_listen(server, error);
+    result = keeper_open(server, error);
+  if (result == 0) result = server_listen(server, error);
   own->listen_fd = server->options.listen_fd;
   return result;
 }

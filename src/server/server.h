@@ -15,6 +15,7 @@
  *   schedule.c       which client is served when, so that no client holds up the others
  *   timeouts.c       closes clients that take too long
  *   native/          rounds of native nodes, which the server forms
+ *   keeper/          durability: what has changed is committed, and answers wait for it
  *
  * The path of a request: conn.c reads into a buffer that all connections share, decodes the request in place and calls
  * execute(). The answers to all requests of one read are gathered in `answers` and sent at once. A request that takes
@@ -42,6 +43,7 @@ struct pending;
 struct chunk;
 struct outbox;
 struct natives;
+struct keeper;
 
 /* Executes a request and writes its answer; below 0: it is refused with that code. */
 typedef int handler(struct conn *conn, const struct wire_request *request, struct wire_writer *out);
@@ -136,6 +138,7 @@ struct rdzv_server {
 
   struct listing listing;
 
+  struct keeper *keeper; /* NULL: the server is not durable */
   struct natives *natives;
   bool was_asked;     /* something else than a keep-alive; native.c resets it */
   size_t native_runs; /* runs with native nodes: if there are none, keys need no look */
@@ -168,6 +171,7 @@ struct conn {
   bool is_doomed;
   bool is_leaving;
   bool is_closed;
+  bool is_held;                /* answers wait for a commit */
   bool is_node;                /* the coordinator may know it */
   struct outbox *out;          /* bytes to send; NULL: none */
   struct multi *multi;         /* the request at the front of `in`, in progress */
@@ -184,6 +188,7 @@ struct conn {
   struct conn *ready_prev, *ready_next;
   struct conn *unfinished_prev, *unfinished_next;
   struct conn *idle_prev, *idle_next;
+  struct conn *held_prev, *held_next; /* of keeper->held */
   struct conn *doomed_next;
   struct pending *pending; /* oldest first */
   struct pending *watches;
@@ -280,6 +285,12 @@ void chain_free(struct chain *chain, struct budget *budget);
 /* The chain of bytes to send, made if there is none. NULL: no memory. */
 struct chain *outbox_chain(struct conn *conn);
 size_t outbox_len(const struct conn *conn);
+
+/* The last `len` bytes of the chain must not leave before that batch is durable: keeper/keeper.h. */
+void outbox_hold(struct conn *conn, uint64_t batch, size_t len);
+
+/* May something be sent? Else all of it waits. */
+bool outbox_can_send(const struct conn *conn);
 
 /* Sends what the socket takes, up to SLICE_BYTES. */
 void outbox_flush(struct conn *conn);
@@ -384,6 +395,32 @@ void natives_await_at(struct rdzv_server *server, rdzv_bytes key);
 static inline void natives_look(struct rdzv_server *server, rdzv_bytes key) {
   if (server->native_runs > 0) natives_look_at(server, key);
 }
+
+/* ---- keeper/ ---- */
+
+/* Opens and loads the keep, if the options name one, and starts to commit; before the server listens. */
+int keeper_open(struct rdzv_server *server, rdzv_error *error);
+
+/* The server stops: commits what there is, and lets the answers go that wait for it. */
+void keeper_finish(struct rdzv_server *server);
+void keeper_shut_down(struct rdzv_server *server, void (*close_handle)(void *handle));
+void keeper_free(struct rdzv_server *server);
+
+/* The batch that an answer that is made now depends on; 0: none that is not durable. */
+uint64_t keeper_need_of(const struct keeper *keeper);
+static inline uint64_t keeper_need(const struct rdzv_server *server) {
+  return server->keeper ? keeper_need_of(server->keeper) : 0;
+}
+
+/* The number of the last durable batch. */
+uint64_t keeper_committed(const struct rdzv_server *server);
+
+/* Are writes refused for the time being? *why is the reason. */
+bool keeper_refuses(const struct rdzv_server *server, const rdzv_error **why);
+
+/* The connection has answers that wait; it has none, or is closed. */
+void keeper_hold(struct conn *conn);
+void keeper_forget(struct conn *conn);
 
 /* ---- listen.c ---- */
 int server_listen(struct rdzv_server *server, rdzv_error *error);

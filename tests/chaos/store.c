@@ -14,6 +14,7 @@
  *     --mean BYTES       between two faults of a connection (400)
  *     --calm             no faults
  *     --restarts         our server is killed and started again, and forgets its keys
+ *     --durable          with --restarts: it forgets nothing, since it keeps its state in a folder
  *     --kinds K,...      register, number, versions, queue: what the keys are used for; default all that the store can
  *     --can queues       the server has them, although its dialect does not promise it
  *     --without F,...    append, queues: what the server does not have; set, nan: sets, adds to texts
@@ -22,6 +23,7 @@
  *
  * Exit code 0: all histories are linearizable; 1: some are not, or a call returned what it must not.
  */
+#include "base/os/folder.h"
 #include "load.h"
 #include "proxy.h"
 #include "server.h"
@@ -43,7 +45,7 @@ enum {
 
 struct settings {
   struct place place;
-  bool serves, calm, restarts, trace, processes, no_set, no_nan, resets;
+  bool serves, calm, restarts, durable, trace, processes, no_set, no_nan, resets;
   int target_port, proxy_port, mean_bytes;
   unsigned kinds, with, without;
   uint64_t first, end;
@@ -62,6 +64,7 @@ struct run {
   struct book *book;
   struct place place; /* as the workers see it */
   struct server server;
+  char state_dir[64];
   struct proxy *proxy;
   struct random random; /* of what is done to them */
   pthread_t threads[MOST_WORKERS];
@@ -144,7 +147,7 @@ static void restart_server(struct run *run) {
   const int64_t from = now_us();
   server_kill(&run->server);
   if (!server_start(&run->server)) abort();
-  note_wipe(run->book, from, now_us());
+  if (!run->settings->durable) note_wipe(run->book, from, now_us());
   run->totals->kills++;
 }
 
@@ -181,6 +184,11 @@ static void open_place(struct run *run) {
   if (settings->serves) {
     run->server.rdzv = settings->rdzv;
     snprintf(run->server.port_file, sizeof run->server.port_file, "/tmp/rdzv-chaos-%d.port", (int)getpid());
+    if (settings->durable) {
+      snprintf(run->state_dir, sizeof run->state_dir, "/tmp/rdzv-chaos-%d-XXXXXX", (int)getpid());
+      run->server.state_dir = mkdtemp(run->state_dir);
+      if (!run->server.state_dir) exit(2);
+    }
     if (!server_start(&run->server)) exit(2);
     port = run->server.port;
   }
@@ -215,6 +223,7 @@ static void let_it_settle(struct run *run) {
 static void close_place(struct run *run) {
   proxy_end(run->proxy);
   server_kill(&run->server);
+  if (run->server.state_dir) folder_remove(AT_FDCWD, run->server.state_dir);
   rdzv_store_free(run->place.hash);
   if (run->place.type == STORE_FILE) unlink(run->place.endpoint);
 }
@@ -266,7 +275,7 @@ static void say_where(const struct run *run, int key) {
 
 static void judge_calls(struct run *run, const struct op *const *ops, size_t count, int key) {
   for (size_t i = 0; i < count; i++) {
-    const bool bad = is_unexpected(ops[i]->code, run->settings->restarts);
+    const bool bad = is_unexpected(ops[i]->code, run->settings->restarts && !run->settings->durable);
     const bool slow = ops[i]->return_us - ops[i]->call_us > LONGEST_CALL_MS * 1000;
     run->totals->unexpected += bad;
     run->totals->slow += slow;
@@ -381,6 +390,7 @@ static bool set_option(struct settings *settings, int option) {
     case 'b': settings->mean_bytes = atoi(optarg); return settings->mean_bytes > 0;
     case 'c': return settings->calm = true;
     case 'R': return settings->restarts = true;
+    case 'D': return settings->durable = true;
     case 'P': return settings->processes = true;
     case 't': return settings->trace = true;
     case 'e': return settings->resets = true;
@@ -397,15 +407,23 @@ static bool set_option(struct settings *settings, int option) {
 }
 
 static bool read_command_line(struct settings *settings, int argc, char **argv) {
-  static const struct option options[] = {
-      {"seed", required_argument, NULL, 's'},    {"seeds", required_argument, NULL, 'm'},
-      {"seconds", required_argument, NULL, 'S'}, {"dialect", required_argument, NULL, 'd'},
-      {"rdzv", required_argument, NULL, 'r'},    {"proxy-port", required_argument, NULL, 'p'},
-      {"mean", required_argument, NULL, 'b'},    {"calm", no_argument, NULL, 'c'},
-      {"restarts", no_argument, NULL, 'R'},      {"processes", no_argument, NULL, 'P'},
-      {"kinds", required_argument, NULL, 'k'},   {"without", required_argument, NULL, 'w'},
-      {"can", required_argument, NULL, 'C'},     {"trace", no_argument, NULL, 't'},
-      {"resets", no_argument, NULL, 'e'},        {NULL, 0, NULL, 0}};
+  static const struct option options[] = {{"seed", required_argument, NULL, 's'},
+                                          {"seeds", required_argument, NULL, 'm'},
+                                          {"seconds", required_argument, NULL, 'S'},
+                                          {"dialect", required_argument, NULL, 'd'},
+                                          {"rdzv", required_argument, NULL, 'r'},
+                                          {"proxy-port", required_argument, NULL, 'p'},
+                                          {"mean", required_argument, NULL, 'b'},
+                                          {"calm", no_argument, NULL, 'c'},
+                                          {"restarts", no_argument, NULL, 'R'},
+                                          {"processes", no_argument, NULL, 'P'},
+                                          {"kinds", required_argument, NULL, 'k'},
+                                          {"without", required_argument, NULL, 'w'},
+                                          {"can", required_argument, NULL, 'C'},
+                                          {"trace", no_argument, NULL, 't'},
+                                          {"resets", no_argument, NULL, 'e'},
+                                          {"durable", no_argument, NULL, 'D'},
+                                          {NULL, 0, NULL, 0}};
   int option;
   while ((option = getopt_long(argc, argv, "", options, NULL)) != -1)
     if (!set_option(settings, option)) return false;

@@ -14,7 +14,7 @@ static const char *const me = "rdzv serve";
 
 /* A limit of 0 is the library's default. */
 struct settings {
-  const char *bind, *port_file;
+  const char *bind, *port_file, *state_dir;
   int64_t port;
   int64_t max_connections, max_key_bytes, max_value_bytes, max_keys, max_waits, max_memory;
   int64_t request_timeout, idle_timeout;
@@ -36,6 +36,7 @@ static int parse(int argc, char **argv, struct settings *to) {
       {"bind", FLAG_TEXT, &to->bind, "ADDR", "address or name to listen on (default 127.0.0.1; *: all)"},
       {"port", FLAG_NUMBER, &to->port, "N", "port (default 29400); 0 picks a free port"},
       {"port-file", FLAG_TEXT, &to->port_file, "PATH", "write the port to PATH when ready; removed at the end"},
+      {"state-dir", FLAG_TEXT, &to->state_dir, "DIR", "keep the state in DIR, so that it survives the server"},
       {"max-connections", FLAG_NUMBER, &to->max_connections, "N", "most clients at the same time (default 65536)"},
       {"max-key-bytes", FLAG_BYTES, &to->max_key_bytes, "BYTES", "longest key (default 8K)"},
       {"max-value-bytes", FLAG_BYTES, &to->max_value_bytes, "BYTES", "longest value (default 8M)"},
@@ -127,6 +128,7 @@ static rdzv_server_options options_of(const struct settings *settings) {
       .max_memory = (size_t)settings->max_memory,
       .request_timeout_ms = settings->request_timeout,
       .idle_timeout_ms = settings->idle_timeout,
+      .state_dir = settings->state_dir,
   };
 }
 

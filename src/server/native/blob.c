@@ -154,14 +154,10 @@ static int refresh(struct rdzv_server *server, struct native_run *own, rdzv_erro
   return result;
 }
 
-/* What the server keeps of the run, made with the first change; then its key is there. NULL: no memory. */
-static struct native_run *own_of(struct rdzv_server *server, struct coordinator_run *run) {
-  struct native_run *own = *coordinator_run_user(run);
-  if (own) return own;
+static struct native_run *make_own(struct rdzv_server *server, struct coordinator_run *run) {
   struct run_key key;
-  rdzv_error error;
   const rdzv_bytes bytes = key_of(&key, coordinator_run_id(run), "");
-  own = calloc(1, sizeof *own + bytes.len);
+  struct native_run *own = calloc(1, sizeof *own + bytes.len);
   if (!own) return NULL;
   own->run = run;
   own->is_private = !ks_present(server->ks, bytes);
@@ -169,8 +165,24 @@ static struct native_run *own_of(struct rdzv_server *server, struct coordinator_
   memcpy(own->key, bytes.data, bytes.len);
   DL_APPEND(server->natives->runs, own);
   *coordinator_run_user(run) = own;
-  refresh(server, own, &error);
   return own;
+}
+
+/* What the server keeps of the run, made with the first change; then its key is there. NULL: no memory. */
+static struct native_run *own_of(struct rdzv_server *server, struct coordinator_run *run) {
+  struct native_run *own = *coordinator_run_user(run);
+  rdzv_error error;
+  if (own) return own;
+  own = make_own(server, run);
+  if (own) refresh(server, own, &error);
+  return own;
+}
+
+int natives_load(struct rdzv_server *server, const char *run_id, bool is_private, rdzv_error *error) {
+  struct native_run *own = make_own(server, coordinator_find(server->natives->coordinator, run_id, strlen(run_id)));
+  if (!own) return error_no_memory(error);
+  own->is_private = is_private;
+  return 0;
 }
 
 /* Nobody has to know of a run that never had a round. */

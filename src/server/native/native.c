@@ -146,6 +146,12 @@ void natives_step(struct rdzv_server *server, struct coordinator_event event) {
   arm(natives);
 }
 
+void natives_loaded(struct rdzv_server *server) {
+  server->native_runs = coordinator_runs(server->natives->coordinator);
+  charge(server->natives);
+  arm(server->natives);
+}
+
 void natives_lost(struct conn *conn) {
   if (!conn->is_node || conn->server->stopping) return;
   conn->is_node = false;

@@ -131,6 +131,7 @@ void run_adopt(struct coordinator_run *run, struct rendezvous_state *state, enum
   if (run->layout != layout) set_layout(run, layout);
   run->stale = false;
   run->pass = true;
+  run_touch(run);
   if (run->state.closed && !closed) run->tell = true;
   if (run->state.complete && run->state.round >= run->first_round) run->first_round = run->state.round + 1;
   last_call_observe(&run->last_call, &run->state, &run->settings, now, false, 0);

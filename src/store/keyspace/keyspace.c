@@ -39,15 +39,20 @@ struct entry *entry_find(struct keyspace *ks, rdzv_bytes key) {
 }
 
 static int make(struct keyspace *ks, rdzv_bytes key, uint64_t hash, struct entry **out) {
-  const size_t size = sizeof(struct entry) + key.len;
+  const size_t size = sizeof(struct entry) + key.len + kept_size(ks);
   if (key.len > UINT32_MAX || !budget_take(ks->budget, size)) return RDZV_E_LIMIT;
-  struct entry *entry = calloc(1, size);
+  struct entry *entry = calloc(1, sizeof *entry + key.len);
+  if (entry && ks->tracks && !kept_make(ks, entry)) {
+    free(entry);
+    entry = NULL;
+  }
   if (entry) {
     entry->node.hash = hash;
     entry->key_len = (uint32_t)key.len;
     bytes_copy(entry->key, key.data, key.len);
   }
   if (!entry || !table_add(&ks->table, &entry->node)) {
+    if (entry) free(entry->kept);
     free(entry);
     budget_give(ks->budget, size);
     return RDZV_E_NO_MEMORY;
@@ -70,9 +75,11 @@ int entry_find_or_make(struct keyspace *ks, rdzv_bytes key, struct entry **out) 
 
 void entry_drop_if_unused(struct keyspace *ks, struct entry *entry) {
   if (entry->value || entry->queue || entry->groups || entry->pins) return;
+  if (entry->kept && entry->kept->is_dirty) return; /* ks_collected drops it */
   if (ks->last == entry) ks->last = NULL;
   table_remove(&ks->table, &entry->node);
-  budget_give(ks->budget, sizeof *entry + entry->key_len);
+  budget_give(ks->budget, sizeof *entry + entry->key_len + kept_size(ks));
+  free(entry->kept);
   free(entry);
 }
 
@@ -81,12 +88,20 @@ bool entry_is_as_wanted(const struct entry *entry, enum ks_want want) {
   return (value && want != KS_WANT_QUEUE) || (queue && want != KS_WANT_VALUE);
 }
 
-static void pop_item(struct keyspace *ks, struct entry *entry) {
+void item_free(struct keyspace *ks, struct item *item) {
+  budget_give(ks->budget, sizeof *item + item->len);
+  free(item);
+}
+
+void entry_pop_item(struct keyspace *ks, struct entry *entry) {
   struct item *item = entry->queue;
   DL_DELETE(entry->queue, item);
   entry->queue_len--;
-  budget_give(ks->budget, sizeof *item + item->len);
-  free(item);
+  entry_touch(ks, entry, false);
+  if (item->slot.parts > 0)
+    LL_PREPEND(entry->kept->popped, item); /* its records are to be removed */
+  else
+    item_free(ks, item);
 }
 
 void ks_free(struct keyspace *ks) {
@@ -95,7 +110,8 @@ void ks_free(struct keyspace *ks) {
   for (size_t at = 0; ks && (node = table_any(&ks->table, &at)) != NULL;) {
     struct entry *entry = (struct entry *)node;
     waits_forget(ks, entry);
-    while (entry->queue) pop_item(ks, entry);
+    while (entry->queue) entry_pop_item(ks, entry);
+    kept_free(ks, entry);
     blob_drop(entry->value);
     entry->value = NULL;
     entry_drop_if_unused(ks, entry);
@@ -106,8 +122,7 @@ void ks_free(struct keyspace *ks) {
 
 /* ---- values ------------------------------------------------------------------------------------------------ */
 
-/* The key has got its first value. */
-static void appear(struct keyspace *ks, struct entry *entry) {
+void entry_appear(struct keyspace *ks, struct entry *entry) {
   DL_APPEND(ks->first, entry);
   ks->count++;
   ks->keys_bytes += entry->key_len + 8;
@@ -127,8 +142,9 @@ static void disappear(struct keyspace *ks, struct entry *entry) {
 /* What must happen after a value was written, except waking the waiters of the key. */
 static void written(struct keyspace *ks, struct entry *entry, struct blob *before) {
   const bool there = entry->version != 0;
-  if (!there) appear(ks, entry);
+  if (!there) entry_appear(ks, entry);
   entry->version = ++ks->version;
+  entry_touch(ks, entry, true);
   if (!entry->groups) return;
   waits_tell(ks, entry, there ? KS_CHANGE_UPDATED : KS_CHANGE_CREATED, before, entry->value);
   waits_wake(ks, entry, LINK_CHANGE);
@@ -288,6 +304,7 @@ bool ks_delete(struct keyspace *ks, rdzv_bytes key) {
   disappear(ks, entry);
   entry->value = NULL;
   entry->version = 0;
+  entry_touch(ks, entry, true);
   waits_tell(ks, entry, KS_CHANGE_DELETED, before, NULL);
   blob_drop(before);
   waits_wake(ks, entry, LINK_CHANGE);
@@ -376,6 +393,9 @@ int ks_queue_push(struct keyspace *ks, rdzv_bytes key, rdzv_bytes value) {
     return result;
   }
   item->len = value.len;
+  item->slot = (struct record_slot){0};
+  entry_touch(ks, entry, false);
+  item->number = ks->tracks ? ++entry->kept->pushed : 0;
   bytes_copy(item->data, value.data, value.len);
   DL_APPEND(entry->queue, item);
   entry->queue_len++;
@@ -395,7 +415,7 @@ rdzv_bytes ks_queue_front(struct keyspace *ks, rdzv_bytes key) {
 
 void ks_queue_drop(struct keyspace *ks, rdzv_bytes key) {
   struct entry *entry = entry_find(ks, key);
-  pop_item(ks, entry);
+  entry_pop_item(ks, entry);
   entry_drop_if_unused(ks, entry);
 }
 

@@ -212,7 +212,7 @@ static struct native_node_snapshot a_node(void) {
                                                 .workers = {"trainer", 8, 1}},
                                        .order = 99,
                                        .wish = 2,
-                                       .left_ms = 1000,
+                                       .over_us = 1000,
                                        .joined = 5,
                                        .in_round = true,
                                        .missed = true,
@@ -227,7 +227,7 @@ static void test_node_comes_back(void **state) {
   record_put_node(&out, &node);
   const rdzv_bytes all = {out.buf.data, out.buf.len};
   assert_int_equal(record_read_node(all, &back, &error), 0);
-  assert_true(back.order == 99 && back.wish == 2 && back.left_ms == 1000 && back.joined == 5 && back.in_round &&
+  assert_true(back.order == 99 && back.wish == 2 && back.over_us == 1000 && back.joined == 5 && back.in_round &&
               !back.unanswered && back.missed && back.ranks.restart_count == 5);
   assert_string_equal(back.join.run_id, "run");
   assert_string_equal(back.join.session.node.addr, "host");
@@ -249,7 +249,6 @@ static void test_run_comes_back(void **state) {
                                     .layout = TORCH_2_3,
                                     .first_round = 4,
                                     .waits = 2,
-                                    .call_left_ms = -1,
                                     .state = rdzv_str("a pickle"),
                                     .world_round = 3,
                                     .world = rdzv_str("another"),

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The way of a commit: at the end of a turn of the loop, if something has changed and no commit is under way, begin()
+ * makes the batch and hands it to the commit thread. The thread commits it, and wakes the loop. on_done() notes that it
+ * is durable, and lets the answers go that waited for it.
+ *
+ * The clients that are let go ask again within a moment, and what they change belongs into one commit, not into two
+ * that alternate. So after a commit the next one may wait a little, as long as requests keep coming.
+ */
+#include "server/keeper/keeper.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/wait/thread.h"
+
+#include <stdlib.h>
+
+enum {
+  AGAIN_MS = 200,   /* after a commit that failed */
+  ROOM_MS = 1000,   /* between two looks for room */
+  REST_MS = 1000,   /* without a change, before the keep may tidy up */
+  FINISH_MS = 5000, /* for the last commits of a server that stops */
+};
+
+/* ---- the commit thread ---------------------------------------------------------------------------------------- */
+
+static void do_job(struct keeper *keeper, enum keeper_job job) {
+  int result = 0, room = 0;
+  rdzv_error error = {0}, room_error = {0};
+  if (job == KEEPER_COMMIT) result = keep_commit(keeper->keep, keeper->batch.changes, keeper->batch.count, &error);
+  if (job == KEEPER_REST) keep_rest(keeper->keep);
+  if (job != KEEPER_REST) room = keep_room(keeper->keep, &room_error);
+  pthread_mutex_lock(&keeper->lock);
+  keeper->result = result;
+  keeper->room = room;
+  if (result < 0) keeper->error = error;
+  if (room < 0) keeper->room_error = room_error;
+  keeper->job = KEEPER_NOTHING;
+  keeper->is_done = true;
+  pthread_cond_signal(&keeper->answered);
+  pthread_mutex_unlock(&keeper->lock);
+  uv_async_send(&keeper->done);
+}
+
+static void *commit_thread(void *argument) {
+  struct keeper *keeper = argument;
+  for (;;) {
+    pthread_mutex_lock(&keeper->lock);
+    while (keeper->job == KEEPER_NOTHING) thread_cond_wait(&keeper->asked, &keeper->lock, INT64_MAX);
+    const enum keeper_job job = keeper->job;
+    pthread_mutex_unlock(&keeper->lock);
+    if (job == KEEPER_END) return NULL;
+    do_job(keeper, job);
+  }
+}
+
+static void ask(struct keeper *keeper, enum keeper_job job) {
+  pthread_mutex_lock(&keeper->lock);
+  keeper->job = job;
+  keeper->is_done = false;
+  pthread_cond_signal(&keeper->asked);
+  pthread_mutex_unlock(&keeper->lock);
+}
+
+static bool is_busy(struct keeper *keeper) {
+  pthread_mutex_lock(&keeper->lock);
+  const bool busy = keeper->job != KEEPER_NOTHING;
+  pthread_mutex_unlock(&keeper->lock);
+  return busy;
+}
+
+/* ---- commits -------------------------------------------------------------------------------------------------- */
+
+static void charge(struct keeper *keeper) {
+  struct budget *budget = &keeper->server->budget;
+  const size_t held = batch_bytes(&keeper->batch);
+  budget->used = budget->used - keeper->charged + held;
+  keeper->charged = held;
+}
+
+static void on_again(uv_timer_t *timer);
+
+static void later(struct keeper *keeper, uint64_t ms) {
+  if (!keeper->server->stopping) uv_timer_start(&keeper->again, on_again, ms, 0);
+}
+
+static void begin(struct keeper *keeper) {
+  if (!gather_batch(keeper)) {
+    later(keeper, AGAIN_MS);
+    return;
+  }
+  charge(keeper);
+  keeper->in_flight = true;
+  keeper->rested = false;
+  keeper->began_ns = uv_hrtime();
+  ask(keeper, KEEPER_COMMIT);
+}
+
+/* Answers go, and their clients come back. */
+static void committed(struct keeper *keeper) {
+  if (keeper->failing) log_line(&keeper->server->log, RDZV_LOG_WARNING, "the state is kept again");
+  keeper->failing = keeper->in_flight = false;
+  keeper->committed++;
+  keeper->took_ns = uv_hrtime() - keeper->began_ns;
+  batch_clear(&keeper->batch);
+  charge(keeper);
+  hold_release(keeper);
+}
+
+/* For good: another server has the state. What was answered before is right, and nothing is answered any more. */
+static void give_up(struct keeper *keeper, const rdzv_error *error) {
+  log_line(&keeper->server->log, RDZV_LOG_ERROR, "%s: stopping", error->message);
+  keeper->refuses = true;
+  keeper->why = *error;
+  uv_async_send(&keeper->server->wake_to_stop);
+}
+
+static void failed(struct keeper *keeper, const rdzv_error *error) {
+  if (error->code == RDZV_E_STALE) {
+    give_up(keeper, error);
+    return;
+  }
+  if (!keeper->failing)
+    log_line(&keeper->server->log, RDZV_LOG_ERROR, "%s: writes are refused until it can be written", error->message);
+  keeper->failing = keeper->refuses = true;
+  keeper->why = *error;
+  later(keeper, AGAIN_MS);
+}
+
+static void note_room(struct keeper *keeper, int room, const rdzv_error *error) {
+  keeper->refuses = room < 0;
+  if (room == 0) return;
+  keeper->why = *error;
+  later(keeper, ROOM_MS);
+}
+
+/* Takes what the thread has done. False: nothing. */
+static bool take_done(struct keeper *keeper) {
+  pthread_mutex_lock(&keeper->lock);
+  const bool is_done = keeper->is_done;
+  const int result = keeper->result, room = keeper->room;
+  keeper->is_done = false;
+  pthread_mutex_unlock(&keeper->lock);
+  if (!is_done) return false;
+  if (keeper->in_flight && result < 0) {
+    failed(keeper, &keeper->error);
+    return true;
+  }
+  if (keeper->in_flight) committed(keeper);
+  note_room(keeper, room, &keeper->room_error);
+  return true;
+}
+
+static void on_done(uv_async_t *async) {
+  struct keeper *keeper = async->data;
+  if (!take_done(keeper) || keeper->server->stopping) return;
+  if (!keeper->in_flight && !keeper->refuses && !keeper->rested) later(keeper, REST_MS);
+}
+
+/* A commit is repeated, room is looked for, or there is time to rest. */
+static void on_again(uv_timer_t *timer) {
+  struct keeper *keeper = timer->data;
+  if (is_busy(keeper)) return;
+  if (keeper->failing) {
+    ask(keeper, KEEPER_COMMIT);
+  } else if (keeper->refuses) {
+    ask(keeper, KEEPER_ROOM);
+  } else if (!keeper->in_flight && !keeper->rested && !gather_has_changes(keeper)) {
+    keeper->rested = true;
+    ask(keeper, KEEPER_REST);
+  }
+}
+
+/* ---- the turn ------------------------------------------------------------------------------------------------- */
+
+static void on_turn(uv_prepare_t *prepare) {
+  struct keeper *keeper = prepare->data;
+  if (keeper->in_flight || !gather_has_changes(keeper) || is_busy(keeper)) return;
+  begin(keeper);
+}
+
+bool keeper_refuses(const struct rdzv_server *server, const rdzv_error **why) {
+  *why = &server->keeper->why;
+  return server->keeper->refuses;
+}
+
+/* ---- life ----------------------------------------------------------------------------------------------------- */
+
+static int init_handles(struct keeper *keeper, rdzv_error *error) {
+  uv_loop_t *loop = &keeper->server->loop;
+  int result = uv_prepare_init(loop, &keeper->turn);
+  if (result == 0) result = uv_timer_init(loop, &keeper->again);
+  if (result == 0) result = uv_async_init(loop, &keeper->done, on_done);
+  if (result == 0) result = uv_prepare_start(&keeper->turn, on_turn);
+  keeper->turn.data = keeper->again.data = keeper->done.data = keeper;
+  return result == 0 ? 0 : error_set(error, RDZV_E_IO, "cannot create an event loop: %s", uv_strerror(result));
+}
+
+static int start_thread(struct keeper *keeper, rdzv_error *error) {
+  const int failed = thread_start(&keeper->thread, commit_thread, keeper);
+  if (failed) return error_errno(error, RDZV_E_NO_MEMORY, failed, "cannot start a thread to commit");
+  keeper->has_thread = true;
+  return 0;
+}
+
+static int set_up(struct keeper *keeper, rdzv_error *error) {
+  struct rdzv_server *server = keeper->server;
+  int result = keep_open_folder(server->options.state_dir, &server->log, &keeper->keep, error);
+  ks_track(server->ks);
+  sessions_track(&server->sessions);
+  if (result == 0) result = gather_load(keeper, error);
+  if (result == 0) result = init_handles(keeper, error);
+  if (result == 0) result = start_thread(keeper, error);
+  if (result == 0 && !keeper->is_fresh)
+    log_line(&server->log, RDZV_LOG_INFO, "%zu keys are loaded from '%s'", ks_count(server->ks),
+             server->options.state_dir);
+  return result;
+}
+
+int keeper_open(struct rdzv_server *server, rdzv_error *error) {
+  if (!server->options.state_dir) return 0;
+  struct keeper *keeper = server->keeper = calloc(1, sizeof *keeper);
+  if (!keeper) return error_no_memory(error);
+  keeper->server = server;
+  keeper->committed = 1; /* 0 is no batch */
+  pthread_mutex_init(&keeper->lock, NULL);
+  thread_cond_init(&keeper->asked);
+  thread_cond_init(&keeper->answered);
+  return set_up(keeper, error);
+}
+
+/* Waits for the thread. False: the deadline has passed. */
+static bool await_thread(struct keeper *keeper, deadline until) {
+  bool in_time = true;
+  pthread_mutex_lock(&keeper->lock);
+  while (keeper->job != KEEPER_NOTHING && in_time) in_time = thread_cond_wait(&keeper->answered, &keeper->lock, until);
+  pthread_mutex_unlock(&keeper->lock);
+  return in_time;
+}
+
+void keeper_finish(struct rdzv_server *server) {
+  struct keeper *keeper = server->keeper;
+  if (!keeper || (keeper->refuses && keeper->why.code == RDZV_E_STALE)) return;
+  const deadline until = deadline_after(FINISH_MS);
+  for (;;) {
+    if (!await_thread(keeper, until)) break;
+    take_done(keeper);
+    if (keeper->failing) break;
+    if (keeper->in_flight) continue;
+    if (!gather_has_changes(keeper)) break;
+    begin(keeper);
+    if (!keeper->in_flight) break;
+  }
+  struct conn *conn;
+  for (conn = server->conns; conn; conn = conn->next) outbox_flush(conn);
+}
+
+void keeper_shut_down(struct rdzv_server *server, void (*close_handle)(void *handle)) {
+  struct keeper *keeper = server->keeper;
+  if (!keeper) return;
+  close_handle(&keeper->turn);
+  close_handle(&keeper->again);
+  close_handle(&keeper->done);
+}
+
+static void end_thread(struct keeper *keeper) {
+  if (!keeper->has_thread) return;
+  keep_cancel(keeper->keep);
+  await_thread(keeper, INT64_MAX);
+  ask(keeper, KEEPER_END);
+  pthread_join(keeper->thread, NULL);
+}
+
+void keeper_free(struct rdzv_server *server) {
+  struct keeper *keeper = server->keeper;
+  if (!keeper) return;
+  end_thread(keeper);
+  keep_close(keeper->keep);
+  batch_free(&keeper->batch);
+  kept_natives_free(keeper);
+  pthread_cond_destroy(&keeper->asked);
+  pthread_cond_destroy(&keeper->answered);
+  pthread_mutex_destroy(&keeper->lock);
+  free(keeper);
+  server->keeper = NULL;
+}
