@@ -64,6 +64,15 @@ typedef struct rdzv_server_options {
   const char *state_dir; /**< A folder in which the server keeps its state, made if it is not there. No answer leaves
                             before all that it depends on is on disk, and a server that is opened again with the same
                             folder goes on where the last one ended. Default none: the state ends with the server. */
+  const struct rdzv_etcd_options *state_etcd; /**< An etcd (3.4 or later) in which the server keeps its state instead,
+                            together with other servers (rdzv/etcd.h). One of them is active. The others are standbys:
+                            they refuse clients, and name the active one to clients of this library. Default none. */
+  const char *state_prefix; /**< The path below which the state is in etcd; servers with the same one belong together.
+                            Default "/rdzv-server". */
+  int64_t state_lease_ms;   /**< How long the active server may be silent before a standby takes over; at least 2 s, in
+                            whole seconds, rounded up. Default 5 s. */
+  const char *advertise;    /**< With state_etcd: where clients reach this server, "host" or "host:port". Default the
+                            address that it listens on. RDZV_E_INVALID if that is every address. */
 } rdzv_server_options;
 
 RDZV_BEGIN
@@ -78,7 +87,10 @@ RDZV_API const char *rdzv_server_address(const rdzv_server *server);
 /** Returns the port that the server listens on. */
 RDZV_API int rdzv_server_port(const rdzv_server *server);
 
-/** Serves in the calling thread until the server is stopped, and returns 0 then. */
+/** Serves in the calling thread until the server is stopped, and returns 0 then. With state_etcd, it first waits until
+ * no other server is active. RDZV_E_STALE: the server was the active one, and is it no more, because it was paused, or
+ * cut off from etcd, for longer than the lease; open another one to stand by. Other codes: etcd cannot be used, or the
+ * state in it cannot be loaded. */
 RDZV_API int rdzv_server_run(rdzv_server *server, rdzv_error *error);
 
 /** Serves in a new thread, and returns at once. RDZV_E_IO: the thread cannot be started. */

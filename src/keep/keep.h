@@ -143,16 +143,20 @@ struct keep_etcd_options {
   const char *address; /* of this server, for its clients: "10.0.0.7:29400" */
   int64_t lease_ms;    /* 0: KEEP_ETCD_LEASE_MS */
   const rdzv_log *log;
-  int cancel_fd; /* readable: opening ends with RDZV_E_CANCELED; 0: none */
 
   /* Another server is active, at that address ("": not known); or, with NULL, none is, and this one takes over. In the
-   * thread that opens. NULL: not told. */
+   * thread that enters. NULL: not told. */
   void (*told)(void *user, const char *active);
   void *user;
 };
 
-/* Waits until no other server is active at this place, and is the active one then, until close. Errors as above, but
- * not RDZV_E_IN_USE; RDZV_E_INVALID: an option, or etcd refuses the user; RDZV_E_PROTOCOL: there is no etcd. */
-int keep_open_etcd(const struct keep_etcd_options *options, struct keep **out, rdzv_error *error);
+/* A keep that is not open yet: it can be entered, canceled and closed. Asks etcd nothing. Copies the options.
+ * RDZV_E_INVALID: one of them. */
+int keep_new_etcd(const struct keep_etcd_options *options, struct keep **out, rdzv_error *error);
+
+/* Opens it: waits until no other server is active at this place, and is the active one then, until close. Once; from
+ * any thread. Errors as above, but not RDZV_E_IN_USE; also RDZV_E_INVALID: etcd refuses the user; RDZV_E_PROTOCOL:
+ * there is no etcd. */
+int keep_enter_etcd(struct keep *keep, rdzv_error *error);
 
 #endif

@@ -346,6 +346,7 @@ static bool is_refused(struct conn *conn, const struct wire_request *request) {
 }
 
 bool execute(struct conn *conn, const struct wire_request *request, const uint8_t *data) {
+  if (conn->server->stands_by) return standby_refuse(conn, request);
   if (conn->session && wire_ops[request->op].writes && is_repeated(conn, request)) return true;
   if (conn->server->keeper && is_refused(conn, request)) return true;
   handler *const run = handlers[request->op];

@@ -206,7 +206,15 @@ bool outbox_is_stuck(const struct conn *conn) { return conn->out && conn->out->s
 
 size_t outbox_len(const struct conn *conn) { return conn->out ? conn->out->chain.len : 0; }
 
+/* Another server may be active by now: what this one would say may be wrong. */
+static bool may_send(struct conn *conn) {
+  if (keeper_holds(conn->server)) return true;
+  conn_doom(conn, RDZV_E_CONNECTION, NULL);
+  return false;
+}
+
 ssize_t outbox_send_now(struct conn *conn, const void *data, size_t len) {
+  if (!may_send(conn)) return 0;
   const ssize_t sent = send(conn->fd, data, len, MSG_DONTWAIT | MSG_NOSIGNAL);
   if (sent < 0 && errno != EAGAIN && errno != EINTR) conn_doom(conn, RDZV_E_CONNECTION, NULL);
   return sent < 0 ? 0 : sent;
@@ -214,6 +222,7 @@ ssize_t outbox_send_now(struct conn *conn, const void *data, size_t len) {
 
 /* Sends at most `most` bytes; returns how many. 0: the socket is full, or the client is gone and now doomed. */
 static size_t send_some(struct conn *conn, size_t most) {
+  if (!may_send(conn)) return 0;
   struct iovec pieces[PIECES];
   struct msghdr message = {.msg_iov = pieces};
   message.msg_iovlen = gather(&conn->out->chain, most, pieces);

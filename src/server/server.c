@@ -36,6 +36,8 @@ static int check_options(const rdzv_server_options *options, rdzv_error *error) 
     return error_set(error, RDZV_E_INVALID, "invalid port %d: expected 1 to 65535", options->port);
   if (options->request_timeout_ms < 0 || options->idle_timeout_ms < 0 || options->session_timeout_ms < 0)
     return error_set(error, RDZV_E_INVALID, "invalid timeout: it is negative");
+  if (options->state_dir && options->state_etcd)
+    return error_set(error, RDZV_E_INVALID, "the state is either in a folder or in etcd, and not in both");
   if (options->max_value_bytes > 1u << 30 || options->max_key_bytes > 1u << 30)
     return error_set(error, RDZV_E_INVALID, "invalid limit on a key or a value: more than 1 GiB");
   return 0;
@@ -75,10 +77,16 @@ static void shut_down(struct rdzv_server *server) {
   close_handle(&server->scheduler);
   natives_shut_down(server, close_handle);
   keeper_shut_down(server, close_handle);
+  standby_shut_down(server, close_handle);
   struct conn *conn;
   DL_FOREACH(server->conns, conn) conn_doom(conn, RDZV_E_STOPPED, "the server is stopping");
   while (conn_reap(server, SIZE_MAX)) {
   }
+}
+
+void server_fail(struct rdzv_server *server, const rdzv_error *error) {
+  if (server->failure.code == 0) server->failure = *error;
+  uv_async_send(&server->wake_to_stop);
 }
 
 static void on_stop(uv_async_t *async) {
@@ -111,6 +119,7 @@ static void free_parts(struct rdzv_server *server) {
   pthread_mutex_destroy(&server->clients_lock);
   blob_drop(server->listing.keys);
   keeper_free(server);
+  standby_free(server);
   natives_free(server);
   ks_free(server->ks);
   sessions_free(&server->sessions);
@@ -162,6 +171,7 @@ static int set_up(struct rdzv_server *server, rdzv_server_options *own, rdzv_err
   else
     result = keeper_open(server, error);
   if (result == 0) result = server_listen(server, error);
+  if (result == 0) result = standby_open(server, error);
   own->listen_fd = server->options.listen_fd;
   return result;
 }
@@ -234,9 +244,12 @@ static int check_fresh(const rdzv_server *server, rdzv_error *error) {
 }
 
 int rdzv_server_run(rdzv_server *server, rdzv_error *error) {
-  const int result = check_fresh(server, error);
-  if (result == 0) serve(server);
-  return result;
+  int result = check_fresh(server, error);
+  if (result == 0) result = standby_begin(server, error);
+  if (result < 0) return result;
+  serve(server);
+  if (server->failure.code && error) *error = server->failure;
+  return server->failure.code;
 }
 
 static void *serve_thread(void *arg) {
@@ -245,7 +258,8 @@ static void *serve_thread(void *arg) {
 }
 
 int rdzv_server_start(rdzv_server *server, rdzv_error *error) {
-  const int result = check_fresh(server, error);
+  int result = check_fresh(server, error);
+  if (result == 0) result = standby_begin(server, error);
   if (result < 0) return result;
   const int failed = thread_start(&server->thread, serve_thread, server);
   if (failed) return error_errno(error, RDZV_E_NO_MEMORY, failed, "cannot start a thread for the server");

@@ -44,6 +44,8 @@ struct chunk;
 struct outbox;
 struct natives;
 struct keeper;
+struct standby;
+struct keep;
 
 /* Executes a request and writes its answer; below 0: it is refused with that code. */
 typedef int handler(struct conn *conn, const struct wire_request *request, struct wire_writer *out);
@@ -138,7 +140,10 @@ struct rdzv_server {
 
   struct listing listing;
 
-  struct keeper *keeper; /* NULL: the server is not durable */
+  struct keeper *keeper;   /* NULL: the server is not durable, or stands by */
+  struct standby *standby; /* of a server with its state in etcd; NULL: it has none there */
+  bool stands_by;          /* another server is active, as far as is known: no client is served */
+  rdzv_error failure;      /* why the server ended by itself; code 0: it did not */
   struct natives *natives;
   bool was_asked;     /* something else than a keep-alive; native.c resets it */
   size_t native_runs; /* runs with native nodes: if there are none, keys need no look */
@@ -202,6 +207,9 @@ struct conn {
 };
 
 /* ---- server.c ---- */
+
+/* Ends the loop; rdzv_server_run returns the error. */
+void server_fail(struct rdzv_server *server, const rdzv_error *error);
 
 /* Adds `change` to the number of clients. */
 void server_count(struct rdzv_server *server, int change);
@@ -398,13 +406,22 @@ static inline void natives_look(struct rdzv_server *server, rdzv_bytes key) {
 
 /* ---- keeper/ ---- */
 
-/* Opens and loads the keep, if the options name one, and starts to commit; before the server listens. */
+/* Opens and loads the folder, if the options name one, and starts to commit; before the server listens. */
 int keeper_open(struct rdzv_server *server, rdzv_error *error);
+
+/* Loads a keep that is open, and starts to commit. Takes it over, also on failure; `where` is for the log. */
+int keeper_take(struct rdzv_server *server, struct keep *keep, const char *where, rdzv_error *error);
 
 /* The server stops: commits what there is, and lets the answers go that wait for it. */
 void keeper_finish(struct rdzv_server *server);
 void keeper_shut_down(struct rdzv_server *server, void (*close_handle)(void *handle));
 void keeper_free(struct rdzv_server *server);
+
+/* May anything be sent to clients? False: another server may be active by now. */
+bool keeper_holds_place(struct keeper *keeper);
+static inline bool keeper_holds(const struct rdzv_server *server) {
+  return !server->keeper || keeper_holds_place(server->keeper);
+}
 
 /* The batch that an answer that is made now depends on; 0: none that is not durable. */
 uint64_t keeper_need_of(const struct keeper *keeper);
@@ -421,6 +438,16 @@ bool keeper_refuses(const struct rdzv_server *server, const rdzv_error **why);
 /* The connection has answers that wait; it has none, or is closed. */
 void keeper_hold(struct conn *conn);
 void keeper_forget(struct conn *conn);
+
+/* ---- keeper/standby.c ---- */
+
+/* If the options name an etcd: makes the server a standby, after it listens; begins to wait for its turn; refuses a
+ * request, as execute() returns. */
+int standby_open(struct rdzv_server *server, rdzv_error *error);
+int standby_begin(struct rdzv_server *server, rdzv_error *error);
+bool standby_refuse(struct conn *conn, const struct wire_request *request);
+void standby_shut_down(struct rdzv_server *server, void (*close_handle)(void *handle));
+void standby_free(struct rdzv_server *server);
 
 /* ---- listen.c ---- */
 int server_listen(struct rdzv_server *server, rdzv_error *error);

@@ -75,7 +75,7 @@ static int check(const struct keep_etcd_options *options, rdzv_error *error) {
 static int open_parts(struct place *place, const struct keep_etcd_options *options, rdzv_error *error) {
   int result = check(options, error);
   if (result == 0) result = place_prefix(options->prefix ? options->prefix : KEEP_ETCD_PREFIX, place->prefix, error);
-  if (result == 0) result = flag_open_with(&place->halt, options->cancel_fd, error);
+  if (result == 0) result = flag_open(&place->halt, error);
   if (result == 0) result = etcd_open(options->etcd, &place->client, error);
   if (result == 0) result = etcd3_open(etcd_share(place->client), &place->etcd, error);
   if (result == 0) result = etcd3_open(etcd_share(place->client), &place->lease.etcd, error);
@@ -83,27 +83,32 @@ static int open_parts(struct place *place, const struct keep_etcd_options *optio
   place->active = place_key(place->prefix, "/active");
   place->batch = place_key(place->prefix, "/batch");
   snprintf(place->where, sizeof place->where, "%s in etcd at %s", place->prefix, etcd_describe(place->client));
-  place->lease.halt = &place->halt;
-  place->lease.log = &place->log;
-  place->lease.where = place->where;
+  snprintf(place->address, sizeof place->address, "%s", options->address);
   return 0;
 }
 
-int keep_open_etcd(const struct keep_etcd_options *options, struct keep **out, rdzv_error *error) {
+int keep_new_etcd(const struct keep_etcd_options *options, struct keep **out, rdzv_error *error) {
   struct place *place = calloc(1, sizeof *place);
   if (!place) return error_no_memory(error);
   place->base.ops = &place_ops;
   place->halt = place->lease.stop = FLAG_NONE;
   if (options->log) place->log = *options->log;
-  int result = open_parts(place, options, error);
-  if (result == 0) result = place_become_active(place, options, error);
-  if (result == 0) result = place_take_up(place, error);
-  if (result < 0) {
+  place->told = options->told;
+  place->user = options->user;
+  place->lease_ms = options->lease_ms > 0 ? options->lease_ms : KEEP_ETCD_LEASE_MS;
+  place->lease.halt = &place->halt;
+  place->lease.log = &place->log;
+  place->lease.where = place->where;
+  const int result = open_parts(place, options, error);
+  if (result < 0)
     place_close(&place->base);
-    return result;
-  }
-  if (options->cancel_fd > 0) flag_forget(&place->halt, options->cancel_fd);
-  log_line(&place->log, RDZV_LOG_INFO, "this server is the active one of %s", place->where);
-  *out = &place->base;
-  return 0;
+  else
+    *out = &place->base;
+  return result;
+}
+
+int keep_enter_etcd(struct keep *keep, rdzv_error *error) {
+  struct place *place = place_of(keep);
+  const int result = place_become_active(place, error);
+  return result < 0 ? result : place_take_up(place, error);
 }

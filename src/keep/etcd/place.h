@@ -7,7 +7,7 @@
  *   wait.c    becoming the active one: waits, by a watch, until nobody is
  *   commit.c  batches
  *   load.c    reads all records
- *   open.c    opens and closes a place
+ *   open.c    makes and closes a place
  *
  * How a batch is made durable. Each write is a transaction on two conditions: PREFIX/active is the key that this server
  * created (the fence), and PREFIX/batch, the marker, is as this server left it. A batch that fits is one transaction,
@@ -64,7 +64,11 @@ struct place {
   char prefix[PLACE_MAX_PREFIX + 1];
   struct place_name active, batch; /* the keys */
   char where[640];                 /* for messages */
-  struct flag halt;                /* no more calls: canceled, or the lease is lost */
+  char address[320];               /* of this server, for its clients */
+  int64_t lease_ms;
+  void (*told)(void *user, const char *active);
+  void *user;
+  struct flag halt; /* no more calls: canceled, or the lease is lost */
   atomic_bool is_canceled;
   struct place_lease lease;
   int64_t fence; /* the create revision of `active` */
@@ -85,7 +89,7 @@ int place_conclude(struct place *place, int result, const char *what, rdzv_error
 /* ---- wait.c ---- */
 
 /* Returns 0 when this server is the active one: fence and lease are set. */
-int place_become_active(struct place *place, const struct keep_etcd_options *options, rdzv_error *error);
+int place_become_active(struct place *place, rdzv_error *error);
 
 /* ---- commit.c ---- */
 

@@ -23,7 +23,6 @@ enum { WATCH_MS = 3600 * 1000, FIRST_PAUSE_MS = 100, LONGEST_PAUSE_MS = 2000, AD
 
 struct candidate {
   struct place *place;
-  const struct keep_etcd_options *options;
   char seen[ADDRESS_SIZE]; /* told last */
   bool is_told;
   bool was_answered;
@@ -32,14 +31,14 @@ struct candidate {
 };
 
 static void tell(struct candidate *candidate, const char *active) {
-  const struct keep_etcd_options *options = candidate->options;
+  struct place *place = candidate->place;
   if (active && candidate->is_told && strcmp(candidate->seen, active) == 0) return;
   candidate->is_told = active != NULL;
   snprintf(candidate->seen, sizeof candidate->seen, "%s", active ? active : "");
   if (active)
-    log_line(&candidate->place->log, RDZV_LOG_INFO, "waiting: the server at %s is the active one of %s",
-             *active ? active : "an unknown address", candidate->place->where);
-  if (options->told) options->told(options->user, active);
+    log_line(&place->log, RDZV_LOG_WARNING, "standing by: the server at %s is the active one of %s",
+             *active ? active : "an unknown address", place->where);
+  if (place->told) place->told(place->user, active);
 }
 
 /* 1: another server is active; 0: none is. */
@@ -102,13 +101,12 @@ static void format_now(char *out, size_t size) {
 
 static int claim(struct candidate *candidate, const struct etcd_call *call) {
   struct place *place = candidate->place;
-  const struct keep_etcd_options *options = candidate->options;
   char host[HOST_NAME_SIZE], since[40];
   host_name(host);
   format_now(since, sizeof since);
-  int result = place_lease_grant(&place->lease, options->lease_ms > 0 ? options->lease_ms : KEEP_ETCD_LEASE_MS, call);
+  int result = place_lease_grant(&place->lease, place->lease_ms, call);
   if (result != 0) return result > 0 ? RDZV_E_CONNECTION : result;
-  char *text = place_active_text(options->address, host, getpid(), since, place->lease.id);
+  char *text = place_active_text(place->address, host, getpid(), since, place->lease.id);
   result = text ? claim_with(candidate, text, call) : error_no_memory(call->error);
   free(text);
   if (result == 1) {
@@ -136,8 +134,8 @@ static int go_on(struct candidate *candidate, rdzv_error *error) {
   return result;
 }
 
-int place_become_active(struct place *place, const struct keep_etcd_options *options, rdzv_error *error) {
-  struct candidate candidate = {.place = place, .options = options, .pauses = {FIRST_PAUSE_MS, LONGEST_PAUSE_MS}};
+int place_become_active(struct place *place, rdzv_error *error) {
+  struct candidate candidate = {.place = place, .pauses = {FIRST_PAUSE_MS, LONGEST_PAUSE_MS}};
   rdzv_error own = {0};
   for (;;) {
     int result = go_on(&candidate, &own);

@@ -19,6 +19,7 @@ enum {
   AGAIN_MS = 200,   /* after a commit that failed */
   ROOM_MS = 1000,   /* between two looks for room */
   REST_MS = 1000,   /* without a change, before the keep may tidy up */
+  LOOK_MS = 100,    /* between two looks whether the place is still ours */
   FINISH_MS = 5000, /* for the last commits of a server that stops */
 };
 
@@ -112,7 +113,19 @@ static void give_up(struct keeper *keeper, const rdzv_error *error) {
   log_line(&keeper->server->log, RDZV_LOG_ERROR, "%s: stopping", error->message);
   keeper->refuses = true;
   keeper->why = *error;
-  uv_async_send(&keeper->server->wake_to_stop);
+  server_fail(keeper->server, error);
+}
+
+bool keeper_holds_place(struct keeper *keeper) { return keep_holds(keeper->keep); }
+
+static bool is_given_up(const struct keeper *keeper) { return keeper->refuses && keeper->why.code == RDZV_E_STALE; }
+
+static void on_look(uv_timer_t *timer) {
+  struct keeper *keeper = timer->data;
+  rdzv_error error;
+  if (keeper_holds_place(keeper) || is_given_up(keeper)) return;
+  error_set(&error, RDZV_E_STALE, "this server is not the active one any more");
+  give_up(keeper, &error);
 }
 
 static void failed(struct keeper *keeper, const rdzv_error *error) {
@@ -192,7 +205,9 @@ static int init_handles(struct keeper *keeper, rdzv_error *error) {
   if (result == 0) result = uv_timer_init(loop, &keeper->again);
   if (result == 0) result = uv_async_init(loop, &keeper->done, on_done);
   if (result == 0) result = uv_prepare_start(&keeper->turn, on_turn);
-  keeper->turn.data = keeper->again.data = keeper->done.data = keeper;
+  if (result == 0) result = uv_timer_init(loop, &keeper->look);
+  if (result == 0 && keeper->keep->ops->holds) result = uv_timer_start(&keeper->look, on_look, LOOK_MS, LOOK_MS);
+  keeper->turn.data = keeper->again.data = keeper->done.data = keeper->look.data = keeper;
   return result == 0 ? 0 : error_set(error, RDZV_E_IO, "cannot create an event loop: %s", uv_strerror(result));
 }
 
@@ -203,30 +218,38 @@ static int start_thread(struct keeper *keeper, rdzv_error *error) {
   return 0;
 }
 
-static int set_up(struct keeper *keeper, rdzv_error *error) {
+static int set_up(struct keeper *keeper, const char *where, rdzv_error *error) {
   struct rdzv_server *server = keeper->server;
-  int result = keep_open_folder(server->options.state_dir, &server->log, &keeper->keep, error);
   ks_track(server->ks);
   sessions_track(&server->sessions);
-  if (result == 0) result = gather_load(keeper, error);
+  int result = gather_load(keeper, error);
   if (result == 0) result = init_handles(keeper, error);
   if (result == 0) result = start_thread(keeper, error);
   if (result == 0 && !keeper->is_fresh)
-    log_line(&server->log, RDZV_LOG_INFO, "%zu keys are loaded from '%s'", ks_count(server->ks),
-             server->options.state_dir);
+    log_line(&server->log, RDZV_LOG_INFO, "%zu keys are loaded from '%s'", ks_count(server->ks), where);
   return result;
 }
 
-int keeper_open(struct rdzv_server *server, rdzv_error *error) {
-  if (!server->options.state_dir) return 0;
+int keeper_take(struct rdzv_server *server, struct keep *keep, const char *where, rdzv_error *error) {
   struct keeper *keeper = server->keeper = calloc(1, sizeof *keeper);
-  if (!keeper) return error_no_memory(error);
+  if (!keeper) {
+    keep_close(keep);
+    return error_no_memory(error);
+  }
   keeper->server = server;
+  keeper->keep = keep;
   keeper->committed = 1; /* 0 is no batch */
   pthread_mutex_init(&keeper->lock, NULL);
   thread_cond_init(&keeper->asked);
   thread_cond_init(&keeper->answered);
-  return set_up(keeper, error);
+  return set_up(keeper, where, error);
+}
+
+int keeper_open(struct rdzv_server *server, rdzv_error *error) {
+  const char *folder = server->options.state_dir;
+  struct keep *keep;
+  const int result = folder ? keep_open_folder(folder, &server->log, &keep, error) : 0;
+  return result < 0 || !folder ? result : keeper_take(server, keep, folder, error);
 }
 
 /* Waits for the thread. False: the deadline has passed. */
@@ -240,7 +263,7 @@ static bool await_thread(struct keeper *keeper, deadline until) {
 
 void keeper_finish(struct rdzv_server *server) {
   struct keeper *keeper = server->keeper;
-  if (!keeper || (keeper->refuses && keeper->why.code == RDZV_E_STALE)) return;
+  if (!keeper || is_given_up(keeper) || !keeper_holds_place(keeper)) return;
   const deadline until = deadline_after(FINISH_MS);
   for (;;) {
     if (!await_thread(keeper, until)) break;
@@ -255,20 +278,24 @@ void keeper_finish(struct rdzv_server *server) {
   for (conn = server->conns; conn; conn = conn->next) outbox_flush(conn);
 }
 
-void keeper_shut_down(struct rdzv_server *server, void (*close_handle)(void *handle)) {
-  struct keeper *keeper = server->keeper;
-  if (!keeper) return;
-  close_handle(&keeper->turn);
-  close_handle(&keeper->again);
-  close_handle(&keeper->done);
-}
-
 static void end_thread(struct keeper *keeper) {
   if (!keeper->has_thread) return;
   keep_cancel(keeper->keep);
   await_thread(keeper, INT64_MAX);
   ask(keeper, KEEPER_END);
   pthread_join(keeper->thread, NULL);
+  keeper->has_thread = false;
+}
+
+/* The thread is gone before the handle is that it wakes. */
+void keeper_shut_down(struct rdzv_server *server, void (*close_handle)(void *handle)) {
+  struct keeper *keeper = server->keeper;
+  if (!keeper) return;
+  end_thread(keeper);
+  close_handle(&keeper->turn);
+  close_handle(&keeper->again);
+  close_handle(&keeper->done);
+  close_handle(&keeper->look);
 }
 
 void keeper_free(struct rdzv_server *server) {

@@ -7,6 +7,7 @@
  *   gather.c   the changes of all parts of the server as one batch, and loading them
  *   natives.c  the same for the rounds of native nodes
  *   hold.c     answers that wait for a commit
+ *   standby.c  a server with its state in etcd, until it is the active one
  *
  * Batches are numbered. At any moment one commit is under way, or none; what changes meanwhile is gathered, and is the
  * next batch. So each commit takes along all that came during the one before (a group commit).
@@ -55,6 +56,7 @@ struct keeper {
   uv_prepare_t turn;
   uv_timer_t again;
   uv_async_t done;
+  uv_timer_t look; /* whether the place is still ours; only where that can change */
   bool rested;
 
   pthread_t thread;

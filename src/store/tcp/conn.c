@@ -36,10 +36,12 @@ enum {
   TRY_MS = 10000,      /* a host that comes up late is found by the next try */
   SILENT_MS = 2500,    /* without an answer, before the server is asked what it is */
   SHORT_TRY_MS = 1000, /* a try that the deadline ends sooner has found no cause */
-  SEVERAL_MS = 2000,   /* a try at one of several servers */
-  HOPS = 2,            /* from one standby to another, in one pass over all servers */
-  STANDBY = 1,         /* no code: the server is a standby, and the endpoint that of the next server to try */
-  FOREIGN_MS = 10000   /* before a server that closes all connections is asked again what it is */
+  LOOK_MS = 3000, /* without an answer, before the other servers are asked who is active; then twice as long, … */
+  LONGEST_LOOK_MS = 30000,
+  SEVERAL_MS = 2000, /* a try at one of several servers */
+  HOPS = 2,          /* from one standby to another, in one pass over all servers */
+  STANDBY = 1,       /* no code: the server is a standby, and the endpoint that of the next server to try */
+  FOREIGN_MS = 10000 /* before a server that closes all connections is asked again what it is */
 };
 
 #define CANNOT_YET "cannot connect to '%s' yet: "
@@ -63,6 +65,7 @@ void tcp_conn_init(struct tcp_conn *conn, struct tcp_servers *servers, rdzv_dial
 void tcp_conn_drop(struct tcp_conn *conn) {
   if (conn->fd >= 0) close(conn->fd);
   conn->fd = -1;
+  conn->is_greeted = false;
   tcp_session_drop(&conn->session);
   conn->cancel_owed = false;
   conn->in.len = 0;
@@ -104,8 +107,8 @@ static size_t room(const struct tcp_conn *conn) {
   return missing > most || missing < LEAST ? most : missing;
 }
 
-int tcp_conn_receive(struct tcp_conn *conn, const char *fields, uint64_t items, deadline until,
-                     const struct flag *cancel, rdzv_error *error) {
+static int receive(struct tcp_conn *conn, const char *fields, uint64_t items, deadline until, const struct flag *cancel,
+                   rdzv_error *error) {
   wire_scan_start(&conn->scan, fields, 0);
   conn->scan.items = items;
   for (;;) {
@@ -119,6 +122,20 @@ int tcp_conn_receive(struct tcp_conn *conn, const char *fields, uint64_t items, 
         net_recv(conn->fd, conn->in.data + conn->in.len, conn->in.cap - conn->in.len, until, cancel, &got, error);
     if (failed) return failed;
     conn->in.len += got;
+  }
+}
+
+/* Of one of several servers: an answer that does not come may never come. What has come in part stays. */
+int tcp_conn_receive(struct tcp_conn *conn, const char *fields, uint64_t items, deadline until,
+                     const struct flag *cancel, rdzv_error *error) {
+  const bool looks = conn->is_greeted && conn->dialect == WIRE_DIALECT_RDZV && tcp_choice_has_others(&conn->choice);
+  for (int64_t pause = LOOK_MS;; pause = 2 * pause < LONGEST_LOOK_MS ? 2 * pause : LONGEST_LOOK_MS) {
+    const deadline next = looks ? deadline_sooner(deadline_after(pause), until) : until;
+    const int result = receive(conn, fields, items, next, cancel, error);
+    if (result != RDZV_E_TIMEOUT || next == until) return result;
+    if (tcp_conn_is_left_behind(conn, until, cancel))
+      return error_set(error, RDZV_E_CONNECTION, "the server at %s does not answer, and another one is active",
+                       conn->peer);
   }
 }
 
@@ -370,6 +387,7 @@ static int try_once(struct tcp_conn *conn, deadline until, const struct flag *ca
   result = greet(conn, &one);
   if (result == 0) {
     conn->foreign_asked = 0;
+    conn->is_greeted = true;
     return 0;
   }
   tcp_conn_drop(conn);

@@ -24,6 +24,7 @@ struct tcp_conn {
   rdzv_log log;
 
   int fd;                    /* -1: not connected */
+  bool is_greeted;           /* connected, and the greeting is done */
   enum wire_dialect dialect; /* of the server, as last seen; kept over a lost connection */
   uint64_t instance;         /* of our server, from the last greeting; 0: PyTorch's server */
   uint64_t known_instance;   /* the one whose keys the caller has seen */
@@ -52,6 +53,9 @@ int tcp_conn_open(struct tcp_conn *conn, deadline until, const struct flag *canc
 /* Connects in one try at each of the servers, unless it is connected. RDZV_E_TIMEOUT, too; and whether the server was
  * restarted, `instance` tells. */
 int tcp_conn_try(struct tcp_conn *conn, deadline until, const struct flag *cancel, rdzv_error *error);
+
+/* Is another of the servers active by now? Asks them, each for a moment. */
+bool tcp_conn_is_left_behind(const struct tcp_conn *conn, deadline until, const struct flag *cancel);
 
 /* Closes the socket and forgets what was half sent or half received. */
 void tcp_conn_drop(struct tcp_conn *conn);

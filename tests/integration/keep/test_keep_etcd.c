@@ -152,7 +152,11 @@ static int try_open(struct standby *standby) {
                                             .lease_ms = LEASE_MS,
                                             .told = note,
                                             .user = standby};
-  return keep_open_etcd(&options, &standby->keep, &standby->error);
+  int result = keep_new_etcd(&options, &standby->keep, &standby->error);
+  if (result < 0) return result;
+  result = keep_enter_etcd(standby->keep, &standby->error);
+  if (result < 0) keep_close(standby->keep);
+  return result;
 }
 
 static struct keep *open_keep(const char *prefix) {
@@ -436,6 +440,32 @@ static void test_damaged_records_are_found(void **state) {
   keep_close(keep);
 }
 
+static void *cancel_soon(void *argument) {
+  struct standby *standby = argument;
+  const deadline until = deadline_after(PATIENCE_MS);
+  while (atomic_load(&standby->waits) == 0 && deadline_left(until) > 0) flag_pause(NULL, deadline_after(5));
+  keep_cancel(standby->keep);
+  return NULL;
+}
+
+static void test_cancel_ends_the_wait(void **state) {
+  (void)state;
+  struct keep *keep = open_keep("/wait");
+  struct standby standby = {.prefix = "/wait"};
+  pthread_t thread;
+  const rdzv_etcd_options where = {.size = sizeof where, .endpoints = proxy.endpoint};
+  const struct keep_etcd_options options = {
+      .etcd = &where, .prefix = "/wait", .address = "127.0.0.1:2", .told = note, .user = &standby};
+  MUST(keep_new_etcd(&options, &standby.keep, &error));
+  assert_int_equal(pthread_create(&thread, NULL, cancel_soon, &standby), 0);
+  assert_error(keep_enter_etcd(standby.keep, &error), RDZV_E_CANCELED, &error,
+               "cannot become the active server of /wait");
+  pthread_join(thread, NULL);
+  keep_close(standby.keep);
+  assert_true(keep_holds(keep));
+  keep_close(keep);
+}
+
 static void test_cancel_ends_a_commit(void **state) {
   (void)state;
   struct keep *keep = open_keep("/cancel");
@@ -459,6 +489,7 @@ int main(void) {
       cmocka_unit_test_teardown(test_lost_requests_and_answers_do_no_harm, forget),
       cmocka_unit_test_teardown(test_what_is_not_ours_is_left_alone, forget),
       cmocka_unit_test_teardown(test_damaged_records_are_found, forget),
+      cmocka_unit_test_teardown(test_cancel_ends_the_wait, forget),
       cmocka_unit_test_teardown(test_cancel_ends_a_commit, forget),
   };
   return cmocka_run_group_tests(tests, set_up, tear_down);
