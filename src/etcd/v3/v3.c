@@ -273,6 +273,24 @@ int etcd3_status(struct etcd3 *etcd, const struct etcd_call *call, struct etcd3_
   return result;
 }
 
+int etcd3_quota(struct etcd3 *etcd, const struct etcd_call *call, int64_t *bytes) {
+  static const char name[] = "\netcd_server_quota_backend_bytes ";
+  const struct etcd_request request = {.method = "GET", .path = "/metrics", .quiet = true, .line = etcd->line};
+  struct http_response response;
+  const int result = etcd_perform(etcd->client, &request, call, &response);
+  if (result < 0) return result;
+  const char *found = response.status == 200 && buf_append(&response.body, "", 1)
+                          ? strstr((const char *)response.body.data, name)
+                          : NULL;
+  const double quota = found ? strtod(found + sizeof name - 1, NULL) : 0;
+  buf_free(&response.body);
+  if (!(quota >= 1 && quota < 1e18))
+    return error_set(call->error, RDZV_E_UNSUPPORTED, "etcd at %s does not tell its quota",
+                     etcd_describe(etcd->client));
+  *bytes = (int64_t)quota;
+  return 0;
+}
+
 int etcd3_member_list(struct etcd3 *etcd, const struct etcd_call *call, char **urls) {
   struct buf body = {0};
   int result = ask(etcd, "/v3/cluster/member/list", call, &body);

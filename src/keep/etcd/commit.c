@@ -223,6 +223,7 @@ int place_commit(struct keep *keep, const struct keep_change *changes, size_t co
   struct place *place = place_of(keep);
   const size_t bytes = bytes_of(changes, count);
   const bool fits = count <= MOST_OPS && bytes <= MOST_BYTES;
+  place->written += (int64_t)bytes * (fits ? 1 : 2);
   rdzv_error own = {0};
   int result;
   do {

@@ -60,6 +60,7 @@ static const struct keep_ops place_ops = {
     .name = "etcd",
     .load = place_load,
     .commit = place_commit,
+    .room = place_room,
     .rest = place_rest,
     .holds = place_holds,
     .cancel = place_cancel,

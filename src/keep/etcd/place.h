@@ -7,6 +7,7 @@
  *   wait.c    becoming the active one: waits, by a watch, until nobody is
  *   commit.c  batches
  *   load.c    reads all records
+ *   room.c    whether etcd has room for more
  *   open.c    makes and closes a place
  *
  * How a batch is made durable. Each write is a transaction on two conditions: PREFIX/active is the key that this server
@@ -76,6 +77,10 @@ struct place {
   struct place_marker marker; /* as last known, */
   int64_t marker_revision;    /* with the revision that wrote it; 0: there is none */
   uint64_t number;            /* of the last write that was tried */
+  deadline next_look;         /* for room */
+  int64_t written;            /* bytes since the last look, about */
+  int64_t quota;              /* of etcd; 0: not asked yet; below: it does not tell */
+  rdzv_error full;            /* why there was no room then; code 0: there was */
 };
 
 static inline struct place *place_of(struct keep *keep) { return (struct place *)keep; }
@@ -97,6 +102,9 @@ int place_become_active(struct place *place, rdzv_error *error);
 int place_take_up(struct place *place, rdzv_error *error);
 int place_commit(struct keep *keep, const struct keep_change *changes, size_t count, rdzv_error *error);
 void place_rest(struct keep *keep);
+
+/* ---- room.c ---- */
+int place_room(struct keep *keep, rdzv_error *error);
 
 /* ---- load.c ---- */
 int place_load(struct keep *keep, keep_take *take, void *user, rdzv_error *error);

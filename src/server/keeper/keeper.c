@@ -120,10 +120,22 @@ bool keeper_holds_place(struct keeper *keeper) { return keep_holds(keeper->keep)
 
 static bool is_given_up(const struct keeper *keeper) { return keeper->refuses && keeper->why.code == RDZV_E_STALE; }
 
+/* Others may fill the place while nothing is committed. */
+static void look_for_room(struct keeper *keeper) {
+  if (keeper->in_flight || keeper->refuses || uv_now(&keeper->server->loop) < keeper->room_at || is_busy(keeper))
+    return;
+  keeper->room_at = uv_now(&keeper->server->loop) + ROOM_MS;
+  ask(keeper, KEEPER_ROOM);
+}
+
 static void on_look(uv_timer_t *timer) {
   struct keeper *keeper = timer->data;
   rdzv_error error;
-  if (keeper_holds_place(keeper) || is_given_up(keeper)) return;
+  if (is_given_up(keeper)) return;
+  if (keeper_holds_place(keeper)) {
+    look_for_room(keeper);
+    return;
+  }
   error_set(&error, RDZV_E_STALE, "this server is not the active one any more");
   give_up(keeper, &error);
 }

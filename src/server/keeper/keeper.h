@@ -56,7 +56,8 @@ struct keeper {
   uv_prepare_t turn;
   uv_timer_t again;
   uv_async_t done;
-  uv_timer_t look; /* whether the place is still ours; only where that can change */
+  uv_timer_t look;  /* whether the place is still ours; only where that can change */
+  uint64_t room_at; /* when to look for room next, while nothing is committed */
   bool rested;
 
   pthread_t thread;
