@@ -139,6 +139,7 @@ struct rdzv_server {
   struct listing listing;
 
   struct keeper *keeper; /* NULL: the server is not durable */
+  size_t served;         /* how often requests of a client were executed */
   struct natives *natives;
   bool was_asked;     /* something else than a keep-alive; native.c resets it */
   size_t native_runs; /* runs with native nodes: if there are none, keys need no look */
