@@ -81,9 +81,9 @@ struct keep_ops {
    * thread. NULL: always. */
   int (*room)(struct keep *keep, rdzv_error *error);
 
-  /* There is nothing to commit for the moment: time to give back what is not needed. Returns soon. NULL: nothing to do.
-   */
-  void (*rest)(struct keep *keep);
+  /* There is nothing to commit for the moment: time to give back what is not needed. Returns soon; true: there is more
+   * to do. NULL: nothing to do. */
+  bool (*rest)(struct keep *keep);
 
   /* Do we still have the place, as far as it is known without asking anybody? The server asks before it sends an
    * answer, also to a read, so it must be cheap. Once false, always false. NULL: always. */
@@ -113,9 +113,7 @@ static inline int keep_room(struct keep *keep, rdzv_error *error) {
   return keep->ops->room ? keep->ops->room(keep, error) : 0;
 }
 
-static inline void keep_rest(struct keep *keep) {
-  if (keep->ops->rest) keep->ops->rest(keep);
-}
+static inline bool keep_rest(struct keep *keep) { return keep->ops->rest && keep->ops->rest(keep); }
 
 static inline bool keep_holds(struct keep *keep) { return !keep->ops->holds || keep->ops->holds(keep); }
 

@@ -267,13 +267,22 @@ static void on_readable(struct conn *conn) {
   }
 }
 
+/* Do all answers to the client wait for a commit? */
+static bool is_waiting(const struct conn *conn) {
+  return conn->is_held && !outbox_is_stuck(conn) && !outbox_can_send(conn);
+}
+
+static void poll_for(struct conn *conn, int events);
+
 /* The socket is polled for reading or, while it is full, for writing. On an error libuv stops polling and passes a
  * status; recv or send then returns the error. */
 static void on_event(uv_poll_t *poll, int status, int events) {
   struct conn *conn = (struct conn *)poll;
   (void)events;
   if (status < 0) conn->polled = 0;
-  if (!outbox_is_stuck(conn))
+  if (is_waiting(conn))
+    poll_for(conn, 0); /* what has come is read when the answers have left */
+  else if (!outbox_is_stuck(conn))
     on_readable(conn);
   else if (outbox_unstick(conn))
     conn_go_on(conn);
@@ -304,6 +313,7 @@ void conn_settle(struct conn *conn) {
   if (conn->is_doomed) return;
   if (can_go_on(conn)) schedule_conn(conn);
   conn->reading = !conn->out && !conn->is_ready && !conn->has_more && !is_held(conn);
+  if (is_waiting(conn) && conn->polled == UV_READABLE) return; /* for a moment: it is polled again soon */
   poll_for(conn, conn->reading ? UV_READABLE : outbox_is_stuck(conn) ? UV_WRITABLE : 0);
   timeouts_note(conn);
 }
@@ -359,6 +369,7 @@ static void save_rest(struct conn *conn, const uint8_t *data, size_t used, size_
 
 static void process(struct conn *conn, const uint8_t *data, size_t len) {
   conn->server->active = conn;
+  conn->server->served++;
   const size_t used = execute_all(conn, data, len);
   flush(conn);
   conn->server->active = NULL;

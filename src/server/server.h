@@ -144,6 +144,7 @@ struct rdzv_server {
   struct standby *standby; /* of a server with its state in etcd; NULL: it has none there */
   bool stands_by;          /* another server is active, as far as is known: no client is served */
   rdzv_error failure;      /* why the server ended by itself; code 0: it did not */
+  size_t served;           /* how often requests of a client were executed */
   struct natives *natives;
   bool was_asked;     /* something else than a keep-alive; native.c resets it */
   size_t native_runs; /* runs with native nodes: if there are none, keys need no look */

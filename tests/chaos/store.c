@@ -151,6 +151,12 @@ static void restart_server(struct run *run) {
   run->totals->kills++;
 }
 
+/* The longest pause between two harms. A server that forgets nothing is killed more often. */
+static int64_t longest_peace(const struct run *run) {
+  if (!run->proxy) return 10;
+  return run->settings->durable ? LATE_MS / 2 : 2 * LATE_MS; /* others are slow to begin with */
+}
+
 /* Until all are done, or it takes too long. */
 static void do_harm(struct run *run) {
   const int64_t until = now_us() + LONGEST_RUN_MS * 1000;
@@ -162,8 +168,7 @@ static void do_harm(struct run *run) {
     if (what == 0 && run->settings->processes) kill_worker(run);
     if (what == 1 && run->server.pid > 0) pause_server(run);
     if (what == 2 && run->server.pid > 0 && run->settings->restarts) restart_server(run);
-    next =
-        now_us() + random_below(&run->random, run->proxy ? 2 * LATE_MS : 10) * 1000; /* others are slow to begin with */
+    next = now_us() + random_below(&run->random, longest_peace(run)) * 1000;
   }
   atomic_store(&run->book->stop, true);
 }

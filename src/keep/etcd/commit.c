@@ -236,11 +236,12 @@ int place_commit(struct keep *keep, const struct keep_change *changes, size_t co
   return result;
 }
 
-void place_rest(struct keep *keep) {
+bool place_rest(struct keep *keep) {
   struct place *place = place_of(keep);
   rdzv_error error = {0};
   if (settle(place, &error) < 0) /* the next commit tries again, and tells */
     log_line(&place->log, RDZV_LOG_DEBUG, "a batch in %s is not in place yet: %s", place->where, error.message);
+  return false;
 }
 
 /* ---- taking a place up ---------------------------------------------------------------------------------------- */

@@ -101,7 +101,7 @@ int place_become_active(struct place *place, rdzv_error *error);
 /* Reads the marker, makes one in a new place, and puts a staged batch in place that counts. */
 int place_take_up(struct place *place, rdzv_error *error);
 int place_commit(struct keep *keep, const struct keep_change *changes, size_t count, rdzv_error *error);
-void place_rest(struct keep *keep);
+bool place_rest(struct keep *keep);
 
 /* ---- room.c ---- */
 int place_room(struct keep *keep, rdzv_error *error);

@@ -2,7 +2,7 @@
 /*
  * The engine of `--state-dir`: a folder with a database of SQLite, in WAL mode, with one sync for a commit.
  *
- *   state.db, state.db-wal  the records, and the number of the last commit
+ *   state.db, state.db-wal  the records, and under an empty name, beside the head, the number of the last commit
  *   mark                    that number again, written behind each commit without a sync
  *   reserve                 bytes that are given up when the disk is full
  *
@@ -22,6 +22,7 @@
 #include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -29,8 +30,8 @@ enum {
   APPLICATION = 0x7264767a, /* "rdvz", in the file's header */
   FORMAT = 1,               /* of the tables; the records have their own */
   RESERVE_BYTES = 4 << 20,  /* a commit is rarely longer */
-  LOG_PAGES = 4000,         /* of 4 KiB: the log is folded into the database when it is so long */
-  LOG_KEPT = 4 << 20,       /* and cut to that */
+  LOG_PAGES = 2000,         /* of 4 KiB: the log is folded into the database when it is so long, and written again */
+  LOG_KEPT = 16 << 20,      /* from its begin; a sync is faster where the file does not grow. A longer one is cut */
   REST_PAGES = 1024,        /* free pages that are given back at once */
   REST_LEAST = 64,
 };
@@ -41,7 +42,8 @@ struct folder {
   rdzv_log log;
   sqlite3 *db;
   sqlite3_stmt *begin, *put, *remove, *count, *commit, *rollback;
-  int dir_fd, mark_fd;
+  int dir_fd;
+  volatile uint64_t *mark;
   uint64_t commits; /* the number of the last one */
   bool has_reserve;
   bool failed; /* the database must not be touched when it is closed */
@@ -109,21 +111,20 @@ static int run(struct folder *folder, const char *text) { return sqlite3_exec(fo
 
 /* ---- the mark and the reserve ------------------------------------------------------------------------------- */
 
+/* The mark is mapped: a store to it costs nothing, and the kernel writes it at its leisure. */
 static int open_mark(struct folder *folder, rdzv_error *error) {
-  folder->mark_fd = openat(folder->dir_fd, "mark", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  return folder->mark_fd < 0 ? fail_errno(folder, "write to", error) : 0;
+  const int fd = openat(folder->dir_fd, "mark", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (fd < 0) return fail_errno(folder, "write to", error);
+  errno = posix_fallocate(fd, 0, sizeof(uint64_t));
+  void *mark = errno ? MAP_FAILED : mmap(NULL, sizeof(uint64_t), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  const int result = mark == MAP_FAILED ? fail_errno(folder, "write to", error) : 0;
+  if (result == 0) folder->mark = mark;
+  close(fd);
+  return result;
 }
 
 /* 0: there is none yet. */
-static uint64_t read_mark(const struct folder *folder) {
-  uint64_t mark;
-  return pread(folder->mark_fd, &mark, sizeof mark, 0) == (ssize_t)sizeof mark ? mark : 0;
-}
-
-/* A mark that cannot be written only helps less. */
-static void write_mark(const struct folder *folder) {
-  if (pwrite(folder->mark_fd, &folder->commits, sizeof folder->commits, 0) < 0) return;
-}
+static uint64_t read_mark(const struct folder *folder) { return *folder->mark; }
 
 static bool make_reserve(struct folder *folder) {
   const int fd = openat(folder->dir_fd, "reserve", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -193,7 +194,7 @@ static int folder_commit(struct keep *keep, const struct keep_change *changes, s
     return error ? error->code : code_of(result, 0);
   }
   folder->commits++;
-  write_mark(folder);
+  *folder->mark = folder->commits;
   return 0;
 }
 
@@ -206,18 +207,21 @@ static int folder_room(struct keep *keep, rdzv_error *error) {
   return 0;
 }
 
-/* Pages that are free go back to the file system, and the log is cut. */
-static void folder_rest(struct keep *keep) {
+/* Pages that are free go back to the file system, some at a time, and a log that is too long is cut. */
+static bool folder_rest(struct keep *keep) {
   struct folder *folder = (struct folder *)keep;
   int64_t free_pages = 0;
   struct stat log;
-  if (ask(folder, "PRAGMA freelist_count", &free_pages) == SQLITE_OK && free_pages > REST_LEAST) {
+  const bool vacuum = ask(folder, "PRAGMA freelist_count", &free_pages) == SQLITE_OK && free_pages > REST_LEAST;
+  if (vacuum) {
     char text[64];
     sqlite3_snprintf(sizeof text, text, "PRAGMA incremental_vacuum(%d)", REST_PAGES);
-    run(folder, text);
+    if (run(folder, text) != SQLITE_OK) return false;
   }
-  if (fstatat(folder->dir_fd, "state.db-wal", &log, 0) == 0 && log.st_size > LOG_KEPT)
+  if (free_pages > REST_PAGES + REST_LEAST) return true;
+  if (vacuum || (fstatat(folder->dir_fd, "state.db-wal", &log, 0) == 0 && log.st_size > LOG_KEPT))
     run(folder, "PRAGMA wal_checkpoint(TRUNCATE)");
+  return false;
 }
 
 /* ---- loading ------------------------------------------------------------------------------------------------ */
@@ -234,7 +238,7 @@ static int take_row(struct folder *folder, sqlite3_stmt *rows, keep_take *take, 
 static int folder_load(struct keep *keep, keep_take *take, void *user, rdzv_error *error) {
   struct folder *folder = (struct folder *)keep;
   sqlite3_stmt *rows;
-  int taken = 0, result = prepare(folder, "SELECT name, value FROM records ORDER BY name", &rows);
+  int taken = 0, result = prepare(folder, "SELECT name, value FROM records WHERE name > x'' ORDER BY name", &rows);
   if (result != SQLITE_OK) return fail(folder, result, "read", error);
   while (taken == 0 && (result = sqlite3_step(rows)) == SQLITE_ROW) taken = take_row(folder, rows, take, user, error);
   if (taken == 0 && result != SQLITE_DONE) taken = fail(folder, result, "read", error);
@@ -252,7 +256,7 @@ static void folder_close(struct keep *keep) {
   for (size_t i = 0; i < sizeof statements / sizeof *statements; i++) sqlite3_finalize(statements[i]);
   if (folder->db && folder->failed) sqlite3_db_config(folder->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
   sqlite3_close(folder->db);
-  if (folder->mark_fd >= 0) close(folder->mark_fd);
+  if (folder->mark) munmap((void *)folder->mark, sizeof(uint64_t));
   if (folder->dir_fd >= 0) close(folder->dir_fd);
   free(folder->path);
   free(folder);
@@ -274,36 +278,38 @@ static int open_folder(struct folder *folder, rdzv_error *error) {
 
 /* The file is ours alone to read, and SQLite gives its log the same rights. SQLite would take an empty file for a new
  * one, and drop its log. */
-static int make_file(struct folder *folder, rdzv_error *error) {
+static int make_file(struct folder *folder, bool *is_empty, rdzv_error *error) {
   struct stat status;
   const int fd = openat(folder->dir_fd, "state.db", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (fd < 0) return fail_errno(folder, "write to", error);
   const int failed = fstat(fd, &status);
   close(fd);
   if (failed) return fail_errno(folder, "read", error);
-  if (status.st_size > 0 || read_mark(folder) == 0) return 0;
+  *is_empty = status.st_size == 0;
+  if (!*is_empty || read_mark(folder) == 0) return 0;
   return error_set(error, RDZV_E_CORRUPT, "the state in '%s' is damaged: state.db is empty", folder->path);
 }
 
-static int open_database(struct folder *folder, rdzv_error *error) {
+/* How pages are freed can be chosen only once. */
+static int open_database(struct folder *folder, bool is_empty, rdzv_error *error) {
   char *file = sqlite3_mprintf("%s/state.db", folder->path);
   if (!file) return error_no_memory(error);
   int result = sqlite3_open_v2(file, &folder->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_EXRESCODE, NULL);
   sqlite3_free(file);
   if (result == SQLITE_OK) result = run(folder, "PRAGMA locking_mode = EXCLUSIVE");
+  if (result == SQLITE_OK && is_empty) result = run(folder, "PRAGMA auto_vacuum = INCREMENTAL");
   if (result == SQLITE_OK) result = run(folder, "BEGIN IMMEDIATE; ROLLBACK"); /* which takes the lock */
   return result == SQLITE_OK ? 0 : fail(folder, result, "open", error);
 }
 
-/* Whose is it? *is_new: it has no tables yet. A server that was killed while it made them leaves an empty file, or one
- * of format 0. */
+/* Whose is it? *is_new: it has no tables yet, maybe because a server was killed before it made them. */
 static int check_database(struct folder *folder, bool *is_new, rdzv_error *error) {
-  int64_t pages = 0, application = 0, format = 0;
-  int result = ask(folder, "PRAGMA page_count", &pages);
+  int64_t tables = 0, application = 0, format = 0;
+  int result = ask(folder, "SELECT count(*) FROM sqlite_master", &tables);
   if (result == SQLITE_OK) result = ask(folder, "PRAGMA application_id", &application);
   if (result == SQLITE_OK) result = ask(folder, "PRAGMA user_version", &format);
   if (result != SQLITE_OK) return fail(folder, result, "read", error);
-  *is_new = pages == 0 || (application == APPLICATION && format == 0);
+  *is_new = tables == 0 && format == 0 && (application == 0 || application == APPLICATION);
   if (*is_new && read_mark(folder) > 0)
     return error_set(error, RDZV_E_CORRUPT, "the state in '%s' is damaged: state.db has no tables", folder->path);
   if (*is_new) return 0;
@@ -335,11 +341,10 @@ static int check_whole(struct folder *folder, rdzv_error *error) {
 static int make_tables(struct folder *folder, rdzv_error *error) {
   char text[640];
   sqlite3_snprintf(sizeof text, text,
-                   "PRAGMA auto_vacuum = INCREMENTAL; PRAGMA application_id = %d; PRAGMA journal_mode = WAL;"
+                   "PRAGMA application_id = %d; PRAGMA journal_mode = WAL;"
                    "PRAGMA synchronous = FULL; BEGIN IMMEDIATE; PRAGMA user_version = %d;"
                    "CREATE TABLE records(name BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;"
-                   "CREATE TABLE commits(id INTEGER PRIMARY KEY, number INTEGER NOT NULL);"
-                   "INSERT INTO commits VALUES(1, 1); COMMIT",
+                   "INSERT INTO records VALUES(x'', 1); COMMIT",
                    APPLICATION, FORMAT);
   const int result = run(folder, text);
   if (result != SQLITE_OK) return fail(folder, result, "make", error);
@@ -349,7 +354,7 @@ static int make_tables(struct folder *folder, rdzv_error *error) {
 
 static int check_mark(struct folder *folder, rdzv_error *error) {
   int64_t number = 0;
-  const int result = ask(folder, "SELECT number FROM commits", &number);
+  const int result = ask(folder, "SELECT value FROM records WHERE name = x''", &number);
   if (result != SQLITE_OK) return fail(folder, result, "read", error);
   folder->commits = (uint64_t)number;
   if (read_mark(folder) <= folder->commits) return 0;
@@ -369,24 +374,24 @@ static int set_up(struct folder *folder, rdzv_error *error) {
   if (result == SQLITE_OK) result = prepare(folder, "BEGIN IMMEDIATE", &folder->begin);
   if (result == SQLITE_OK) result = prepare(folder, "INSERT OR REPLACE INTO records VALUES(?, ?)", &folder->put);
   if (result == SQLITE_OK) result = prepare(folder, "DELETE FROM records WHERE name = ?", &folder->remove);
-  if (result == SQLITE_OK) result = prepare(folder, "UPDATE commits SET number = ?", &folder->count);
+  if (result == SQLITE_OK) result = prepare(folder, "INSERT OR REPLACE INTO records VALUES(x'', ?)", &folder->count);
   if (result == SQLITE_OK) result = prepare(folder, "COMMIT", &folder->commit);
   if (result == SQLITE_OK) result = prepare(folder, "ROLLBACK", &folder->rollback);
   return result == SQLITE_OK ? 0 : fail(folder, result, "open", error);
 }
 
 static int open_all(struct folder *folder, rdzv_error *error) {
-  bool is_new = false;
+  bool is_new = false, is_empty = false;
   int result = open_folder(folder, error);
   if (result == 0) result = open_mark(folder, error);
-  if (result == 0) result = make_file(folder, error);
-  if (result == 0) result = open_database(folder, error);
+  if (result == 0) result = make_file(folder, &is_empty, error);
+  if (result == 0) result = open_database(folder, is_empty, error);
   if (result == 0) result = check_database(folder, &is_new, error);
   if (result == 0 && is_new) result = make_tables(folder, error);
   if (result == 0) result = check_whole(folder, error);
   if (result == 0) result = check_mark(folder, error);
   if (result == 0) result = set_up(folder, error);
-  if (result == 0) write_mark(folder);
+  if (result == 0) *folder->mark = folder->commits;
   if (result == 0 && !make_reserve(folder))
     log_line(&folder->log, RDZV_LOG_ERROR, "no space is left for the state in '%s': writes are refused until there is",
              folder->path);
@@ -398,7 +403,7 @@ int keep_open_folder(const char *path, const rdzv_log *log, struct keep **out, r
   if (!folder) return error_no_memory(error);
   folder->keep.ops = &folder_ops;
   folder->log = *log;
-  folder->dir_fd = folder->mark_fd = -1;
+  folder->dir_fd = -1;
   folder->path = strdup(path);
   const int result = folder->path ? open_all(folder, error) : error_no_memory(error);
   if (result == 0) {

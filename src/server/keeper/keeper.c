@@ -4,8 +4,9 @@
  * makes the batch and hands it to the commit thread. The thread commits it, and wakes the loop. on_done() notes that it
  * is durable, and lets the answers go that waited for it.
  *
- * The clients that are let go ask again within a moment, and what they change belongs into one commit, not into two
- * that alternate. So after a commit the next one may wait a little, as long as requests keep coming.
+ * The clients that are let go often ask again within a moment. What they change belongs into one commit, not into two
+ * that alternate, each with half of them. So a commit waits a moment for as many clients as the one before has let go,
+ * but no longer than a part of the time that a commit takes.
  */
 #include "server/keeper/keeper.h"
 
@@ -16,9 +17,10 @@
 #include <stdlib.h>
 
 enum {
-  AGAIN_MS = 200,   /* after a commit that failed */
-  ROOM_MS = 1000,   /* between two looks for room */
-  REST_MS = 1000,   /* without a change, before the keep may tidy up */
+  AGAIN_MS = 200, /* after a commit that failed */
+  ROOM_MS = 1000, /* between two looks for room */
+  REST_MS = 1000, /* without a change, before the keep may tidy up */
+  REST_AGAIN_MS = 10,
   LOOK_MS = 100,    /* between two looks whether the place is still ours */
   FINISH_MS = 5000, /* for the last commits of a server that stops */
 };
@@ -27,20 +29,23 @@ enum {
 
 static void do_job(struct keeper *keeper, enum keeper_job job) {
   int result = 0, room = 0;
+  bool more = false;
   rdzv_error error = {0}, room_error = {0};
   if (job == KEEPER_COMMIT) result = keep_commit(keeper->keep, keeper->batch.changes, keeper->batch.count, &error);
-  if (job == KEEPER_REST) keep_rest(keeper->keep);
+  if (job == KEEPER_REST) more = keep_rest(keeper->keep);
   if (job != KEEPER_REST) room = keep_room(keeper->keep, &room_error);
   pthread_mutex_lock(&keeper->lock);
   keeper->result = result;
   keeper->room = room;
+  keeper->more = more;
   if (result < 0) keeper->error = error;
   if (room < 0) keeper->room_error = room_error;
   keeper->job = KEEPER_NOTHING;
   keeper->is_done = true;
+  uv_async_send(
+      &keeper->done); /* before anybody who holds the lock can find the thread at rest, and close the handle */
   pthread_cond_signal(&keeper->answered);
   pthread_mutex_unlock(&keeper->lock);
-  uv_async_send(&keeper->done);
 }
 
 static void *commit_thread(void *argument) {
@@ -102,7 +107,8 @@ static void committed(struct keeper *keeper) {
   if (keeper->failing) log_line(&keeper->server->log, RDZV_LOG_WARNING, "the state is kept again");
   keeper->failing = keeper->in_flight = false;
   keeper->committed++;
-  keeper->took_ns = uv_hrtime() - keeper->began_ns;
+  keeper->ended_ns = uv_hrtime();
+  keeper->served = keeper->server->served;
   batch_clear(&keeper->batch);
   charge(keeper);
   hold_release(keeper);
@@ -178,8 +184,9 @@ static bool take_done(struct keeper *keeper) {
 
 static void on_done(uv_async_t *async) {
   struct keeper *keeper = async->data;
-  if (!take_done(keeper) || keeper->server->stopping) return;
-  if (!keeper->in_flight && !keeper->refuses && !keeper->rested) later(keeper, REST_MS);
+  if (!take_done(keeper) || keeper->server->stopping || keeper->in_flight || keeper->refuses) return;
+  if (!keeper->rested) later(keeper, REST_MS);
+  if (keeper->rested && keeper->more) later(keeper, REST_AGAIN_MS);
 }
 
 /* A commit is repeated, room is looked for, or there is time to rest. */
@@ -190,7 +197,7 @@ static void on_again(uv_timer_t *timer) {
     ask(keeper, KEEPER_COMMIT);
   } else if (keeper->refuses) {
     ask(keeper, KEEPER_ROOM);
-  } else if (!keeper->in_flight && !keeper->rested && !gather_has_changes(keeper)) {
+  } else if (!keeper->in_flight && !gather_has_changes(keeper)) {
     keeper->rested = true;
     ask(keeper, KEEPER_REST);
   }
@@ -198,10 +205,26 @@ static void on_again(uv_timer_t *timer) {
 
 /* ---- the turn ------------------------------------------------------------------------------------------------- */
 
+static void on_spin(uv_idle_t *idle) { (void)idle; }
+
+/* Are clients of the last commit about to come back? */
+static bool may_wait(const struct keeper *keeper) {
+  enum { SHARE = 4, LONGEST_NS = 1000000 };
+  if (keeper->server->served - keeper->served >= keeper->released || keeper->server->stopping) return false;
+  const uint64_t took_ns = keeper->ended_ns - keeper->began_ns;
+  const uint64_t most = took_ns / SHARE < LONGEST_NS ? took_ns / SHARE : LONGEST_NS;
+  return uv_hrtime() - keeper->ended_ns < most;
+}
+
 static void on_turn(uv_prepare_t *prepare) {
   struct keeper *keeper = prepare->data;
-  if (keeper->in_flight || !gather_has_changes(keeper) || is_busy(keeper)) return;
-  begin(keeper);
+  if (keeper->in_flight || !gather_has_changes(keeper)) return;
+  if (may_wait(keeper)) {
+    uv_idle_start(&keeper->spin, on_spin);
+    return;
+  }
+  uv_idle_stop(&keeper->spin);
+  if (!is_busy(keeper)) begin(keeper);
 }
 
 bool keeper_refuses(const struct rdzv_server *server, const rdzv_error **why) {
@@ -214,6 +237,7 @@ bool keeper_refuses(const struct rdzv_server *server, const rdzv_error **why) {
 static int init_handles(struct keeper *keeper, rdzv_error *error) {
   uv_loop_t *loop = &keeper->server->loop;
   int result = uv_prepare_init(loop, &keeper->turn);
+  if (result == 0) result = uv_idle_init(loop, &keeper->spin);
   if (result == 0) result = uv_timer_init(loop, &keeper->again);
   if (result == 0) result = uv_async_init(loop, &keeper->done, on_done);
   if (result == 0) result = uv_prepare_start(&keeper->turn, on_turn);
@@ -290,8 +314,9 @@ void keeper_finish(struct rdzv_server *server) {
   for (conn = server->conns; conn; conn = conn->next) outbox_flush(conn);
 }
 
+/* A child has neither the thread nor the lock of the folder: base/wait/fork.h. */
 static void end_thread(struct keeper *keeper) {
-  if (!keeper->has_thread) return;
+  if (!keeper->has_thread || fork_crossed(keeper->server->born)) return;
   keep_cancel(keeper->keep);
   await_thread(keeper, INT64_MAX);
   ask(keeper, KEEPER_END);
@@ -305,6 +330,7 @@ void keeper_shut_down(struct rdzv_server *server, void (*close_handle)(void *han
   if (!keeper) return;
   end_thread(keeper);
   close_handle(&keeper->turn);
+  close_handle(&keeper->spin);
   close_handle(&keeper->again);
   close_handle(&keeper->done);
   close_handle(&keeper->look);
@@ -314,12 +340,14 @@ void keeper_free(struct rdzv_server *server) {
   struct keeper *keeper = server->keeper;
   if (!keeper) return;
   end_thread(keeper);
-  keep_close(keeper->keep);
   batch_free(&keeper->batch);
   kept_natives_free(keeper);
-  pthread_cond_destroy(&keeper->asked);
-  pthread_cond_destroy(&keeper->answered);
-  pthread_mutex_destroy(&keeper->lock);
+  if (!fork_crossed(server->born)) {
+    keep_close(keeper->keep);
+    pthread_cond_destroy(&keeper->asked);
+    pthread_cond_destroy(&keeper->answered);
+    pthread_mutex_destroy(&keeper->lock);
+  }
   free(keeper);
   server->keeper = NULL;
 }

@@ -50,10 +50,12 @@ struct keeper {
   bool failing; /* a commit has failed, and is to be repeated */
   rdzv_error why;
 
-  uint64_t began_ns, took_ns; /* the last commit */
-  size_t released;            /* clients whose answers it let go, and that may ask again at once */
+  uint64_t began_ns, ended_ns; /* the last commit */
+  size_t released;             /* clients whose answers it let go */
+  size_t served;               /* server->served then */
 
   uv_prepare_t turn;
+  uv_idle_t spin; /* while it is active, the loop does not wait for events */
   uv_timer_t again;
   uv_async_t done;
   uv_timer_t look;  /* whether the place is still ours; only where that can change */
@@ -67,6 +69,7 @@ struct keeper {
   enum keeper_job job;
   bool is_done;
   int result, room;
+  bool more; /* to do, of a rest */
   rdzv_error error, room_error;
 };
 
