@@ -18,10 +18,27 @@ int64_t now_us(void) {
   return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
+/* Of a list of servers, each client has another one in front: where two of them take themselves for the active one,
+ * both have clients. */
+static void turn_list(const char *list, char out[256]) {
+  static atomic_int opened;
+  snprintf(out, 256, "%s", list);
+  for (int turns = atomic_fetch_add(&opened, 1) % 16; turns > 0; turns--) {
+    char one[256];
+    const size_t len = strcspn(out, ",");
+    if (!out[len]) return;
+    snprintf(one, sizeof one, "%s,%.*s", out + len + 1, (int)len, out);
+    memcpy(out, one, sizeof one);
+  }
+}
+
 rdzv_store *place_open(const struct place *place, int *code) {
+  char endpoint[256];
+  turn_list(place->endpoint, endpoint);
   rdzv_store *store = NULL;
   const rdzv_file_options file = {.size = sizeof file, .timeout_ms = REQUEST_MS};
-  const rdzv_tcp_options tcp = {.size = sizeof tcp, .timeout_ms = REQUEST_MS, .dialect = place->dialect};
+  const rdzv_tcp_options tcp = {
+      .size = sizeof tcp, .timeout_ms = place->patience ? place->patience : REQUEST_MS, .dialect = place->dialect};
   const rdzv_etcd_store_options etcd = {
       .size = sizeof etcd,
       .timeout_ms = REQUEST_MS,
@@ -31,7 +48,7 @@ rdzv_store *place_open(const struct place *place, int *code) {
   switch (place->type) {
     case STORE_HASH: *code = rdzv_store_clone(place->hash, &store, NULL); break;
     case STORE_FILE: *code = rdzv_store_open_file(place->endpoint, &file, &store, NULL); break;
-    case STORE_TCP: *code = rdzv_store_open_tcp(place->endpoint, &tcp, &store, NULL); break;
+    case STORE_TCP: *code = rdzv_store_open_tcp(endpoint, &tcp, &store, NULL); break;
     case STORE_ETCD: *code = rdzv_store_open_etcd("/chaos", &etcd, &store, NULL); break;
     case STORE_ETCD3: *code = rdzv_store_open_etcd3("/chaos", &etcd3, &store, NULL); break;
   }

@@ -29,6 +29,7 @@ struct place {
   rdzv_dialect dialect;
   rdzv_store *hash;  /* of which each worker has a clone */
   unsigned features; /* beyond those, none are used */
+  int64_t patience;  /* ms that a request may take; 0: what suits a store that answers at once */
 };
 
 enum key_kind { KEY_REGISTER, KEY_NUMBER, KEY_VERSIONS, KEY_QUEUE, KEY_KINDS };
