@@ -50,6 +50,7 @@ _rdzv() {
           etcd) words="--data-dir --port --port-file --log --binary --timeout --help start" ;;
           serve)
             words="--bind --port --port-file --state-dir --max-connections --max-key-bytes --max-value-bytes --max-keys --max-waits --max-memory
+              --max-runs --max-run-memory --run-ttl
               --request-timeout --idle-timeout --log-level --help"
             ;;
           store)

@@ -64,6 +64,9 @@ typedef struct rdzv_server_options {
   const char *state_dir; /**< A folder in which the server keeps its state, made if it is not there. No answer leaves
                             before all that it depends on is on disk, and a server that is opened again with the same
                             folder goes on where the last one ended. Default none: the state ends with the server. */
+  size_t max_runs;       /**< Runs at the same time; one more is refused with RDZV_E_LIMIT. Default no limit. */
+  size_t max_run_memory; /**< For the keys and values of one run; default no limit but max_memory. */
+  int64_t run_ttl_ms;    /**< A run that nobody has used for so long is removed with all its keys; default never. */
   const struct rdzv_etcd_options *state_etcd; /**< An etcd (3.4 or later) in which the server keeps its state instead,
                             together with other servers (rdzv/etcd.h). One of them is active. The others are standbys:
                             they refuse clients, and name the active one to clients of this library. Default none. */

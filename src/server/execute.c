@@ -321,7 +321,7 @@ static handler *const handlers[WIRE_OP_COUNT] = {
 
 static const char *reason(int code) {
   switch (code) {
-    case RDZV_E_LIMIT: return "its request exceeds the memory limit or the value limit";
+    case RDZV_E_LIMIT: return "its request exceeds the memory limit, that of its run, or the value limit";
     case RDZV_E_NOT_A_NUMBER: return "it adds to a value that is not a number";
     case RDZV_E_PROTOCOL: return "it gets an absent key";
     case RDZV_E_UNSUPPORTED: return "it sets the state of a run with native nodes together with other keys";
@@ -329,7 +329,18 @@ static const char *reason(int code) {
   }
 }
 
-void refuse_code(struct conn *conn, int code) { refuse(conn, code, reason(code)); }
+/* A limit of a run says so itself. */
+void refuse_code(struct conn *conn, int code) {
+  char *text = conn->server->limit_text;
+  refuse(conn, code, code == RDZV_E_LIMIT && *text ? text : reason(code));
+  *text = '\0';
+}
+
+/* The run of a request, if it names one: the first of its keys tells. */
+static void note_use(struct rdzv_server *server, const struct wire_request *request) {
+  rdzv_bytes list = request->list;
+  tenants_use_key(server, request->count > 0 && request->key.len == 0 ? wire_list_next(&list) : request->key);
+}
 
 /* Refuses what would change something, while nothing can be committed. */
 static bool is_refused(struct conn *conn, const struct wire_request *request) {
@@ -349,6 +360,7 @@ bool execute(struct conn *conn, const struct wire_request *request, const uint8_
   if (conn->server->stands_by) return standby_refuse(conn, request);
   if (conn->session && wire_ops[request->op].writes && is_repeated(conn, request)) return true;
   if (conn->server->keeper && is_refused(conn, request)) return true;
+  if (conn->server->tenants) note_use(conn->server, request);
   handler *const run = handlers[request->op];
   if (request->op != WIRE_OP_NODE_BEAT) conn->server->was_asked = true;
   if (run && conn->server->native_runs > 0 && natives_owns(conn->server, request->key)) {

@@ -34,7 +34,8 @@ static void fill_defaults(rdzv_server_options *options) {
 static int check_options(const rdzv_server_options *options, rdzv_error *error) {
   if (options->port != RDZV_ANY_PORT && (options->port < 1 || options->port > 65535))
     return error_set(error, RDZV_E_INVALID, "invalid port %d: expected 1 to 65535", options->port);
-  if (options->request_timeout_ms < 0 || options->idle_timeout_ms < 0 || options->session_timeout_ms < 0)
+  if (options->request_timeout_ms < 0 || options->idle_timeout_ms < 0 || options->session_timeout_ms < 0 ||
+      options->run_ttl_ms < 0)
     return error_set(error, RDZV_E_INVALID, "invalid timeout: it is negative");
   if (options->state_dir && options->state_etcd)
     return error_set(error, RDZV_E_INVALID, "the state is either in a folder or in etcd, and not in both");
@@ -77,6 +78,7 @@ static void shut_down(struct rdzv_server *server) {
   close_handle(&server->scheduler);
   natives_shut_down(server, close_handle);
   keeper_shut_down(server, close_handle);
+  tenants_shut_down(server, close_handle);
   standby_shut_down(server, close_handle);
   struct conn *conn;
   DL_FOREACH(server->conns, conn) conn_doom(conn, RDZV_E_STOPPED, "the server is stopping");
@@ -102,6 +104,7 @@ static int init_handles(struct rdzv_server *server) {
   if (result == 0) result = schedule_init(server);
   if (result == 0) result = timeouts_init(server);
   if (result == 0) result = natives_init(server);
+  if (result == 0) result = tenants_init(server);
   server->wake_to_stop.data = server;
   return result;
 }
@@ -122,6 +125,7 @@ static void free_parts(struct rdzv_server *server) {
   standby_free(server);
   natives_free(server);
   ks_free(server->ks);
+  tenants_free(server);
   sessions_free(&server->sessions);
   buf_free(&server->answers.buf);
   buf_free(&server->aside.buf);
@@ -170,6 +174,7 @@ static int set_up(struct rdzv_server *server, rdzv_server_options *own, rdzv_err
     result = error_set(error, RDZV_E_IO, "cannot create an event loop: %s", uv_strerror(result));
   else
     result = keeper_open(server, error);
+  if (!server->options.state_etcd) tenants_enforce(server); /* else when its state is loaded */
   if (result == 0) result = server_listen(server, error);
   if (result == 0) result = standby_open(server, error);
   own->listen_fd = server->options.listen_fd;

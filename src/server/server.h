@@ -14,6 +14,7 @@
  *   outbox.c         bytes on their way to a client
  *   schedule.c       which client is served when, so that no client holds up the others
  *   timeouts.c       closes clients that take too long
+ *   tenants.c        limits for many runs, and the end of runs that nobody uses
  *   native/          rounds of native nodes, which the server forms
  *   keeper/          durability: what has changed is committed, and answers wait for it
  *
@@ -44,6 +45,7 @@ struct chunk;
 struct outbox;
 struct natives;
 struct keeper;
+struct tenants;
 struct standby;
 struct keep;
 
@@ -145,6 +147,8 @@ struct rdzv_server {
   bool stands_by;          /* another server is active, as far as is known: no client is served */
   rdzv_error failure;      /* why the server ended by itself; code 0: it did not */
   size_t served;           /* how often requests of a client were executed */
+  struct tenants *tenants; /* NULL: there are no limits for runs */
+  char limit_text[64];     /* why a key of a run cannot be made; "": not because of the run */
   struct natives *natives;
   bool was_asked;     /* something else than a keep-alive; native.c resets it */
   size_t native_runs; /* runs with native nodes: if there are none, keys need no look */
@@ -439,6 +443,23 @@ bool keeper_refuses(const struct rdzv_server *server, const rdzv_error **why);
 /* The connection has answers that wait; it has none, or is closed. */
 void keeper_hold(struct conn *conn);
 void keeper_forget(struct conn *conn);
+
+/* ---- tenants.c ---- */
+int tenants_init(struct rdzv_server *server); /* below 0: an error of libuv */
+
+/* From now on the limits count: all is loaded. */
+void tenants_enforce(struct rdzv_server *server);
+void tenants_shut_down(struct rdzv_server *server, void (*close_handle)(void *handle));
+void tenants_free(struct rdzv_server *server);
+
+/* The run of a key that is new; for struct ks_events. */
+bool tenants_owner(void *user, rdzv_bytes key, struct ks_owner **owner);
+
+/* May there be such a run? If not, server->limit_text has the reason. */
+bool tenants_admit(struct rdzv_server *server, const char *run_id);
+
+/* A client names the key: its run is used. */
+void tenants_use_key(struct rdzv_server *server, rdzv_bytes key);
 
 /* ---- keeper/standby.c ---- */
 

@@ -18,7 +18,8 @@ struct settings {
   const char *bind, *port_file, *state_dir;
   int64_t port;
   int64_t max_connections, max_key_bytes, max_value_bytes, max_keys, max_waits, max_memory;
-  int64_t request_timeout, idle_timeout;
+  int64_t max_runs, max_run_memory;
+  int64_t request_timeout, idle_timeout, run_ttl;
   int log_level;
   struct serve_etcd etcd;
 };
@@ -58,6 +59,11 @@ static int parse(int argc, char **argv, struct settings *to) {
       {"max-waits", FLAG_NUMBER, &to->max_waits, "N",
        "most keys that one client waits for or watches (default 131072)"},
       {"max-memory", FLAG_BYTES, &to->max_memory, "BYTES", "memory for all keys, values and buffers (default 1G)"},
+      {"max-runs", FLAG_NUMBER, &to->max_runs, "N", "most runs at the same time (default: any number)"},
+      {"max-run-memory", FLAG_BYTES, &to->max_run_memory, "BYTES",
+       "memory for the keys and values of one run (default: --max-memory)"},
+      {"run-ttl", FLAG_SECONDS, &to->run_ttl, "S",
+       "remove runs that nobody has used for so many seconds (default 0: never)"},
       {"request-timeout", FLAG_SECONDS, &to->request_timeout, "S",
        "seconds to send a whole request, or to read an answer (default 60)"},
       {"idle-timeout", FLAG_SECONDS, &to->idle_timeout, "S",
@@ -142,6 +148,9 @@ static rdzv_server_options options_of(const struct settings *settings) {
       .request_timeout_ms = settings->request_timeout,
       .idle_timeout_ms = settings->idle_timeout,
       .state_dir = settings->state_dir,
+      .max_runs = (size_t)settings->max_runs,
+      .max_run_memory = (size_t)settings->max_run_memory,
+      .run_ttl_ms = settings->run_ttl,
   };
 }
 

@@ -116,7 +116,7 @@ static void committed(struct keeper *keeper) {
 
 /* For good: another server has the state. What was answered before is right, and nothing is answered any more. */
 static void give_up(struct keeper *keeper, const rdzv_error *error) {
-  log_line(&keeper->server->log, RDZV_LOG_ERROR, "%s: stopping", error->message);
+  log_line(&keeper->server->log, RDZV_LOG_WARNING, "%s: no more answers", error->message);
   keeper->refuses = true;
   keeper->why = *error;
   server_fail(keeper->server, error);

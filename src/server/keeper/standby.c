@@ -67,6 +67,7 @@ static void on_entered(uv_async_t *async) {
     server_fail(server, &standby->error);
     return;
   }
+  tenants_enforce(server);
   server->stands_by = false;
   log_line(&server->log, RDZV_LOG_WARNING, "this server is the active one from now on, with %zu keys",
            ks_count(server->ks));

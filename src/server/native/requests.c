@@ -41,6 +41,8 @@ int natives_join(struct conn *conn, const struct wire_request *request, struct w
   int result = wire_native_join(request->value, &join, &error);
   if (result == 0 && is_refused(conn, request->op, join.run_id)) return 0;
   if (result == 0 && !has_room(server)) result = error_set(&error, RDZV_E_LIMIT, "no memory is left for another node");
+  if (result == 0 && !tenants_admit(server, join.run_id))
+    result = error_set(&error, RDZV_E_LIMIT, "%s", server->limit_text);
   if (result == 0) result = natives_adopt(server, join.run_id, join.layout, &error);
   if (result < 0) {
     natives_refuse(conn, request->op, result, error.message);

@@ -18,7 +18,7 @@ bool kept_make(struct keyspace *ks, struct entry *entry) {
 
 static void free_popped(struct keyspace *ks, struct entry *entry) {
   struct item *item, *next;
-  LL_FOREACH_SAFE(entry->kept->popped, item, next) item_free(ks, item);
+  LL_FOREACH_SAFE(entry->kept->popped, item, next) item_free(entry_budget(ks, entry), item);
   entry->kept->popped = NULL;
 }
 
@@ -115,7 +115,7 @@ static bool note_entry(struct ks_loading *loading, struct entry *entry) {
 }
 
 static int load_value(struct keyspace *ks, struct entry *entry, uint64_t version, rdzv_bytes value) {
-  const int result = blob_new(ks->budget, value.len + 1, &entry->value);
+  const int result = blob_new(entry_budget(ks, entry), value.len + 1, &entry->value);
   if (result < 0) return result;
   bytes_copy(entry->value->data, value.data, value.len);
   entry->value->data[value.len] = '\0';
@@ -155,10 +155,11 @@ int ks_load_item(struct keyspace *ks, const struct ks_loading *loading, uint64_t
   struct entry *entry = find_id(loading, id);
   if (!entry || number <= entry->kept->pushed) return RDZV_E_CORRUPT;
   const size_t size = sizeof(struct item) + value.len;
-  if (!budget_take(ks->budget, size)) return RDZV_E_LIMIT;
+  struct budget *budget = entry_budget(ks, entry);
+  if (!budget_take(budget, size)) return RDZV_E_LIMIT;
   struct item *item = malloc(size);
   if (!item) {
-    budget_give(ks->budget, size);
+    budget_give(budget, size);
     return RDZV_E_NO_MEMORY;
   }
   *item = (struct item){.number = number, .slot = slot, .len = value.len};

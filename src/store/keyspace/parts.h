@@ -67,6 +67,12 @@ struct entry_kept {
   uint64_t pushed;     /* number of the newest item */
 };
 
+/* Of an entry that has an owner. */
+struct entry_owned {
+  struct ks_owner *owner;
+  struct entry *prev, *next; /* of owner->first */
+};
+
 /* A name with a value, a queue or waiters. It is freed when it has none of them. */
 struct entry {
   struct table_node node;
@@ -77,6 +83,7 @@ struct entry {
   size_t queue_len;
   struct wait_group *groups; /* at most one of each kind */
   struct entry_kept *kept;   /* NULL: changes are not tracked */
+  struct entry_owned *owned; /* NULL: it has no owner */
   uint32_t key_len;
   uint32_t pins; /* pointers that ks_stage has given out */
   char key[];
@@ -108,9 +115,14 @@ int entry_find_or_make(struct keyspace *ks, rdzv_bytes key, struct entry **out);
 void entry_drop_if_unused(struct keyspace *ks, struct entry *entry);
 bool entry_is_as_wanted(const struct entry *entry, enum ks_want want); /* NULL is fine */
 
+/* What the memory of an entry, its value and its items is taken from. */
+static inline struct budget *entry_budget(const struct keyspace *ks, const struct entry *entry) {
+  return entry->owned ? &entry->owned->owner->budget : ks->budget;
+}
+
 /* Takes the oldest item off the queue, and frees it or keeps it for changes.c. */
 void entry_pop_item(struct keyspace *ks, struct entry *entry);
-void item_free(struct keyspace *ks, struct item *item);
+void item_free(struct budget *budget, struct item *item);
 
 /* The entry has got its first value. */
 void entry_appear(struct keyspace *ks, struct entry *entry);
