@@ -16,7 +16,8 @@ _rdzv() {
     return
   else
     case "$prev" in
-      --port-file | --file | --event-log | --log | --binary | --cacert | --cert | --key)
+      --port-file | --file | --event-log | --log | --binary | --cacert | --cert | --key | \
+        --etcd-cacert | --etcd-cert | --etcd-key)
         mapfile -t COMPREPLY < <(compgen -f -- "$cur")
         return
         ;;
@@ -49,7 +50,8 @@ _rdzv() {
           reset) words="--rdzv-backend --rdzv-endpoint --rdzv-conf --log-level --rdzv-id --force --help" ;;
           etcd) words="--data-dir --port --port-file --log --binary --timeout --help start" ;;
           serve)
-            words="--bind --port --port-file --state-dir --max-connections --max-key-bytes --max-value-bytes --max-keys --max-waits --max-memory
+            words="--bind --port --port-file --state-dir --state-etcd --state-prefix --state-lease --advertise
+              --etcd-cacert --etcd-cert --etcd-key --max-connections --max-key-bytes --max-value-bytes --max-keys --max-waits --max-memory
               --max-runs --max-run-memory --run-ttl
               --request-timeout --idle-timeout --log-level --help"
             ;;
