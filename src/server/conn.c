@@ -149,11 +149,18 @@ static void note_kept(struct conn *conn, bool kept) {
     schedule_conn(conn);
 }
 
-static void keep(struct conn *conn, const void *data, size_t len) {
+/* `need`: the batch that the bytes depend on. */
+static void keep(struct conn *conn, const void *data, size_t len, uint64_t need) {
   struct chain *chain = outbox_chain(conn);
   const bool kept = chain && chain_put(chain, &conn->server->budget, data, len);
-  if (kept && conn->server->keeper) outbox_hold(conn, keeper_need(conn->server), len);
+  if (kept && conn->server->keeper) outbox_hold(conn, need, len);
   note_kept(conn, kept);
+}
+
+/* What is gathered for the active connection depends on all that was done before. */
+static void need_all(struct rdzv_server *server) {
+  const uint64_t need = keeper_need(server);
+  if (need > server->need) server->need = need;
 }
 
 /* Sends the gathered answers. What the socket of a doomed connection does not take is dropped. */
@@ -162,11 +169,12 @@ static void flush(struct conn *conn) {
   const uint8_t *data = answers->buf.data;
   size_t len = answers->buf.len;
   if (answers->failed) conn_doom(conn, RDZV_E_CONNECTION, "no memory is left for its answers");
-  if (len > 0 && !conn->out && keeper_need(conn->server) == 0) {
+  if (len > 0 && !conn->out && conn->server->need == 0) {
     const size_t sent = (size_t)outbox_send_now(conn, data, len);
     data += sent, len -= sent;
   }
-  if (len > 0 && !conn->is_doomed) keep(conn, data, len);
+  if (len > 0 && !conn->is_doomed) keep(conn, data, len, conn->server->need);
+  conn->server->need = 0;
   answers->buf.len = 0;
   answers->failed = false;
   if (answers->buf.cap > KEEP_ANSWER_BYTES) buf_free(&answers->buf);
@@ -177,17 +185,18 @@ static void flush(struct conn *conn) {
 static void seal(struct conn *conn) {
   struct wire_writer *answers = &conn->server->answers;
   if (conn != conn->server->active || answers->buf.len == 0) return;
-  keep(conn, answers->buf.data, answers->buf.len);
+  keep(conn, answers->buf.data, answers->buf.len, keeper_need(conn->server));
   answers->buf.len = 0;
 }
 
 void conn_send(struct conn *conn, const void *data, size_t len) {
   if (conn == conn->server->active) {
+    need_all(conn->server);
     wire_put(&conn->server->answers, data, len);
     if (conn->server->answers.buf.len >= ANSWER_BYTES)
       flush(conn); /* one request may wake many waits of its own client */
   } else if (!conn->is_doomed && len > 0) {
-    keep(conn, data, len);
+    keep(conn, data, len, keeper_need(conn->server));
   }
 }
 
@@ -414,6 +423,7 @@ void conn_go_on(struct conn *conn) {
   if (conn->out) outbox_flush(conn);
   if (!conn->is_doomed && !conn->out && conn->multi) {
     go_on_with_multi(conn);
+    need_all(server);
     schedule_wake(server);
   }
   if (!conn->is_doomed && !conn->out && !is_held(conn) && conn->in.len > 0)

@@ -5,8 +5,8 @@
  * get() (the answer to GET of an absent key).
  */
 #include "base/error.h"
-#include "server/native/native.h"
 #include "server/server.h"
+#include "wire/native.h"
 
 #include <stdio.h>
 
@@ -349,17 +349,19 @@ static bool is_refused(struct conn *conn, const struct wire_request *request) {
   const bool is_node = op == WIRE_OP_NODE_JOIN || op == WIRE_OP_NODE_CLOSE;
   if (!wire_ops[op].writes && !is_node && op != WIRE_OP_BARRIER) return false;
   if (!keeper_refuses(conn->server, &why)) return false;
-  if (is_node)
-    natives_refuse(conn, op, why->code, why->message);
+  struct wire_writer *out = &conn->server->answers;
+  if (conn->decoder.dialect != WIRE_DIALECT_RDZV)
+    conn_doom(conn, why->code, why->message);
+  else if (is_node)
+    wire_put_native_refusal(out, op, why->code, why->message);
   else
-    refuse(conn, why->code, why->message);
+    put_refusal(out, why->code, why->message);
   return true;
 }
 
-bool execute(struct conn *conn, const struct wire_request *request, const uint8_t *data) {
-  if (conn->server->stands_by) return standby_refuse(conn, request);
+static bool execute_one(struct conn *conn, const struct wire_request *request, const uint8_t *data, bool *refused) {
   if (conn->session && wire_ops[request->op].writes && is_repeated(conn, request)) return true;
-  if (conn->server->keeper && is_refused(conn, request)) return true;
+  if (conn->server->keeper && (*refused = is_refused(conn, request))) return true;
   if (conn->server->tenants) note_use(conn->server, request);
   handler *const run = handlers[request->op];
   if (request->op != WIRE_OP_NODE_BEAT) conn->server->was_asked = true;
@@ -384,4 +386,12 @@ bool execute(struct conn *conn, const struct wire_request *request, const uint8_
     case WIRE_OP_LIST_KEYS: return listing_ask(conn);
     default: return pending_begin(conn, request, data);
   }
+}
+
+bool execute(struct conn *conn, const struct wire_request *request, const uint8_t *data) {
+  if (conn->server->stands_by) return standby_refuse(conn, request);
+  bool refused = false;
+  const bool done = execute_one(conn, request, data, &refused);
+  if (conn->server->keeper) keeper_note(conn, request, refused);
+  return done;
 }

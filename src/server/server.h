@@ -158,6 +158,7 @@ struct rdzv_server {
 
   struct conn *active;        /* the connection whose requests are being executed */
   struct wire_writer answers; /* to the active connection */
+  uint64_t need;              /* the batch that `answers` depend on; 0: none */
   struct wire_writer aside;   /* scratch, for an answer to any connection */
   struct buf bytes;           /* memory of server_bytes */
   uint8_t *read_buffer;
@@ -194,6 +195,7 @@ struct conn {
 
   uint64_t writes;          /* number of the last write of the session that came by this connection */
   uint64_t write;           /* number of the current write */
+  uint64_t floor;           /* the batch of its last write; 0: none */
   struct conn *prev, *next; /* of server->conns, then of server->leaving */
   struct conn *ready_prev, *ready_next;
   struct conn *unfinished_prev, *unfinished_next;
@@ -433,6 +435,9 @@ uint64_t keeper_need_of(const struct keeper *keeper);
 static inline uint64_t keeper_need(const struct rdzv_server *server) {
   return server->keeper ? keeper_need_of(server->keeper) : 0;
 }
+
+/* A request of the active connection was executed, or refused: notes what its answer depends on. */
+void keeper_note(struct conn *conn, const struct wire_request *request, bool refused);
 
 /* The number of the last durable batch. */
 uint64_t keeper_committed(const struct rdzv_server *server);

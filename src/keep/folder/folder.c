@@ -73,6 +73,8 @@ static int fail(const struct folder *folder, int result, const char *what, rdzv_
     return error_set(error, code, "the state folder '%s' is in use by another server", folder->path);
   if (code == RDZV_E_UNSUPPORTED)
     return error_set(error, code, "'%s/state.db' is damaged, or not of rdzv: %s", folder->path, cause);
+  if (code == RDZV_E_NO_SPACE)
+    return error_set(error, code, "no space is left for the state in '%s': %s", folder->path, cause);
   if (errnum != 0)
     return error_errno(error, code, errnum, "cannot %s the state in '%s': %s", what, folder->path, cause);
   return error_set(error, code, "cannot %s the state in '%s': %s", what, folder->path, cause);

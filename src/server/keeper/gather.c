@@ -40,7 +40,7 @@ bool gather_batch(struct keeper *keeper) {
     batch_clear(batch);
     return false;
   }
-  ks_collected(server->ks);
+  ks_collected(server->ks, keeper->committed + 1);
   sessions_collected(&server->sessions);
   kept_natives_collected(keeper);
   keeper->is_fresh = false;

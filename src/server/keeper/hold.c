@@ -15,6 +15,42 @@ uint64_t keeper_need_of(const struct keeper *keeper) {
   return keeper->in_flight ? in_flight : 0;
 }
 
+/* The batch that the value of one key depends on. */
+static uint64_t need_of_key(const struct keeper *keeper, rdzv_bytes key, uint64_t need) {
+  const uint64_t batch = ks_batch_of(keeper->server->ks, key);
+  return batch == UINT64_MAX ? need : batch > keeper->committed ? batch : 0;
+}
+
+/* A read of one key depends on that key alone; other requests, on all that was done before them. What follows a write
+ * on its connection waits for the write, since PyTorch's SET has no answer. */
+static uint64_t need_of(struct conn *conn, const struct wire_request *request, uint64_t need, bool refused) {
+  const struct keeper *keeper = conn->server->keeper;
+  const uint64_t floor = conn->floor > keeper->committed ? conn->floor : 0;
+  if (refused) return floor;
+  rdzv_bytes list = request->list;
+  uint64_t own;
+  switch (request->op) {
+    case WIRE_OP_GET:
+    case WIRE_OP_GET_VERSION:
+    case WIRE_OP_WAIT_CHANGED: own = need_of_key(keeper, request->key, need); break;
+    case WIRE_OP_CHECK:
+    case WIRE_OP_WAIT:
+    case WIRE_OP_GET_WAIT: own = request->count == 1 ? need_of_key(keeper, wire_list_next(&list), need) : need; break;
+    case WIRE_OP_VALIDATE:
+    case WIRE_OP_PING:
+    case WIRE_OP_NODE_BEAT: own = 0; break;
+    default: conn->floor = need; return need;
+  }
+  return own > floor ? own : floor;
+}
+
+void keeper_note(struct conn *conn, const struct wire_request *request, bool refused) {
+  struct rdzv_server *server = conn->server;
+  uint64_t need = keeper_need(server);
+  if (need != 0 && need != UINT64_MAX) need = need_of(conn, request, need, refused);
+  if (need > server->need) server->need = need;
+}
+
 void keeper_hold(struct conn *conn) {
   struct keeper *keeper = conn->server->keeper;
   if (conn->is_held) return;

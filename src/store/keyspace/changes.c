@@ -89,10 +89,17 @@ void ks_collect(struct keyspace *ks, struct batch *batch) {
   for (entry = ks->dirty; entry && !batch->failed; entry = entry->kept->dirty_next) collect(ks, batch, entry);
 }
 
-void ks_collected(struct keyspace *ks) {
+uint64_t ks_batch_of(struct keyspace *ks, rdzv_bytes key) {
+  const struct entry *entry = entry_find(ks, key);
+  if (!entry || entry->kept->is_dirty || (!entry->version && !entry->queue)) return UINT64_MAX;
+  return entry->kept->batch;
+}
+
+void ks_collected(struct keyspace *ks, uint64_t number) {
   while (ks->dirty) {
     struct entry *entry = ks->dirty;
     clean(ks, entry);
+    entry->kept->batch = number;
     entry_drop_if_unused(ks, entry);
   }
 }

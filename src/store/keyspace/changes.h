@@ -19,7 +19,11 @@ bool ks_has_changed(const struct keyspace *ks);
 /* Puts all changes into the batch. If the batch can be sealed, ks_collected must follow, before the keyspace changes;
  * else nothing was collected. */
 void ks_collect(struct keyspace *ks, struct batch *batch);
-void ks_collected(struct keyspace *ks);
+void ks_collected(struct keyspace *ks, uint64_t number); /* of the batch */
+
+/* The number of the batch that a key, which is there, is in as it is now; UINT64_MAX: in none yet, or the key is
+ * absent. */
+uint64_t ks_batch_of(struct keyspace *ks, rdzv_bytes key);
 
 /* The last version given out; a keyspace that is loaded goes on from there. */
 uint64_t ks_version(const struct keyspace *ks);

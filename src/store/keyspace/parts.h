@@ -62,6 +62,7 @@ struct entry_kept {
   struct record_slot slot; /* of the key and its value */
   bool is_dirty;           /* in keyspace.dirty */
   bool is_value_dirty;     /* not only its queue has changed */
+  uint64_t batch;          /* that it was collected into last; 0: none */
   struct entry *dirty_prev, *dirty_next;
   struct item *popped; /* items that have records, but are not in the queue any more */
   uint64_t pushed;     /* number of the newest item */

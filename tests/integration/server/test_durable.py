@@ -385,6 +385,25 @@ class Full(Case):
         self.assertEqual(self.store(server, "num-keys").stdout, f"{stored + 2}\n")
         self.assertEqual(self.store(server, "get", "later").stdout, "2\n")
 
+    def test_a_commit_that_does_not_fit_at_all(self):
+        """It waits for space. Other keys are read meanwhile, and nothing else is accepted."""
+        self.mount("64m")
+        server = self.durable("--log-level", "off")
+        self.assertEqual(self.store(server, "set", "first", "1").returncode, 0)
+        filler = self.fill_up(64 * 1024)
+        writer, value = self.client(server), os.urandom(7 * MIB)  # more than the reserve
+        waiting = threading.Thread(target=writer.set, args=(b"/large", value))
+        waiting.start()
+        rdzvtest.wait_until(lambda: "no space is left" in self.store(server, "--timeout", "1", "set", "k", "v").stderr,
+                            "writes are refused")  # the first may be in the same commit
+        self.assertEqual(self.store(server, "get", "first").stdout, "1\n")
+        self.assertTrue(waiting.is_alive())
+        os.unlink(filler)
+        waiting.join(rdzvtest.DEADLINE)
+        self.assertFalse(waiting.is_alive())
+        self.kill(server)
+        self.assertEqual(self.client(self.durable()).get(b"/large"), value)
+
     def test_a_disk_that_is_full_at_the_start(self):
         self.mount("16m")
         self.fill_up(0)
