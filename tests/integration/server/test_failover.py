@@ -117,14 +117,19 @@ class Turns(Case):
     def test_a_client_leaves_a_server_that_stays_paused(self):
         group = self.group()
         active, standby = group.start(2)
-        waiter = group.begin("store", "--endpoint", group.endpoints, "--timeout", str(DEADLINE), "get", "late")
         self.ok(group.store("set", "k", "v"))
-        wait_until(lambda: len(os.listdir(f"/proc/{active.pid}/fd")) > 0, "the server has descriptors")
+        before = self.descriptors(active)
+        waiter = group.begin("store", "--endpoint", group.endpoints, "--timeout", str(DEADLINE), "get", "late")
+        wait_until(lambda: self.descriptors(active) > before, "the client has connected")
         active.send_signal(signal.SIGSTOP)
         self.addCleanup(active.send_signal, signal.SIGCONT)
         group.await_active(standby)
         self.ok(self.store(standby, "set", "late", "now"))
         self.assertEqual(waiter.communicate(timeout=DEADLINE)[0].strip(), "now")
+
+    @staticmethod
+    def descriptors(server):
+        return len(os.listdir(f"/proc/{server.pid}/fd"))
 
     def test_many_turns_lose_nothing(self):
         """Each is killed in turn, and started again; the counter counts on."""
