@@ -70,9 +70,9 @@ static bool is_same(const struct endpoint *a, const struct endpoint *b) {
 }
 
 void tcp_choice_follow(struct tcp_choice *choice, rdzv_bytes active) {
-  struct endpoint named;
-  const bool valid =
-      active.len > 0 && !memchr(active.data, '\0', active.len) && parse_one(active.data, active.len, &named, NULL) == 0;
+  struct endpoint named = {0};
+  const bool valid = active.len > 0 && active.len < ENDPOINT_TEXT_SIZE && !memchr(active.data, '\0', active.len) &&
+                     parse_one(active.data, active.len, &named, NULL) == 0;
   if (!valid || is_same(&named, &choice->endpoint)) {
     tcp_choice_next(choice);
     return;

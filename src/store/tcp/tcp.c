@@ -165,7 +165,7 @@ int store_open_tcp(const char *endpoint, const rdzv_tcp_options *options, bool a
   if (result == 0 && (own.dialect < RDZV_DIALECT_AUTO || own.dialect > RDZV_DIALECT_RDZV))
     result = error_set(error, RDZV_E_INVALID, "invalid dialect %d", (int)own.dialect);
   if (result == 0) result = tcp_servers_parse(endpoint, &servers, error);
-  if (result < 0) return result;
+  if (result < 0 || !servers) return result;
   const struct opening opening = {.servers = servers, .options = &own, .waiting = waiting, .asks_native = asks_native};
   if (servers->count > 1 && (own.dialect == RDZV_DIALECT_V1 || own.dialect == RDZV_DIALECT_V2))
     result =
