@@ -66,6 +66,7 @@ bench-build:
 
 bench-store: bench-build ## compare the store server with PyTorch's and with a raw echo server
 	@bench/store "$(BUILD)" $(BENCH_FLAGS)
+	@bench/durable "$(BUILD)"
 	@bench/failover "$(BUILD)" $(BENCH_FLAGS)
 
 bench-rdzv: bench-build ## time N nodes that join at once, side by side with PyTorch's; draws build/bench-rdzv.svg

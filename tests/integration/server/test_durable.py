@@ -302,7 +302,7 @@ class Damaged(Case):
         self.fill()
         draw = random.Random(os.environ.get("CHAOS_SEED", "1"))
         counts = {"refused": 0, "whole": 0}
-        for number in range(60):
+        for number in range(24):
             copy = self.path(f"copy-{number}")
             shutil.copytree(self.state, copy)
             said = self.damage(draw, copy)
@@ -325,8 +325,8 @@ class Damaged(Case):
                     self.assertRegex(file.read(), "^rdzv serve: .*(damaged|not of rdzv|malformed|format).*\n$", said)
                 counts["refused"] += 1
             shutil.rmtree(copy)
-        self.assertGreater(counts["refused"], 10)
-        self.assertGreater(counts["whole"], 2)
+        self.assertGreater(counts["refused"], 4)
+        self.assertGreater(counts["whole"], 0)
 
     def test_a_log_that_lacks_its_last_commit_is_refused(self):
         self.fill()
