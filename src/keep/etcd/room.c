@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * A write that etcd refuses, because its quota is reached, waits until there is room, and so do reads of what
- * it changes. So the server is to refuse writes before: where little is left of the quota, or etcd has raised its alarm,
- * since another user filled it. Asked once a second, and sooner where much is written.
+ * it changes. So the server is to refuse writes before: where little is left of the quota, or etcd has raised its
+ * alarm, since another user filled it. Asked once a second, and sooner where much is written.
  */
 #include "base/error.h"
 #include "keep/etcd/place.h"
