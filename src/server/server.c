@@ -81,7 +81,9 @@ static void shut_down(struct rdzv_server *server) {
   tenants_shut_down(server, close_handle);
   standby_shut_down(server, close_handle);
   struct conn *conn;
-  DL_FOREACH(server->conns, conn) conn_doom(conn, RDZV_E_STOPPED, "the server is stopping");
+  const bool comes_back = server->keeper; /* or another one does: its clients are to connect again, and go on */
+  DL_FOREACH(server->conns, conn)
+  conn_doom(conn, comes_back ? RDZV_E_CONNECTION : RDZV_E_STOPPED, comes_back ? NULL : "the server is stopping");
   while (conn_reap(server, SIZE_MAX)) {
   }
 }

@@ -84,7 +84,7 @@ class Group(servers.Group):
 class Harm:
     """What is done to servers and etcd; for a chaos.Case with a group."""
 
-    KINDS = ["pause", "kill", "leader", "stop", "pause leader"]
+    KINDS = ["pause", "stop", "kill", "leader", "pause leader"]
 
     def one(self, schedule, moment, what):
         """Plans it; gives when it is over."""
@@ -112,17 +112,17 @@ class Harm:
                 chosen[0].wait()
                 self.group.again(chosen[0])
 
-        lasts = servers.LEASE + LATER if what == "pause" else self.random.uniform(0.3, 2.0)
+        lasts = servers.LEASE + LATER if what == "pause" else self.random.uniform(0.3, 2.0 if chaos.LONG else 1.0)
         schedule.at(moment, what, begin)
         schedule.at(moment + lasts, f"{what}: over", end)
         return moment + lasts
 
     def plan(self):
         """One after the other: a server that is paused must not be killed meanwhile. The first ones are always there."""
-        schedule, moment, kinds = chaos.Schedule(self, 1e9), 0.5, list(self.KINDS[:3])
+        schedule, moment, kinds = chaos.Schedule(self, 1e9), 0.5, list(self.KINDS[:4])
         while moment < SECONDS:
             moment = self.one(schedule, moment, kinds.pop(0) if kinds else self.random.choice(self.KINDS))
-            moment += self.random.uniform(0.2, 1.5)
+            moment += self.random.uniform(0.2, 1.5 if chaos.LONG else 0.6)
         return schedule
 
 

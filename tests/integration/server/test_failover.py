@@ -78,6 +78,19 @@ class Turns(Case):
         self.ok(group.store("get", "k"), "v")
         self.assertNotIn("data", group.text(standby).lower())
 
+    def test_a_client_that_waits_goes_on_at_the_next_server(self):
+        """It is not told that its server stops: it connects again, and waits on."""
+        group = self.group()
+        active, standby = group.start(2)
+        self.ok(group.store("set", "k", "v"))
+        before = self.descriptors(active)
+        waiter = group.begin("store", "--endpoint", group.endpoints, "--timeout", str(DEADLINE), "get", "late")
+        wait_until(lambda: self.descriptors(active) > before, "the client has connected")
+        self.stop(active)
+        group.await_active(standby)
+        self.ok(group.store("set", "late", "now"))
+        self.assertEqual(waiter.communicate(timeout=DEADLINE)[0].strip(), "now")
+
     def test_a_killed_server_is_replaced(self):
         group = self.group()
         active, standby = group.start(2)
