@@ -37,7 +37,7 @@ static int give(struct loader *loader, rdzv_bytes head, rdzv_bytes body, rdzv_er
 }
 
 static int begin(struct loader *loader, struct record_id id, rdzv_bytes content, uint64_t sum, rdzv_error *error) {
-  rdzv_bytes head, body;
+  rdzv_bytes head = {0}, body = {0};
   if (loader->open) return corrupt(error, "a part is missing");
   int result = split(content, &head, &body, &loader->body_len, error);
   if (result < 0) return result;

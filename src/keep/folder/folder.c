@@ -126,7 +126,7 @@ static int open_mark(struct folder *folder, rdzv_error *error) {
 }
 
 /* 0: there is none yet. */
-static uint64_t read_mark(const struct folder *folder) { return *folder->mark; }
+static uint64_t read_mark(const struct folder *folder) { return folder->mark ? *folder->mark : 0; }
 
 static bool make_reserve(struct folder *folder) {
   const int fd = openat(folder->dir_fd, "reserve", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -170,7 +170,8 @@ static int change_one(struct folder *folder, const struct keep_change *change) {
 static int commit_once(struct folder *folder, const struct keep_change *changes, size_t count) {
   int result = step(folder->begin);
   for (size_t i = 0; i < count && result == SQLITE_OK; i++) result = change_one(folder, &changes[i]);
-  sqlite3_bind_int64(folder->count, 1, (sqlite3_int64)(folder->commits + 1));
+  const uint64_t number = folder->commits + 1;
+  sqlite3_bind_int64(folder->count, 1, (sqlite3_int64)number);
   if (result == SQLITE_OK) result = step(folder->count);
   if (result == SQLITE_OK) result = step(folder->commit);
   sqlite3_clear_bindings(folder->put);
@@ -255,7 +256,7 @@ static void folder_close(struct keep *keep) {
   struct folder *folder = (struct folder *)keep;
   sqlite3_stmt *const statements[] = {folder->begin, folder->put,    folder->remove,
                                       folder->count, folder->commit, folder->rollback};
-  for (size_t i = 0; i < sizeof statements / sizeof *statements; i++) sqlite3_finalize(statements[i]);
+  for (size_t i = 0; i < sizeof statements / sizeof(sqlite3_stmt *); i++) sqlite3_finalize(statements[i]);
   if (folder->db && folder->failed) sqlite3_db_config(folder->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
   sqlite3_close(folder->db);
   if (folder->mark) munmap((void *)folder->mark, sizeof(uint64_t));
