@@ -44,7 +44,6 @@ bool gather_batch(struct keeper *keeper) {
   sessions_collected(&server->sessions);
   kept_natives_collected(keeper);
   keeper->is_fresh = false;
-  keeper->issuing = server->sessions.issued_kept;
   return true;
 }
 

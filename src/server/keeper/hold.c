@@ -21,11 +21,6 @@ static uint64_t need_of_key(const struct keeper *keeper, rdzv_bytes key, uint64_
   return batch == UINT64_MAX ? need : batch > keeper->committed ? batch : 0;
 }
 
-/* Would the next server know the instance and the session that a greeting tells the client of? */
-static bool is_told_of(const struct keeper *keeper, const struct conn *conn) {
-  return keeper->issued > 0 && (!conn->session || conn->session->serial <= keeper->issued);
-}
-
 /* A read of one key depends on that key alone; other requests, on all that was done before them. What follows a write
  * on its connection waits for the write, since PyTorch's SET has no answer. */
 static uint64_t need_of(struct conn *conn, const struct wire_request *request, uint64_t need, bool refused) {
@@ -41,8 +36,8 @@ static uint64_t need_of(struct conn *conn, const struct wire_request *request, u
     case WIRE_OP_CHECK:
     case WIRE_OP_WAIT:
     case WIRE_OP_GET_WAIT: own = request->count == 1 ? need_of_key(keeper, wire_list_next(&list), need) : need; break;
-    case WIRE_OP_PING: own = is_told_of(keeper, conn) ? 0 : need; break;
     case WIRE_OP_VALIDATE:
+    case WIRE_OP_PING:
     case WIRE_OP_NODE_BEAT: own = 0; break;
     default: conn->floor = need; return need;
   }

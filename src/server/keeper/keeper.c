@@ -107,7 +107,6 @@ static void committed(struct keeper *keeper) {
   if (keeper->failing) log_line(&keeper->server->log, RDZV_LOG_WARNING, "the state is kept again");
   keeper->failing = keeper->in_flight = false;
   keeper->committed++;
-  keeper->issued = keeper->issuing;
   keeper->ended_ns = uv_hrtime();
   keeper->served = keeper->server->served;
   batch_clear(&keeper->batch);
@@ -260,7 +259,6 @@ static int set_up(struct keeper *keeper, const char *where, rdzv_error *error) {
   ks_track(server->ks);
   sessions_track(&server->sessions);
   int result = gather_load(keeper, error);
-  keeper->issued = keeper->issuing = server->sessions.issued_kept;
   if (result == 0) result = init_handles(keeper, error);
   if (result == 0) result = start_thread(keeper, error);
   if (result == 0 && !keeper->is_fresh)

@@ -41,8 +41,6 @@ struct keeper {
   bool in_flight;     /* batch committed + 1 is being committed */
   bool is_fresh;      /* the head has never been committed */
   struct batch batch; /* the one in flight */
-  uint64_t issued;    /* no session with a higher number is known to a server that loads what is durable; */
-  uint64_t issuing;   /* with the batch in flight, this one */
   size_t charged;     /* what it takes from the budget */
   struct kept_run *runs;
   struct native_scratch scratch;
