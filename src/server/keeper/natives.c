@@ -191,7 +191,7 @@ int kept_natives_load_run(struct keeper *keeper, struct record_id id, rdzv_bytes
   if (result == 0)
     result = coordinator_restore_run(keeper->server->natives->coordinator, id.id, &snapshot, natives_now(), error);
   if (result == 0) result = natives_load(keeper->server, snapshot.id, snapshot.is_private, error);
-  if (result == 0) kept->slot = slot;
+  if (result == 0 && kept) kept->slot = slot;
   free(gone);
   free(how);
   return result;
