@@ -72,9 +72,9 @@ static bool is_next(const struct loader *loader, struct record_id id, uint32_t p
 
 int loader_take(void *user, rdzv_bytes name, rdzv_bytes value, rdzv_error *error) {
   struct loader *loader = user;
-  struct record_id id;
-  uint32_t part;
-  rdzv_bytes content;
+  struct record_id id = {0};
+  uint32_t part = 0;
+  rdzv_bytes content = {0};
   uint64_t sum = 0;
   if (!record_read_name(name, &id, &part)) return corrupt(error, "a record has a name that is not known");
   const int result = check_sum(name, value, &content, &sum, error);

@@ -94,18 +94,19 @@ static struct session *session_new(struct sessions *sessions, uint64_t serial) {
   return NULL;
 }
 
-/* After a restart the serials go on behind all that may have been issued. */
-static void reserve_serials(struct sessions *sessions) {
-  enum { AT_ONCE = 1 << 16 };
-  sessions->issued_kept = sessions->issued + AT_ONCE;
+enum { SERIALS_AT_ONCE = 1 << 16 };
+
+void sessions_reserve(struct sessions *sessions) {
+  sessions->issued_kept = sessions->issued + SERIALS_AT_ONCE;
   sessions->is_head_dirty = true;
 }
 
 struct session *session_open(struct sessions *sessions, void *conn) {
+  if (sessions->tracks && sessions->issued >= sessions->issued_safe) return NULL;
   struct session *session = session_new(sessions, sessions->issued + 1);
   if (!session) return NULL;
-  if (sessions->tracks && sessions->issued == sessions->issued_kept) reserve_serials(sessions);
   sessions->issued++;
+  if (sessions->tracks && sessions->issued + SERIALS_AT_ONCE / 2 == sessions->issued_kept) sessions_reserve(sessions);
   session->conn = conn;
   return session;
 }
@@ -246,7 +247,7 @@ void sessions_collected(struct sessions *sessions) {
 
 void sessions_load_head(struct sessions *sessions, const struct record_head *head) {
   sessions->seed = head->seed;
-  sessions->issued = sessions->issued_kept = head->issued;
+  sessions->issued = sessions->issued_kept = sessions->issued_safe = head->issued;
   sessions->forgotten = head->forgotten;
 }
 

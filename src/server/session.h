@@ -66,7 +66,8 @@ struct sessions {
 
   bool tracks;
   bool is_head_dirty;    /* `issued_kept` has changed */
-  uint64_t issued_kept;  /* no higher serial was issued when it was kept */
+  uint64_t issued_kept;  /* no higher serial is issued before more are reserved */
+  uint64_t issued_safe;  /* the same, as far as it is durable: a serial must never be issued twice */
   struct session *dirty; /* have changed since the last collection */
   struct session *gone;  /* forgotten, but their records are to be removed; a list by `next` */
 };
@@ -74,7 +75,7 @@ struct sessions {
 void sessions_init(struct sessions *sessions, struct budget *budget, struct siphash_seed seed);
 void sessions_free(struct sessions *sessions);
 
-/* Makes a session for a connection. NULL: no memory. */
+/* Makes a session for a connection. NULL: no memory, or no serial is left for now. */
 struct session *session_open(struct sessions *sessions, void *conn);
 void session_token(const struct sessions *sessions, const struct session *session, uint8_t out[WIRE_TOKEN_BYTES]);
 
@@ -96,6 +97,9 @@ void sessions_forget(struct sessions *sessions, int64_t then);
 
 /* Before the first session: from now on changes are tracked. */
 void sessions_track(struct sessions *sessions);
+
+/* Reserves serials; they can be issued when that is durable, and the caller has set issued_safe. */
+void sessions_reserve(struct sessions *sessions);
 bool sessions_have_changed(const struct sessions *sessions);
 
 /* As ks_collect and ks_collected. */

@@ -69,7 +69,7 @@ static void sweep(struct rdzv_server *server) {
   struct tenant *tenant, *next;
   HASH_ITER(hh, server->tenants->table, tenant, next) {
     if (tenant->owner.first || tenant->owner.budget.used > 0 || has_nodes(server, tenant)) continue;
-    HASH_DEL(server->tenants->table, tenant);
+    HASH_DEL(server->tenants->table, tenant); /* NOLINT: the one before is out of the table */
     free(tenant);
   }
 }
@@ -179,7 +179,7 @@ void tenants_free(struct rdzv_server *server) {
   struct tenant *tenant, *next;
   if (!server->tenants) return;
   HASH_ITER(hh, server->tenants->table, tenant, next) {
-    HASH_DEL(server->tenants->table, tenant);
+    HASH_DEL(server->tenants->table, tenant); /* NOLINT: the one before is out of the table */
     free(tenant);
   }
   free(server->tenants);

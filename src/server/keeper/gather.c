@@ -40,6 +40,7 @@ bool gather_batch(struct keeper *keeper) {
     batch_clear(batch);
     return false;
   }
+  keeper->issued = server->sessions.issued_kept;
   ks_collected(server->ks, keeper->committed + 1);
   sessions_collected(&server->sessions);
   kept_natives_collected(keeper);

@@ -107,6 +107,7 @@ static void committed(struct keeper *keeper) {
   if (keeper->failing) log_line(&keeper->server->log, RDZV_LOG_WARNING, "the state is kept again");
   keeper->failing = keeper->in_flight = false;
   keeper->committed++;
+  keeper->server->sessions.issued_safe = keeper->issued;
   keeper->ended_ns = uv_hrtime();
   keeper->served = keeper->server->served;
   batch_clear(&keeper->batch);
@@ -254,14 +255,37 @@ static int start_thread(struct keeper *keeper, rdzv_error *error) {
   return 0;
 }
 
+/* The first commit has the instance, and serials for sessions: a client must not see them before they are durable. A
+ * server that cannot write, but has a state, serves reads. */
+static int commit_first(struct keeper *keeper, rdzv_error *error) {
+  const bool is_fresh = keeper->is_fresh;
+  sessions_reserve(&keeper->server->sessions);
+  if (!gather_batch(keeper)) return error_no_memory(error);
+  charge(keeper);
+  keeper->in_flight = true;
+  keeper->began_ns = uv_hrtime();
+  rdzv_error own = {0};
+  const int result = keep_commit(keeper->keep, keeper->batch.changes, keeper->batch.count, &own);
+  if (result == 0) {
+    committed(keeper);
+  } else if (is_fresh || result == RDZV_E_STALE) {
+    if (error) *error = own;
+    return result;
+  } else {
+    failed(keeper, &own);
+  }
+  return 0;
+}
+
 static int set_up(struct keeper *keeper, const char *where, rdzv_error *error) {
   struct rdzv_server *server = keeper->server;
   ks_track(server->ks);
   sessions_track(&server->sessions);
   int result = gather_load(keeper, error);
   if (result == 0) result = init_handles(keeper, error);
+  if (result == 0) result = commit_first(keeper, error);
   if (result == 0) result = start_thread(keeper, error);
-  if (result == 0 && !keeper->is_fresh)
+  if (result == 0 && ks_count(server->ks) > 0)
     log_line(&server->log, RDZV_LOG_INFO, "%zu keys are loaded from '%s'", ks_count(server->ks), where);
   return result;
 }

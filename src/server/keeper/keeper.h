@@ -42,6 +42,7 @@ struct keeper {
   bool is_fresh;      /* the head has never been committed */
   struct batch batch; /* the one in flight */
   size_t charged;     /* what it takes from the budget */
+  uint64_t issued;    /* serials of sessions up to this one are reserved by it */
   struct kept_run *runs;
   struct native_scratch scratch;
   struct conn *held; /* with answers that wait */

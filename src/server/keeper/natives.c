@@ -33,14 +33,14 @@ struct kept_run {
 static void free_nodes(struct kept_run *run) {
   struct kept_node *node, *next;
   HASH_ITER(hh, run->nodes, node, next) {
-    HASH_DEL(run->nodes, node);
+    HASH_DEL(run->nodes, node); /* NOLINT: the one before is out of the table */
     free(node);
   }
 }
 
 static void free_run(struct keeper *keeper, struct kept_run *run) {
   free_nodes(run);
-  HASH_DEL(keeper->runs, run);
+  HASH_DEL(keeper->runs, run); /* NOLINT: the same */
   free(run);
 }
 
@@ -161,7 +161,7 @@ static void settle_nodes(struct kept_run *run) {
   HASH_ITER(hh, run->nodes, node, next) {
     node->content = node->next;
     if (node->is_there) continue;
-    HASH_DEL(run->nodes, node);
+    HASH_DEL(run->nodes, node); /* NOLINT: the one before is out of the table */
     free(node);
   }
 }
@@ -183,7 +183,7 @@ void kept_natives_collected(struct keeper *keeper) {
 
 int kept_natives_load_run(struct keeper *keeper, struct record_id id, rdzv_bytes head, rdzv_bytes body,
                           struct record_slot slot, rdzv_error *error) {
-  struct native_run_snapshot snapshot;
+  struct native_run_snapshot snapshot = {0};
   uint32_t *gone = calloc(STATE_MAX_NODES, sizeof *gone);
   uint8_t *how = calloc(STATE_MAX_NODES, sizeof *how);
   struct kept_run *kept = gone && how ? run_of(keeper, id.id) : NULL;
@@ -191,7 +191,7 @@ int kept_natives_load_run(struct keeper *keeper, struct record_id id, rdzv_bytes
   if (result == 0)
     result = coordinator_restore_run(keeper->server->natives->coordinator, id.id, &snapshot, natives_now(), error);
   if (result == 0) result = natives_load(keeper->server, snapshot.id, snapshot.is_private, error);
-  if (result == 0) kept->slot = slot;
+  if (result == 0 && kept) kept->slot = slot;
   free(gone);
   free(how);
   return result;
