@@ -3,8 +3,8 @@
 its lease and woken, and while etcd's leader is killed or paused. test_partitions has machines that are cut off.
 
 store.c has the clients, which know all servers, and check.c judges: a server that takes over is no event in a history, so
-it must be that of one store. Nodes of a rendezvous: as in test_rendezvous. A server without its fence (unfenced.c) must
-be found out.
+it must be that of one store. A server without its fence (unfenced.c) must be found out. test_failover_rounds has nodes of
+a rendezvous.
 """
 import os
 import signal
@@ -15,7 +15,6 @@ import chaos
 import etcd
 import rdzvtest
 import servers
-from test_rendezvous import CONF, Rounds
 
 SECONDS = float(os.environ.get("CHAOS_LENGTH", 60 if chaos.LONG else 8))
 SERVERS = 3
@@ -169,37 +168,6 @@ class Histories(Harm, Clients):
         code, said = self.judged(self.clients(self.group.endpoints, 3))
         self.assertEqual(code, 1, said)
         self.assertIn("is not linearizable", said)
-
-
-class Worlds(Harm, Rounds):
-    """Nodes whose servers take over from each other: no round breaks because of it."""
-
-    within = 30
-
-    def harm_the_server(self, schedule, moment):
-        """Planned by itself, one after the other."""
-
-    harm_a_line = harm_the_server
-
-    def plan(self):
-        schedule = Harm.plan(self)
-        moment = 0.6
-        while (moment := moment + self.random.uniform(0.3, 1.5)) < SECONDS:
-            self.harm_a_node(schedule, moment)
-        return schedule
-
-    def calm(self):
-        self.group.calm()
-        for node in self.nodes:
-            node.signal(signal.SIGCONT)
-
-    def test_rounds(self):
-        etcd.need()
-        self.group = self.server = Group(self)
-        conf = CONF.replace("read_timeout=2", "read_timeout=20").replace("keep_alive_max_attempt=10",
-                                                                         "keep_alive_max_attempt=60")
-        self.make_nodes("c10d", [self.group.endpoints], conf)
-        self.story()
 
 
 if __name__ == "__main__":
