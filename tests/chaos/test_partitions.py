@@ -76,6 +76,7 @@ class Partitions(Clients):
             active = next(one for one in them if one.is_active())
             self.cut_off(active, them, whole=turns % 2 == 1)
             turns += 1
+            time.sleep(self.random.uniform(1.0, 3.0))  # in which the clients get on
         code, said = self.judged(clients)
         self.assertEqual(code, 0, said)
         print(f"{turns} turns: {said.splitlines()[-1]}", file=sys.stderr)
