@@ -139,6 +139,10 @@ RDZV_API int rdzv_store_open_prefix(rdzv_store *base, rdzv_bytes prefix, rdzv_st
 /** Opens a second handle on the same store, with its own connection and the same options and timeout. */
 RDZV_API int rdzv_store_clone(rdzv_store *store, rdzv_store **out, rdzv_error *error);
 
+/** Opens a second handle as rdzv_store_clone does, with another cancel_fd than that of `store`; 0: none. For the store
+ * of a result, which has none. */
+RDZV_API int rdzv_store_clone_with(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_error *error);
+
 /** Frees a handle. NULL is ignored. A file store with num_workers counts itself out here, and writes a line to its log
  * if it cannot. */
 RDZV_API void rdzv_store_free(rdzv_store *store);
