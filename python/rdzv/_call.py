@@ -48,7 +48,9 @@ def text_bytes(text: Data) -> bytes:
         return text
     if isinstance(text, str):
         return text.encode("utf-8", "surrogateescape")
-    return bytes(text)
+    if isinstance(text, (bytes, bytearray, memoryview)):
+        return bytes(text)
+    raise TypeError(f"bytes or str is expected, not {type(text).__name__}")
 
 
 def as_bytes(text: Data) -> Bytes:
@@ -124,6 +126,7 @@ class Signals:
         self.interrupt: tuple[Callable[[int], None], int] | None = None  # what ends the call of the main thread
         self.fired = False  # was it called?
         self.cancel: Cancel | None = None  # what it raises
+        self.raised: BaseException | None = None  # by a signal handler, in a callback
         self.forward_fd = -1
         self.number = 0
         self.lock = _thread.allocate_lock()
@@ -201,6 +204,9 @@ def call_in_main(interrupt: Callable[[int], None], cancel: Cancel, function: Cal
     finally:
         signals.over()
         _signal.set_wakeup_fd(signals.forward_fd)
+        if signals.raised:
+            raised, signals.raised = signals.raised, None
+            raise raised
 
 
 class Cancel:
@@ -427,7 +433,14 @@ def close_all() -> None:
 atexit.register(close_all)
 
 
-# ---- logs ---------------------------------------------------------------------------------------------------------
+# ---- callbacks and logs ---------------------------------------------------------------------------------------------------------
+
+
+def end_callback(error: BaseException) -> None:
+    """What a callback raises must not end what it tells. A signal's exception is raised when the call returns, which
+    the signal ends."""
+    if not isinstance(error, Exception) and _thread.get_ident() == signals.main:
+        signals.raised = error
 
 
 def make_log(log: LogFunction | None, level: str) -> tuple[Log | None, object]:
@@ -441,8 +454,8 @@ def make_log(log: LogFunction | None, level: str) -> tuple[Log | None, object]:
     def pass_on(_user: object, number: int, line: bytes) -> None:
         try:
             write(LEVELS[number], line.decode("utf-8", "replace"))
-        except Exception:  # a log must not end what is logged
-            pass
+        except BaseException as error:
+            end_callback(error)
 
     function = LogWrite(pass_on)
     made = Log(write=function, level=LEVELS.index(level))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
 from ctypes import POINTER, Structure, c_bool, c_char, c_char_p, c_int, c_int64, c_size_t, c_uint, c_uint32, c_uint64, c_void_p
 
@@ -28,8 +29,7 @@ def candidates() -> list[str]:
     soname = "librdzv.so." + (".".join(map(str, VERSION)) if VERSION[0] == 0 else str(VERSION[0]))
     found = [os.path.join(HERE, "lib", soname)]
     try:
-        from rdzv._installed import LIBRARY  # type: ignore[import]
-        found.append(LIBRARY)
+        found.append(importlib.import_module("rdzv._installed").LIBRARY)
     except ImportError:
         pass
     found = [path for path in found if os.path.exists(path)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from ctypes import POINTER, byref, c_char_p, c_void_p, cast, pointer, sizeof
 
-from rdzv._call import Object, make_log, milliseconds, milliseconds_or, open_object, optional_text, text_of
+from rdzv._call import Object, end_callback, make_log, milliseconds, milliseconds_or, open_object, optional_text, text_of
 from rdzv._library import (AgentOptions, AgentResultStruct, EtcdProcessOptions, OnAgentEvent, OnWorkerEvent, library)
 from rdzv.handler import MadeParams, Values
 
@@ -110,8 +110,8 @@ def pass_events(kind: type[Values], function: Any, name_of: Any, receive: Callab
     def pass_on(_user: object, made: Any) -> None:
         try:
             receiver(plain(kind, made.contents, name_of))
-        except Exception:  # an event must not end what it tells
-            pass
+        except BaseException as error:
+            end_callback(error)
 
     return function(pass_on)
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 import time
 from ctypes import POINTER, byref, c_bool, c_int64, c_size_t, c_void_p, cast, pointer, sizeof
 
-from rdzv._call import (Object, left_of, make_log, milliseconds, milliseconds_or, open_object, optional_text, take, take_all,
-                        text_of)
+from rdzv._call import (Object, end_callback, left_of, make_log, milliseconds, open_object, optional_text, take,
+                        take_all, text_of)
 from rdzv._library import EventStruct, OnEvent, Params, ResultStruct, StatusStruct, Value, library
 from rdzv.errors import Error, Invalid, Timeout
 from rdzv.store import adopt
@@ -252,8 +252,8 @@ def pass_events(on_event: Callable[[Event], object]) -> Any:
                            host=text_of(event.host), pid=event.pid, local_id=event.local_id,
                            round=event.round if event.round >= 0 else None, rank=event.rank if event.rank >= 0 else None,
                            state=text_of(library.rdzv_node_state_name(event.state)), message=text_of(event.message)))
-        except Exception:  # an event must not end what it tells
-            pass
+        except BaseException as error:
+            end_callback(error)
 
     return OnEvent(pass_on)
 

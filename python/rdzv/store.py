@@ -57,12 +57,18 @@ class Store(Object):
             options.log = pointer(made)
         return options
 
+    def _open(self, timeout: Seconds | None, function: Any, *arguments: object) -> Store:
+        open_object(self, function, *arguments)
+        if timeout is not None and milliseconds(timeout) == 0:
+            self.set_timeout(0)  # in the options that is the default
+        return self
+
     @classmethod
     def hash(cls, *, timeout: Seconds | None = None, log: LogFunction | None = None, level: str = "warning") -> Store:
         """Opens an empty store in this process, which the handle and its clones share."""
         store = cls()
-        open_object(store, library.rdzv_store_open_hash, byref(store._common(HashOptions(), timeout, log, level)))
-        return store
+        options = store._common(HashOptions(), timeout, log, level)
+        return store._open(timeout, library.rdzv_store_open_hash, byref(options))
 
     @classmethod
     def file(cls, path: Text, *, num_workers: int = 0, run_id: Text | None = None, timeout: Seconds | None = None,
@@ -70,9 +76,8 @@ class Store(Object):
         """Opens a store in a file that several processes share: PyTorch's FileStore."""
         store = cls()
         options = FileOptions(num_workers=num_workers, run_id=optional_text(run_id, "run_id"))
-        open_object(store, library.rdzv_store_open_file, optional_text(path, "path"),
-                    byref(store._common(options, timeout, log, level)))
-        return store
+        return store._open(timeout, library.rdzv_store_open_file, optional_text(path, "path"),
+                           byref(store._common(options, timeout, log, level)))
 
     @classmethod
     def tcp(cls, endpoint: Text, *, dialect: str = "auto", announce_worker: bool = False, run_id: Text | None = None,
@@ -83,9 +88,8 @@ class Store(Object):
         store = cls()
         options = TcpOptions(dialect=DIALECTS[dialect], announce_worker=announce_worker,
                              run_id=optional_text(run_id, "run_id"))
-        open_object(store, library.rdzv_store_open_tcp, optional_text(endpoint, "endpoint"),
-                    byref(store._common(options, timeout, log, level)))
-        return store
+        return store._open(timeout, library.rdzv_store_open_tcp, optional_text(endpoint, "endpoint"),
+                           byref(store._common(options, timeout, log, level)))
 
     @classmethod
     def etcd(cls, prefix: Text, etcd: Etcd | None = None, *, timeout: Seconds | None = None,
@@ -94,8 +98,7 @@ class Store(Object):
         store = cls()
         options = store._common(EtcdStoreOptions(), timeout, log, level)
         options.etcd = pointer((etcd or Etcd())._options())
-        open_object(store, library.rdzv_store_open_etcd, optional_text(prefix, "prefix"), byref(options))
-        return store
+        return store._open(timeout, library.rdzv_store_open_etcd, optional_text(prefix, "prefix"), byref(options))
 
     @classmethod
     def etcd3(cls, prefix: Text, etcd: Etcd | None = None, *, lease: Seconds | None = None,
@@ -104,8 +107,7 @@ class Store(Object):
         store = cls()
         options = store._common(Etcd3StoreOptions(lease_ms=milliseconds_or(lease, 0)), timeout, log, level)
         options.etcd = pointer((etcd or Etcd())._options())
-        open_object(store, library.rdzv_store_open_etcd3, optional_text(prefix, "prefix"), byref(options))
-        return store
+        return store._open(timeout, library.rdzv_store_open_etcd3, optional_text(prefix, "prefix"), byref(options))
 
     def prefix(self, prefix: Data) -> Store:
         """Opens a view in which the key k is the key "prefix/k" of this store. It is closed with this store."""

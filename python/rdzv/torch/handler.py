@@ -40,6 +40,7 @@ STORE_TIMEOUT = timedelta(seconds=300)  # PyTorch's
 LEAVE_TIME = 5.0  # seconds to leave, for an agent that is told to stop
 LINGER_TIME = 10.0  # seconds for the others to be done with a store that this node serves
 SOON = 0.1  # seconds between two looks of torchrun at num_nodes_waiting, as since 2.x
+DONE = "its agent is done"  # the reason of a rendezvous that was closed because the job is over
 SIGNALS = (SignalException, KeyboardInterrupt)
 HAS_INFO = hasattr(api, "RendezvousInfo")  # 2.4 and later
 MASTER_KEYS = ("MASTER_ADDR", "MASTER_PORT")
@@ -108,7 +109,7 @@ class Settings:
         self.endpoint = params.endpoint or ""
         self.run_id: str = params.run_id
         self.nodes = (params.min_nodes, params.max_nodes)
-        self.local_addr: str | None = getattr(params, "local_addr", None)
+        self.local_addr: str | None = conf.pop("local_addr", None) or getattr(params, "local_addr", None)
         if self.backend != "static":
             conf.setdefault("last_call_timeout", LAST_CALL)
         if not HAS_INFO and self.backend in ("c10d", "etcd-v2"):
@@ -169,7 +170,7 @@ class TorchHandler(api.RendezvousHandler):  # type: ignore[misc]
         self._store: Any = None
         self._workers_server: Server | None = None
         self._pending = 0  # what num_nodes_waiting tells until the next round
-        self._ended = self._spared = False
+        self._closed = self._ended = self._spared = False
         atexit.register(self._leave_at_exit)
 
     # ---- about it
@@ -282,9 +283,9 @@ class TorchHandler(api.RendezvousHandler):  # type: ignore[misc]
     # ---- changes
 
     def num_nodes_waiting(self) -> int:
-        """Above 0 when a node waits for the next round, and when a participant died, left or was evicted, or the
-        rendezvous was closed: torchrun then stops its workers and joins the next round, or hears that there is none.
-        No request is made."""
+        """Above 0 when a node waits for the next round, and when a participant died, left or was evicted: torchrun then
+        stops its workers and joins the next round, or hears that there is none. No request is made while the rendezvous
+        is open."""
         if self._pending or self._ended:
             return self._pending
         try:
@@ -294,9 +295,23 @@ class TorchHandler(api.RendezvousHandler):  # type: ignore[misc]
             self._pending = 1
             return 1
         if change is not None:
-            self._tell(change)
-            self._pending = max(1, len(change.nodes))
+            self._consider(change)
         return self._pending
+
+    def _consider(self, change: Change) -> None:
+        """Workers go on while a rendezvous is closed, and participants that go after the end of a job are not missed."""
+        self._closed = self._closed or "closed" in change.what
+        if change.what == {"closed"} or (self._closed and self._is_done()):
+            log.info("the rendezvous is closed: there is no further round")
+            return
+        self._tell(change)
+        self._pending = max(1, len(change.nodes))
+
+    def _is_done(self) -> bool:
+        try:
+            return self._handler.status().reason.endswith(DONE)
+        except errors.Error:
+            return False
 
     def _tell(self, change: Change) -> None:
         what = " and ".join(sorted(change.what))
@@ -335,7 +350,7 @@ class TorchHandler(api.RendezvousHandler):  # type: ignore[misc]
         if isinstance(error, SIGNALS) or isinstance(error, api.RendezvousError):
             return self._end(self._handler.leave, "left", 0)
         why = first_failure()
-        reason = f"{self._handler.node}: {why or 'its agent is done'}"
+        reason = f"{self._handler.node}: {why or DONE}"
         return self._end(lambda: self._handler.set_closed(reason), f"closed the rendezvous: {why or 'done'}", LINGER_TIME)
 
     def _end(self, how: Callable[[], None], told: str, linger: float) -> bool:
