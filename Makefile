@@ -7,8 +7,8 @@ BUILD ?= build
 JOBS ?= $(shell nproc)
 export PREFIX DESTDIR BUILD
 
-.PHONY: all deps run test chaos explore install uninstall clean format check abi reference lint fuzz bench-build bench-store bench-rdzv bench-docs bench-etcd bench-run \
-  asan tsan clang coverage help
+.PHONY: all deps run test chaos explore install uninstall clean format check abi reference lint fuzz bench-build bench-store bench-rdzv bench-docs bench-etcd bench-run bench-torchrun \
+  wheel asan tsan clang coverage help
 
 all: ## build the library and the command (build/rdzv); installs nothing
 	@scripts/setup look
@@ -79,6 +79,15 @@ bench-etcd: bench-build ## time N nodes that join at once through an etcd, side 
 
 bench-run: bench-build ## time start, restart and memory of rdzv run, side by side with torchrun's and mpiexec's
 	@bench/run "$(BUILD)" $(BENCH_FLAGS)
+
+bench-torchrun: bench-build ## time rounds, deaths and gets of torchrun with the plug-in, side by side with c10d
+	@bench/torchrun "$(BUILD)" $(BENCH_FLAGS)
+
+wheel: ## build a wheel of the Python package that needs nothing else (build/wheel)
+	@scripts/setup build
+	@folder=$$(scripts/configure release -DRDZV_TESTS=OFF -DRDZV_BENCH=OFF 2>/dev/null) && \
+	  cmake --build "$$folder" -j $(JOBS) --target rdzv_bundled rdzv_bundled_command && \
+	  /usr/bin/env python3 scripts/python-package wheel "$$folder"
 
 install: all ## build and install to PREFIX (/usr/local), below DESTDIR
 	@scripts/install

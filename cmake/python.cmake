@@ -27,9 +27,13 @@ if(NOT RDZV_INSTALL OR NOT RDZV_PYTHON)
 endif()
 execute_process(COMMAND ${RDZV_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/scripts/python-package site ${CMAKE_INSTALL_PREFIX}
   OUTPUT_VARIABLE rdzv_python_site OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+# Below the prefix, so that `cmake --install --prefix` moves it, too.
+file(RELATIVE_PATH rdzv_python_site ${CMAKE_INSTALL_PREFIX} ${rdzv_python_site})
+file(RELATIVE_PATH rdzv_python_library ${CMAKE_INSTALL_PREFIX}/${rdzv_python_site}/rdzv
+  ${CMAKE_INSTALL_FULL_LIBDIR}/librdzv.so.${rdzv_abi})
 set(python_folder ${CMAKE_CURRENT_BINARY_DIR}/python-installed)
 execute_process(COMMAND ${RDZV_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/scripts/python-package describe ${python_folder}
-  ${CMAKE_INSTALL_FULL_LIBDIR}/librdzv.so.${rdzv_abi} COMMAND_ERROR_IS_FATAL ANY)
+  ${rdzv_python_library} COMMAND_ERROR_IS_FATAL ANY)
 install(DIRECTORY python/rdzv DESTINATION ${rdzv_python_site} FILES_MATCHING PATTERN "*.py" PATTERN "py.typed"
   PATTERN "__pycache__" EXCLUDE PATTERN ".mypy_cache" EXCLUDE)
 install(FILES python/rdzv_torch_hook.py python/rdzv-torch.pth DESTINATION ${rdzv_python_site})

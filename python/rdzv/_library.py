@@ -29,7 +29,7 @@ def candidates() -> list[str]:
     soname = "librdzv.so." + (".".join(map(str, VERSION)) if VERSION[0] == 0 else str(VERSION[0]))
     found = [os.path.join(HERE, "lib", soname)]
     try:
-        found.append(importlib.import_module("rdzv._installed").LIBRARY)
+        found.append(os.path.join(HERE, importlib.import_module("rdzv._installed").LIBRARY))
     except ImportError:
         pass
     found = [path for path in found if os.path.exists(path)]

@@ -60,6 +60,7 @@ class Node:
         from rdzv.handler import Handler
         from rdzv.torch.handler import Settings, log_level, write_log
         self.settings = Settings(Params(url), "c10d")
+        self.stores: list[Any] = []
         self.handler = Handler(self.settings.backend, self.settings.endpoint, self.settings.run_id,
                                self.settings.nodes, conf=self.settings.conf, local_addr=self.settings.local_addr,
                                log=write_log, level=log_level())
@@ -75,6 +76,7 @@ class Node:
         else:
             store = OwnStore(result.open_store)
         store.set_timeout(timeout)
+        self.stores.append(store)  # C++ keeps its part alone, and would call methods of nothing
         return store, result.rank, result.world_size
 
     def leave(self) -> None:
