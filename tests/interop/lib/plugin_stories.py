@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Stock torchrun with --rdzv-backend rdzv: gloo jobs whose agents are stopped, killed, replaced and mixed with others."""
+"""What test_torchrun_113.py and test_torchrun_26.py tell of stock torchrun with --rdzv-backend rdzv: gloo jobs whose agents
+are stopped, killed, replaced and mixed with others."""
 import json
 import os
 import signal
+import subprocess
 
 import etcd
-import peers
-import plugin_jobs
 import rdzvtest
 from plugin_jobs import PluginJob
 from torchrun_jobs import BEGAN, FIRST, SECOND, THIRD
@@ -14,8 +14,8 @@ from torchrun_jobs import BEGAN, FIRST, SECOND, THIRD
 STEPS = ["--steps", "1000000", "--pause", "0.02"]
 
 
-class EveryVersion:
-    """The stories of one version run at the same time; importing PyTorch is what takes long."""
+class Stories:
+    """The stories of one version run at the same time: they mostly wait."""
 
     def setUp(self):
         super().setUp()
@@ -171,6 +171,49 @@ class EveryVersion:
         job.stop()
         job.assert_done([agents[1]])
 
+    def server_has(self, flag):
+        return flag in self.rdzv("serve", "--help").stdout
+
+    def check_the_server_is_restarted(self):
+        """It keeps its state in a folder. The workers go on, and a death after it makes a round as before."""
+        folder = self.path("state")
+        server = self.serve("--state-dir", folder)
+        job = PluginJob(self, self.version, "1:2", server.endpoint)
+        job.program += STEPS
+        agents = [job.plugin(FIRST), job.plugin(SECOND)]
+        for agent in agents:
+            agent.await_world(4)
+        begun = self.begun(agents)
+        server.kill()
+        server.wait()
+        self.start([rdzvtest.RDZV, "serve", "--port", str(server.port), "--state-dir", folder], stdout=subprocess.DEVNULL)
+        self.await_status(server.endpoint, job.run_id, "participants", 2)
+        self.assertEqual(self.begun(agents), begun)
+        agents[1].kill()
+        self.assert_worlds(agents[:1], 2, begun[:1])
+        job.stop()
+        job.assert_done(agents[:1])
+
+    def check_a_secret(self):
+        """A Store of ours, since PyTorch's client has none. An agent without it is refused."""
+        path = self.path("secret")
+        with open(path, "w", encoding="ascii") as file:
+            file.write("0123456789abcdef0123456789abcdef\n")
+        os.chmod(path, 0o600)
+        endpoint = self.serve("--secret-file", path).endpoint
+        job = PluginJob(self, self.version, 2, endpoint, conf={"secret_file": path})
+        job.program += ["--steps", "5"]
+        agents = [job.plugin(FIRST), job.plugin(SECOND)]
+        job.assert_done(agents)
+        without = PluginJob(self, self.version, 1, endpoint, conf={"read_timeout": 2, "join_timeout": 5}).plugin(FIRST)
+        self.assertEqual(without.exit_code(), 1, without.said())
+
+    def guarded_stories(self):
+        """Those of servers that can do what they are about."""
+        stories = {"--state-dir": ("the server is restarted", self.check_the_server_is_restarted),
+                   "--secret-file": ("a secret", self.check_a_secret)}
+        return dict(story for flag, story in stories.items() if self.server_has(flag))
+
     def shell(self, text):
         path = self.path(f"worker-{len(os.listdir(self.folder))}.sh")
         with open(path, "w", encoding="utf-8") as file:
@@ -183,26 +226,7 @@ class EveryVersion:
                    "no restarts left": self.check_restarts_are_used_up, "mixed": self.check_the_others_are_mixed,
                    "etcd-v3": self.check_etcd_v3, "spare takes over": self.check_a_spare_takes_over,
                    "closed": self.check_closed_with_a_reason, "a wrong option": self.check_a_wrong_option,
-                   "nobody comes": self.check_nobody_comes, **self.more_stories()}, 5)
+                   "nobody comes": self.check_nobody_comes, **self.more_stories(), **self.guarded_stories()}, 6)
 
     def more_stories(self):
         return {}
-
-
-class Torch113(EveryVersion, plugin_jobs.Case):
-    version = "1.13"
-
-
-class Torch26(EveryVersion, plugin_jobs.Case):
-    version = "2.6"
-
-    def more_stories(self):
-        """An agent of 1.13 whose workers failed waits for those of the others to end. And its rendezvous knows waiting
-        nodes, not spares."""
-        return {"one fails for good": self.check_one_fails_for_good,
-                "spare is not needed": self.check_a_spare_is_not_needed}
-
-
-if __name__ == "__main__":
-    etcd.need()
-    peers.main()
