@@ -8,7 +8,7 @@ import os
 from ctypes import POINTER, Structure, c_bool, c_char, c_char_p, c_int, c_int64, c_size_t, c_uint, c_uint32, c_uint64, c_void_p
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-VERSION = (0, 1)  # of the interface; tests/python/test_package.py compares it with include/rdzv/version.h
+VERSION = (0, 1)  # of the interface; tests/interop/python/test_python.py compares it with include/rdzv/version.h
 
 
 def refuse_subinterpreter() -> None:

@@ -107,7 +107,7 @@ class Theirs(Agent):
 
     def __init__(self, case, version, output, *arguments, plugin=False):
         super().__init__(output)
-        self.peer = peers.TorchProcess(run_peer(version, plugin))
+        self.peer = peers.TorchProcess(run_peer(version, plugin) if plugin else run_peer(version))
         case.addCleanup(self.end)
         self.peer.begin("torchrun", *arguments)
 

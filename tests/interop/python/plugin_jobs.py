@@ -26,7 +26,7 @@ class Plugin(Theirs):
     def is_rank_0(self):
         """Were its last workers to begin those of rank 0?"""
         began = self.workers(BEGAN)
-        return bool(began) and 0 in (each[0] for each in began[-2:])
+        return bool(began) and began[-1][0] < 2
 
 
 class PluginJob(torchrun_jobs.Job):

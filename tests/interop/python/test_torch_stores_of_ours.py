@@ -13,7 +13,7 @@ import peers
 import rdzvtest
 import torchrun_jobs
 
-PEER = os.path.join(peers.HERE, "torch_store_peer.py")
+PEER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_store_peer.py")
 LONG = 300.0
 PROGRAM = ["--no_python", "/bin/sh", "-c", "echo rank $RANK of $WORLD_SIZE at $MASTER_ADDR"]
 

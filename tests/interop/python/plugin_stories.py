@@ -186,6 +186,7 @@ class Stories:
         begun = self.begun(agents)
         server.kill()
         server.wait()
+        self.servers.remove(server)
         self.start([rdzvtest.RDZV, "serve", "--port", str(server.port), "--state-dir", folder], stdout=subprocess.DEVNULL)
         self.await_status(server.endpoint, job.run_id, "participants", 2)
         self.assertEqual(self.begun(agents), begun)

@@ -13,7 +13,7 @@ import peers
 import rdzvtest
 
 PACKAGE = os.path.join(rdzvtest.BUILD, "python")
-API = os.path.join(peers.HERE, "python_api.py")
+API = os.path.join(os.path.dirname(os.path.abspath(__file__)), "python_api.py")
 LONG = 300.0
 
 
@@ -107,9 +107,7 @@ class Source(rdzvtest.Case):
     def c_layout(self, name, kind):
         """What the compiler says of the fields that we know; a later version may have more."""
         source, program = self.path(f"{name}.c"), self.path(name)
-        lines = "".join(f'printf("{field} %zu %zu\\n", offsetof({name}, {field}), sizeof(({name} *)0)->{field});'
-                        if False else
-                        f'printf("{field} %zu %zu\\n", offsetof({name}, {field}), sizeof((({name} *)0)->{field}));'
+        lines = "".join(f'printf("{field} %zu %zu\\n", offsetof({name}, {field}), sizeof((({name} *)0)->{field}));'
                         for field, *_ in kind._fields_)
         with open(source, "w", encoding="ascii") as file:
             file.write(f"#include <rdzv/rdzv.h>\n#include <stdio.h>\nint main(void) {{ {lines} return 0; }}\n")

@@ -21,7 +21,7 @@ import rdzv
 from rdzv.torch import store as stores
 
 IS_2 = not torch.__version__.startswith("1.")
-SOON = timedelta(seconds=30)
+SOON = timedelta(seconds=120)  # an etcd on a busy machine writes slowly
 SHORT = timedelta(milliseconds=50)
 THREADS, TIMES = 6, 8
 endpoint, etcd_endpoint = sys.argv.pop(1), sys.argv.pop(1)
