@@ -23,20 +23,19 @@ def environment(**more):
 
 
 class Interface(rdzvtest.Case):
-    """Every call, by the Python of each PyTorch."""
+    """Every call, by the Python of each PyTorch; both at once."""
 
-    def check(self, version):
-        peers.need(version)
-        ended = subprocess.run([*rdzvtest.torch_python(version), API], cwd=rdzvtest.SOURCE, capture_output=True,
-                               text=True, timeout=LONG, env=environment(PYTHONPATH=PACKAGE), check=False)
-        self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
-        self.assertRegex(ended.stderr, r"Ran \d\d tests")
-
-    def test_python_3_11(self):
-        self.check("1.13")
-
-    def test_python_3_13(self):
-        self.check("2.6")
+    def test_python_3_11_and_3_13(self):
+        for version in peers.VERSIONS:
+            peers.need(version)
+        running = {version: self.start([*rdzvtest.torch_python(version), API], cwd=rdzvtest.SOURCE,
+                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                       env=environment(PYTHONPATH=PACKAGE)) for version in peers.VERSIONS}
+        for version, process in running.items():
+            with self.subTest(version=version):
+                said, _ = process.communicate(timeout=LONG)
+                self.assertEqual(process.returncode, 0, said)
+                self.assertRegex(said, r"Ran \d\d tests")
 
 
 class Source(rdzvtest.Case):
@@ -83,7 +82,6 @@ class Source(rdzvtest.Case):
 
     def test_structs_have_the_sizes_of_c(self):
         sys.path.insert(0, PACKAGE)
-        import ctypes
         from rdzv import _library as mine
         pairs = {"rdzv_error": mine.ErrorStruct, "rdzv_log": mine.Log, "rdzv_hash_options": mine.HashOptions,
                  "rdzv_file_options": mine.FileOptions, "rdzv_tcp_options": mine.TcpOptions,
@@ -96,24 +94,28 @@ class Source(rdzvtest.Case):
                  "rdzv_agent_options": mine.AgentOptions, "rdzv_agent_event": mine.AgentEventStruct,
                  "rdzv_worker_event": mine.WorkerEventStruct, "rdzv_worker_failure": mine.FailureStruct,
                  "rdzv_agent_result": mine.AgentResultStruct}
+        said = self.c_layouts(pairs)
         for name, kind in pairs.items():
             with self.subTest(struct=name):
-                self.assertEqual(self.c_layout(name, kind), self.layout(ctypes, kind))
+                self.assertEqual(said[name], self.layout(kind))
 
     @staticmethod
-    def layout(ctypes, kind):
+    def layout(kind):
         return [(name, getattr(kind, name).offset, getattr(kind, name).size) for name, *_ in kind._fields_]
 
-    def c_layout(self, name, kind):
+    def c_layouts(self, pairs):
         """What the compiler says of the fields that we know; a later version may have more."""
-        source, program = self.path(f"{name}.c"), self.path(name)
-        lines = "".join(f'printf("{field} %zu %zu\\n", offsetof({name}, {field}), sizeof((({name} *)0)->{field}));'
-                        for field, *_ in kind._fields_)
+        source, program = self.path("layout.c"), self.path("layout")
+        lines = "".join(f'printf("{name} {field} %zu %zu\\n", offsetof({name}, {field}), sizeof((({name} *)0)->{field}));\n'
+                        for name, kind in pairs.items() for field, *_ in kind._fields_)
         with open(source, "w", encoding="ascii") as file:
-            file.write(f"#include <rdzv/rdzv.h>\n#include <stdio.h>\nint main(void) {{ {lines} return 0; }}\n")
+            file.write(f"#include <rdzv/rdzv.h>\n#include <stdio.h>\nint main(void) {{\n{lines}return 0;\n}}\n")
         subprocess.run(["cc", "-I", os.path.join(rdzvtest.SOURCE, "include"), source, "-o", program], check=True)
-        said = subprocess.run([program], check=True, capture_output=True, text=True).stdout
-        return [(field, int(offset), int(size)) for field, offset, size in map(str.split, said.splitlines())]
+        found = {name: [] for name in pairs}
+        for line in subprocess.run([program], check=True, capture_output=True, text=True).stdout.splitlines():
+            name, field, offset, size = line.split()
+            found[name].append((field, int(offset), int(size)))
+        return found
 
 
 class Wheel(rdzvtest.Case):
