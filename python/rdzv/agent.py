@@ -42,20 +42,10 @@ class AgentEvent(Values):
     message: str
 
 
-class WorkerEvent(Values):
-    """A new state of a worker."""
+class WorkerEvent(AgentEvent):
+    """A new state of a worker; `pid` is that of the worker."""
 
-    __slots__ = (*AgentEvent.__slots__, "local_rank", "rank", "exit_code")
-    time: float
-    state: str
-    run_id: str
-    role: str
-    round: int
-    group_rank: int
-    group_world_size: int
-    restart_count: int
-    pid: int
-    message: str
+    __slots__ = ("local_rank", "rank", "exit_code")
     local_rank: int
     rank: int
     exit_code: int
@@ -91,7 +81,7 @@ class Outcome(Values):
 
 def plain(kind: type[Values], made: Any, name_of: Any) -> Any:
     fields: dict[str, object] = {}
-    for name in kind.__slots__:
+    for name in kind._names():
         if name == "time":
             fields[name] = made.time_us / 1e6
         elif name == "state":

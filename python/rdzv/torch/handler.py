@@ -15,6 +15,7 @@ import sys
 import time
 from datetime import timedelta
 
+import torch
 from torch.distributed.elastic import events, metrics
 from torch.distributed.elastic.events import NodeState
 from torch.distributed.elastic.multiprocessing import SignalException
@@ -42,6 +43,7 @@ LINGER_TIME = 10.0  # seconds for the others to be done with a store that this n
 SOON = 0.1  # seconds between two looks of torchrun at num_nodes_waiting, as since 2.x
 DONE = "its agent is done"  # the reason of a rendezvous that was closed because the job is over
 SIGNALS = (SignalException, KeyboardInterrupt)
+TORCH = ".".join(torch.__version__.split(".")[:2])
 HAS_INFO = hasattr(api, "RendezvousInfo")  # 2.4 and later
 MASTER_KEYS = ("MASTER_ADDR", "MASTER_PORT")
 GracefulExitError = getattr(api, "RendezvousGracefulExitError", api.RendezvousClosedError)  # 2.3 and later
@@ -112,8 +114,8 @@ class Settings:
         self.local_addr: str | None = conf.pop("local_addr", None) or getattr(params, "local_addr", None)
         if self.backend != "static":
             conf.setdefault("last_call_timeout", LAST_CALL)
-        if not HAS_INFO and self.backend in ("c10d", "etcd-v2"):
-            conf.setdefault("torch_version", "1.13")
+        if self.backend in ("c10d", "etcd-v2"):
+            conf.setdefault("torch_version", TORCH)  # for agents with c10d in the same job
         self.conf = conf
 
     def is_plain(self) -> bool:
