@@ -40,7 +40,7 @@ class Interface(rdzvtest.Case):
 
 class Source(rdzvtest.Case):
     def test_types(self):
-        if not shutil.which("mypy"):
+        if not shutil.which("mypy") and not os.environ.get("CI"):
             self.skipTest("there is no mypy")
         ended = subprocess.run(["mypy", "--config-file", "mypy.ini", "--cache-dir", self.path("cache")],
                                cwd=os.path.join(rdzvtest.SOURCE, "python"), capture_output=True, text=True,
