@@ -30,11 +30,25 @@ def in_child(text):
     return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=SOON, check=False)
 
 
-def signal_soon(number):
-    """To this process, when its main thread has been in a call for a moment."""
-    timer = threading.Timer(0.1, os.kill, (os.getpid(), number))
-    timer.start()
-    return timer
+class Soon:
+    """A signal to this process a moment after begin(), which the main thread calls last before the call to be
+    interrupted. The thread runs before that, so that nothing else is."""
+
+    def __init__(self, number):
+        self.begun, self.number = threading.Event(), number
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def run(self):
+        self.begun.wait()
+        time.sleep(0.1)
+        os.kill(os.getpid(), self.number)
+
+    def begin(self):
+        self.begun.set()
+
+    def join(self):
+        self.thread.join()
 
 
 class Stores(unittest.TestCase):
@@ -314,8 +328,9 @@ class Signals(unittest.TestCase):
 
     def assert_interrupted(self, call):
         began = time.monotonic()
-        timer = signal_soon(signal.SIGINT)
+        timer = Soon(signal.SIGINT)
         with self.assertRaises(KeyboardInterrupt):
+            timer.begin()
             call()
         timer.join()
         self.assertLess(time.monotonic() - began, SOON)
@@ -347,21 +362,24 @@ class Signals(unittest.TestCase):
         before = signal.signal(signal.SIGUSR1, lambda *_: caught.append(1))
         self.addCleanup(signal.signal, signal.SIGUSR1, before)
         began = time.monotonic()
-        timer = signal_soon(signal.SIGUSR1)
+        timer = Soon(signal.SIGUSR1)
         self.store.set_timeout(0.6)
+        timer.begin()
         with self.assertRaises(errors.Timeout):
             self.store.get("never")
         timer.join()
         self.assertEqual(caught, [1])
         self.assertGreaterEqual(time.monotonic() - began, 0.6)
-        timer = signal_soon(signal.SIGUSR1)
+        timer = Soon(signal.SIGUSR1)
+        self.store.set_timeout(SOON)
+        timer.begin()
         with self.assertRaisesRegex(errors.Canceled, "interrupted by a signal"):
             self.store.queue_pop("never")
         timer.join()
         setter = threading.Timer(0.4, lambda: rdzv.Store.tcp(self.server.address).set("late", "1"))
-        timer = signal_soon(signal.SIGUSR1)
+        timer = Soon(signal.SIGUSR1)
+        timer.begin()
         setter.start()
-        self.store.set_timeout(SOON)
         self.assertEqual(self.store.get("late"), b"1")
         timer.join()
         setter.join()
@@ -373,7 +391,8 @@ class Signals(unittest.TestCase):
         before = signal.signal(signal.SIGUSR1, lambda *_: None)
         self.addCleanup(signal.signal, signal.SIGUSR1, before)
         old = signal.set_wakeup_fd(write)
-        timer = signal_soon(signal.SIGUSR1)
+        timer = Soon(signal.SIGUSR1)
+        timer.begin()
         self.store.set_timeout(0.4)
         with self.assertRaises(errors.Timeout):
             self.store.get("never")
@@ -422,8 +441,9 @@ class Processes(unittest.TestCase):
         handler.close()
         own = rdzv.Store.tcp(self.server.address)
         own.set("child", "1")
-        timer = signal_soon(signal.SIGINT)
+        timer = Soon(signal.SIGINT)
         try:
+            timer.begin()
             own.get("never")
         except KeyboardInterrupt:
             timer.join()

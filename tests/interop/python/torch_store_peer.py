@@ -134,11 +134,13 @@ class Trampolines(unittest.TestCase):
         """Called by Python, as torchrun's agent does."""
         for make in MAKERS.values():
             store = make(name_of(self))
-            timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
-            timer.start()
+            begun = threading.Event()
+            thread = threading.Thread(target=lambda: begun.wait() and time.sleep(0.2) or os.kill(os.getpid(), signal.SIGINT))
+            thread.start()
             with self.assertRaises(KeyboardInterrupt):
+                begun.set()
                 store.get("never")
-            timer.join()
+            thread.join()
 
     def test_end_of_a_round_ends_a_wait(self):
         for base in (stores.OwnStore(lambda: rdzv.Store.hash(), lambda: "somebody went"),):
