@@ -7,8 +7,8 @@ BUILD ?= build
 JOBS ?= $(shell nproc)
 export PREFIX DESTDIR BUILD
 
-.PHONY: all deps run test chaos explore install uninstall clean format check abi reference lint fuzz bench-build bench-store bench-rdzv bench-docs bench-etcd bench-run \
-  asan tsan clang coverage help
+.PHONY: all deps run test chaos explore install uninstall clean format check abi reference lint fuzz bench-build bench-store bench-rdzv bench-docs bench-etcd bench-run bench-torchrun \
+  wheel asan tsan clang coverage help
 
 all: ## build the library and the command (build/rdzv); installs nothing
 	@scripts/setup look
@@ -66,6 +66,8 @@ bench-build:
 
 bench-store: bench-build ## compare the store server with PyTorch's and with a raw echo server
 	@bench/store "$(BUILD)" $(BENCH_FLAGS)
+	@bench/durable "$(BUILD)"
+	@bench/failover "$(BUILD)" $(BENCH_FLAGS)
 
 bench-rdzv: bench-build ## time N nodes that join at once, side by side with PyTorch's; draws build/bench-rdzv.svg
 	@bench/rendezvous "$(BUILD)" $(BENCH_FLAGS)
@@ -79,6 +81,15 @@ bench-etcd: bench-build ## time N nodes that join at once through an etcd, side 
 
 bench-run: bench-build ## time start, restart and memory of rdzv run, side by side with torchrun's and mpiexec's
 	@bench/run "$(BUILD)" $(BENCH_FLAGS)
+
+bench-torchrun: bench-build ## time rounds, deaths and gets of torchrun with the plug-in, side by side with c10d
+	@bench/torchrun "$(BUILD)" $(BENCH_FLAGS)
+
+wheel: ## build a wheel of the Python package that needs nothing else (build/wheel)
+	@scripts/setup build
+	@folder=$$(scripts/configure release -DRDZV_TESTS=OFF -DRDZV_BENCH=OFF 2>/dev/null) && \
+	  cmake --build "$$folder" -j $(JOBS) --target rdzv_bundled rdzv_bundled_command && \
+	  /usr/bin/env python3 scripts/python-package wheel "$$folder"
 
 install: all ## build and install to PREFIX (/usr/local), below DESTDIR
 	@scripts/install

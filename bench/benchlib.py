@@ -185,7 +185,7 @@ def run_joiners(bench, count, *options, look=lambda result: None):
 
 
 def ask_torch(program, limit, **what):
-    """One line of bench/torch_joiners.py; see there."""
+    """One line of bench/peers/torch_joiners.py; see there."""
     result = json.loads(program.ask(json.dumps({**what, "limit": limit}), limit + START_S + 60))
     if "error" in result:
         raise Failure(f"{what['nodes']} {program.name}: {result['error']}")

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import benchlib
+import protected
 from benchlib import START_S, Failure, progress, seconds_text, start
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -22,6 +23,7 @@ LOOPS, BUSY_S = 12, 1.5
 KNOWN_S, NEXT_ROUND_S = 0.5, 1.0
 BEATS_SHARE, BEATS_WATCH_S = 0.05, 8
 NODE_BYTES = 3 * 1024
+TLS_TIMES = 3
 SPARE_S = 30  # for the spare to be one
 
 
@@ -29,9 +31,9 @@ SPARE_S = 30  # for the spare to be one
 
 
 class Server:
-    def __init__(self, bench, stack, name):
+    def __init__(self, bench, stack, name, *flags):
         port_file = bench.folder / f"{name}.port"
-        argv = [bench.rdzv, "serve", "--port", "0", "--port-file", port_file, "--log-level", "off"]
+        argv = [bench.rdzv, "serve", "--port", "0", "--port-file", port_file, "--log-level", "off", *flags]
         self.program = start(bench, stack, name, argv)
         self.program.line(START_S)  # that it serves: the port is in the file by then
         self.port = int(port_file.read_text())
@@ -172,7 +174,25 @@ def held_many(bench):
            f"{memory / 1024:.2f} KiB")
 
 
-PARTS = {"join": join_processes, "busy": busy, "death": death, "many": held_many}
+def tls_once(bench):
+    """The seconds of both, one after the other."""
+    secret = str(protected.secret_file(bench.folder))
+    seconds = []
+    for flags, conf in (((), NATIVE), (("--secret-file", secret), f"{NATIVE},secret_file={secret}")):
+        with contextlib.ExitStack() as stack:
+            server = Server(bench, stack, "TLS server" if flags else "plain server", *flags)
+            with handlers(bench, HANDLERS, server.endpoint, conf=conf) as (_, result):
+                seconds.append(result["seconds"])
+    return {"plain": seconds[0], "tls": seconds[1], "seconds": seconds[1] / seconds[0]}
+
+
+def tls(bench):
+    result = bench.figures["tls"] = median_part(bench, tls_once)
+    yield (f"{HANDLERS} nodes over TLS ≤ {TLS_TIMES:g} × plain", result["seconds"] <= TLS_TIMES,
+           f"{result['seconds']:.2f} × ({seconds_text(result['plain'])}, {seconds_text(result['tls'])})")
+
+
+PARTS = {"join": join_processes, "busy": busy, "death": death, "many": held_many, "tls": tls}
 
 
 def measure_parts(bench):

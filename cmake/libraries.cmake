@@ -33,7 +33,7 @@ foreach(kind SHARED STATIC)
   set_target_properties(${name} PROPERTIES OUTPUT_NAME rdzv EXPORT_NAME ${kind})
   target_include_directories(${name} INTERFACE
     $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-  target_link_libraries(${name} PRIVATE $<BUILD_INTERFACE:rdzv_flags> PkgConfig::UV PkgConfig::JANSSON ${CMAKE_DL_LIBS}
+  target_link_libraries(${name} PRIVATE $<BUILD_INTERFACE:rdzv_flags> PkgConfig::UV PkgConfig::JANSSON ${rdzv_sqlite} ${CMAKE_DL_LIBS}
     Threads::Threads m)
   add_library(rdzv::${kind} ALIAS ${name}) # the names of the installed package, for users of add_subdirectory
 endforeach()

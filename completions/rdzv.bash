@@ -2,7 +2,8 @@
 # bash completion for rdzv
 _rdzv() {
   local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
-  local words='' rendezvous='--rdzv-backend --rdzv-endpoint --rdzv-id --rdzv-conf --event-log --log-level'
+  local words='' rendezvous='--rdzv-backend --rdzv-endpoint --rdzv-id --rdzv-conf --event-log --log-level
+    --secret-file --tls-ca --tls-cert --tls-key'
   # "--option=value" comes in three words, since bash breaks words at "=".
   if [ "$cur" = "=" ]; then
     cur=''
@@ -16,11 +17,12 @@ _rdzv() {
     return
   else
     case "$prev" in
-      --port-file | --file | --event-log | --log | --binary | --cacert | --cert | --key)
+      --port-file | --file | --event-log | --log | --binary | --cacert | --cert | --key | --secret-file | --tls-ca | --tls-cert | \
+        --tls-key | --tls-client-ca | --etcd-cacert | --etcd-cert | --etcd-key)
         mapfile -t COMPREPLY < <(compgen -f -- "$cur")
         return
         ;;
-      --data-dir | --log-dir)
+      --data-dir | --log-dir | --state-dir)
         mapfile -t COMPREPLY < <(compgen -d -- "$cur")
         return
         ;;
@@ -40,20 +42,22 @@ _rdzv() {
               --master-addr --master-port --module --no-python --run-path --signals-to-handle --shutdown-timeout
               --exit-barrier-timeout --log-dir --redirects --tee --local-ranks-filter --json-log --monitor-interval
               --start-method --logs-specs --event-log-handler --virtual-local-rank --numa-binding
-              --log-line-prefix-template --duplicate-stdout-filters --duplicate-stderr-filters --help --"
+              --log-line-prefix-template --duplicate-stdout-filters --duplicate-stderr-filters --direct-master --help --"
             ;;
           join) words="$rendezvous --nnodes --local-addr --once --help --" ;;
           status) words="$rendezvous --json --watch --help" ;;
           close) words="$rendezvous --reason --help" ;;
-          list) words="--rdzv-backend --rdzv-endpoint --rdzv-conf --log-level --json --help" ;;
-          reset) words="--rdzv-backend --rdzv-endpoint --rdzv-conf --log-level --rdzv-id --force --help" ;;
+          list) words="--rdzv-backend --rdzv-endpoint --rdzv-conf --secret-file --tls-ca --tls-cert --tls-key --log-level --json --help" ;;
+          reset) words="--rdzv-backend --rdzv-endpoint --rdzv-conf --secret-file --tls-ca --tls-cert --tls-key --log-level --rdzv-id --force --help" ;;
           etcd) words="--data-dir --port --port-file --log --binary --timeout --help start" ;;
           serve)
-            words="--bind --port --port-file --max-connections --max-key-bytes --max-value-bytes --max-keys --max-waits --max-memory
-              --request-timeout --idle-timeout --log-level --help"
+            words="--bind --port --port-file --state-dir --state-etcd --state-prefix --state-lease --advertise
+              --etcd-cacert --etcd-cert --etcd-key --max-connections --max-key-bytes --max-value-bytes --max-keys --max-waits --max-memory
+              --max-runs --max-run-memory --run-ttl
+              --request-timeout --idle-timeout --secret-file --tls-cert --tls-key --tls-client-ca --allow-plain --log-level --help"
             ;;
           store)
-            words="--endpoint --file --etcd --etcd3 --cacert --cert --key --prefix --timeout --dialect --json --raw --help
+            words="--endpoint --file --etcd --etcd3 --cacert --cert --key --secret-file --tls-ca --tls-cert --tls-key --prefix --timeout --dialect --json --raw --help
               set get add cas check wait delete append keys num-keys mget mset"
             ;;
         esac

@@ -31,6 +31,7 @@ static const char usage[] =
     "           as PyTorch does it, an ADD, a SET by the last to be counted, and a WAIT for what that one sets\n"
     "With --period, each connection has a request to send every S seconds, and a latency counts from when it was due:\n"
     "what a server that stands still holds up is counted, too.\n"
+    "With --secret-file, connections are protected by TLS with the secret in that file.\n"
     "With --server-pid, run tells the processor time that the server spent on an operation, too.\n"
     "SET has no answer in PyTorch's protocol: one operation of 'set' is a SET and a CHECK of its key in one write.\n";
 
@@ -85,6 +86,7 @@ static const struct option long_options[] = {
     {"warmup", required_argument, NULL, 'w'},
     {"period", required_argument, NULL, 'e'},
     {"server-pid", required_argument, NULL, 'P'},
+    {"secret-file", required_argument, NULL, 'S'},
     {"json", no_argument, NULL, 'j'},
     {"help", no_argument, NULL, 'h'},
     {NULL, 0, NULL, 0},
@@ -102,6 +104,7 @@ static void take_option(struct options *o, int option) {
     case 'w': o->warmup = seconds_in("--warmup", optarg, 0); break;
     case 'e': o->period = seconds_in("--period", optarg, 0.001); break;
     case 'P': o->server = (pid_t)whole("--server-pid", optarg, INT_MAX); break;
+    case 'S': o->secret_file = optarg; break;
     case 'j': o->json = true; break;
     case 'h': fputs(usage, stdout); exit(0);
     default: fputs(usage, stderr); exit(2);
@@ -121,6 +124,7 @@ int main(int argc, char **argv) {
     fputs(usage, stderr);
     return 2;
   }
+  if (o.secret_file) loop_protect(o.secret_file);
   modes[o.mode](&o);
   return 0;
 }

@@ -30,7 +30,8 @@ struct options {
   double warmup;
   double period; /* seconds between two requests of a connection; 0: the next when the last is answered */
   bool json;
-  pid_t server; /* 0: not told */
+  pid_t server;            /* 0: not told */
+  const char *secret_file; /* NULL: plain */
 };
 
 extern const char *const mode_names[], *const dialect_names[], *const op_names[];
@@ -83,10 +84,11 @@ struct conn {
    * into ans. */
   const uint8_t *want;
   size_t want_len, got;
-  int64_t since;      /* when the exchange began */
-  uint8_t *req, *ans; /* the mode's own memory for them */
-  uint64_t turns;     /* requests answered in the exchanges before this one */
-  int64_t due;        /* when the next exchange is to begin, with a period */
+  int64_t since;          /* when the exchange began */
+  uint8_t *req, *ans;     /* the mode's own memory for them */
+  uint64_t turns;         /* requests answered in the exchanges before this one */
+  struct tls_stream *tls; /* NULL: plain */
+  int64_t due;            /* when the next exchange is to begin, with a period */
 };
 
 struct loop {
@@ -105,6 +107,8 @@ struct loop {
 
 /* `size` bytes each for req and ans of every connection. */
 void loop_init(struct loop *loop, uint16_t port, unsigned count, size_t size);
+/* Connections that are opened from here on are protected by that secret. The handshakes are one after the other. */
+void loop_protect(const char *secret_file);
 /* Connects all; each begins with the exchange that was set by conn_plan. At most `window` are on their way at once, so
  * that no server's queue of unaccepted connections overflows. Returns when all exchanges are complete. */
 void loop_open(struct loop *loop, unsigned window);

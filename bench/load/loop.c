@@ -7,6 +7,8 @@
  * to epoll_ctl, so that the generator has less to do for a request than any server. */
 #include "load.h"
 
+#include "tls/connect.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/tcp.h>
@@ -22,7 +24,8 @@
 
 enum { READ_SIZE = 64 * 1024, EVENTS = 1024, SPARE_FILES = 16 };
 
-static uint8_t input[READ_SIZE];
+static uint8_t input[READ_SIZE], text[READ_SIZE + TLS_RECORD];
+static struct tls_client *guard; /* NULL: connections are plain */
 
 static void raise_file_limit(unsigned connections) {
   struct rlimit limit;
@@ -50,9 +53,17 @@ void loop_init(struct loop *loop, uint16_t port, unsigned count, size_t size) {
   }
 }
 
+void loop_protect(const char *secret_file) {
+  const struct tls_names names = {.secret = secret_file};
+  rdzv_error error;
+  if (tls_client_open(&names, &guard, &error) < 0) die("%s", error.message);
+}
+
 void loop_free(struct loop *loop) {
-  for (unsigned i = 0; i < loop->count; i++)
+  for (unsigned i = 0; i < loop->count; i++) {
+    tls_close(loop->conns[i].tls);
     if (loop->conns[i].fd >= 0) close(loop->conns[i].fd);
+  }
   free(loop->conns[0].req);
   free(loop->conns);
   close(loop->poller);
@@ -66,7 +77,21 @@ void conn_plan(struct conn *conn, const uint8_t *out, size_t out_len, const uint
   conn->got = 0;
 }
 
+static void conn_write_tls(struct conn *conn) {
+  if (tls_write(conn->tls, conn->out, conn->out_len, NULL) < 0) die("connection %u: out of memory", conn->index);
+  conn->out_len = 0;
+  const rdzv_bytes out = tls_output(conn->tls);
+  const ssize_t n =
+      send(conn->fd, out.data, out.len, MSG_NOSIGNAL); /* a few kilobytes at most: the socket takes them */
+  if (n != (ssize_t)out.len) die("connection %u was lost while writing: %s", conn->index, strerror(errno));
+  tls_sent(conn->tls, out.len);
+}
+
 static void conn_write(struct conn *conn) {
+  if (conn->tls && conn->out_len > 0) {
+    conn_write_tls(conn);
+    return;
+  }
   while (conn->out_len > 0) {
     const ssize_t n = send(conn->fd, conn->out, conn->out_len, MSG_NOSIGNAL);
     if (n < 0 && errno == EAGAIN) return; /* an edge will come */
@@ -116,6 +141,9 @@ static void conn_connected(struct loop *loop, struct conn *conn) {
   getsockopt(conn->fd, SOL_SOCKET, SO_ERROR, &error, &len);
   if (error) die("connection %u: cannot connect to 127.0.0.1:%u: %s", conn->index, loop->port, strerror(error));
   conn->connecting = false;
+  rdzv_error why;
+  if (guard && tls_connect(guard, conn->fd, "127.0.0.1", deadline_after(10000), NULL, &conn->tls, &why) < 0)
+    die("connection %u: %s", conn->index, why.message);
 }
 
 __attribute__((noreturn)) static void wrong_answer(const struct conn *conn, const uint8_t *data, size_t len) {
@@ -145,7 +173,14 @@ static void conn_read(struct loop *loop, struct conn *conn) {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) die("connection %u was lost: %s", conn->index, strerror(errno));
     if (n == 0) die("the server closed connection %u", conn->index);
-    conn_take(loop, conn, input, (size_t)n);
+    if (conn->tls) {
+      size_t got;
+      tls_feed(conn->tls, input, (size_t)n);
+      if (tls_read(conn->tls, text, sizeof text, &got, NULL) < 0) die("connection %u: broken TLS", conn->index);
+      if (got > 0) conn_take(loop, conn, text, got);
+    } else {
+      conn_take(loop, conn, input, (size_t)n);
+    }
     if ((size_t)n < sizeof input) return; /* drained: whatever comes now is a new edge */
   }
 }

@@ -141,6 +141,10 @@ typedef struct rdzv_agent_options {
                                   (PR_SET_CHILD_SUBREAPER, prctl(2)), and all its children are killed. */
   uint64_t worker_descriptors; /**< Descriptors that a worker may open (soft RLIMIT_NOFILE); default as many as this
                                   process. The agent itself opens up to 8 for each worker. */
+  bool direct_master;          /**< In a protected rendezvous (rdzv_handler_protection), workers reach their store by a
+                                  port of the agent on loopback, which MASTER_ADDR and MASTER_PORT name, and the store
+                                  itself is protected. With this they name the machine of rank 0, as without protection,
+                                  and the store there is not protected. */
 } rdzv_agent_options;
 
 /** A failed worker. The library creates it; a later version may add fields at its end. */

@@ -252,6 +252,23 @@ RDZV_API int rdzv_handler_is_closed(rdzv_handler *handler, bool *closed, rdzv_er
 /** Asks the store how many nodes wait for the next round. */
 RDZV_API int rdzv_handler_num_nodes_waiting(rdzv_handler *handler, int64_t *count, rdzv_error *error);
 
+/* ---- protection --- */
+
+/** What protects a rendezvous: the options of its conf with the same names, and RDZV_SECRET_FILE. A text is "" where
+ * there is none. The library creates it; a later version may add fields at its end. */
+typedef struct rdzv_protection {
+  const char *secret_file;   /**< The secret file. */
+  const char *tls_ca;        /**< Whose certificates servers have to show. */
+  const char *tls_cert;      /**< The certificate of this node. */
+  const char *tls_key;       /**< Its key. */
+  const char *tls_client_ca; /**< Whose certificates clients of a server of this node have to show. */
+  const char *bind;          /**< Where a server of this node listens; "": the address that its clients know. */
+} rdzv_protection;
+
+/** Returns what protects the rendezvous; owned by the handler. For programs that open further connections or servers
+ * for the same job, as rdzv_agent does for its workers. */
+RDZV_API const rdzv_protection *rdzv_handler_protection(const rdzv_handler *handler);
+
 /* ---- ending ------------------------------------------------------------------------------------------------ */
 
 /** Closes the rendezvous for all nodes, for good. This node stays in its round. `reason` is for nodes that find the

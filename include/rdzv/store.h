@@ -97,6 +97,17 @@ typedef struct rdzv_tcp_options {
                            waits. */
   const char *run_id;   /**< The run of this client: a server of this library that is for another run refuses it with
                            RDZV_E_STALE. Default none: any server will do. */
+
+  /* Protection, by TLS 1.3: by a secret, or by certificates. Files are read again for later connections if they were
+   * replaced. */
+  const char *secret_file; /**< A file whose first line is the secret of the server: both ends prove it. Only its owner
+                              may have access to it. Default: the environment variable RDZV_SECRET_FILE, if no file is
+                              named here; "": none. */
+  const char *tls_ca;      /**< The server has to show a certificate for its host name, of one of these CAs (PEM). */
+  const char *tls_cert;    /**< A certificate to show to the server (PEM). */
+  const char *tls_key;     /**< The key of that certificate (PEM). */
+  const char *tls_host;    /**< The name or address that the server's certificate has to be for; default the host of the
+                              endpoint. */
 } rdzv_tcp_options;
 
 RDZV_BEGIN
@@ -138,6 +149,10 @@ RDZV_API int rdzv_store_open_prefix(rdzv_store *base, rdzv_bytes prefix, rdzv_st
 
 /** Opens a second handle on the same store, with its own connection and the same options and timeout. */
 RDZV_API int rdzv_store_clone(rdzv_store *store, rdzv_store **out, rdzv_error *error);
+
+/** Opens a second handle as rdzv_store_clone does, with another cancel_fd than that of `store`; 0: none. For the store
+ * of a result, which has none. */
+RDZV_API int rdzv_store_clone_with(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_error *error);
 
 /** Frees a handle. NULL is ignored. A file store with num_workers counts itself out here, and writes a line to its log
  * if it cannot. */

@@ -142,10 +142,14 @@ static int take_texts(rdzv_agent *agent, const rdzv_agent_options *options, rdzv
 
 /* ---- the rendezvous ------------------------------------------------------------------------------------------- */
 
-static int serve_standalone(rdzv_agent *agent, rdzv_error *error) {
-  const rdzv_server_options options = {.size = sizeof options, .port = RDZV_ANY_PORT, .log = &agent->server_log};
-  int result = rdzv_server_open(&options, &agent->standalone, error);
-  return result < 0 ? result : rdzv_server_start(agent->standalone, error);
+/* The store of a static rendezvous is the workers', too: it cannot be protected for agents and not for workers. */
+static int check_direct(const rdzv_agent *agent, const char *backend, rdzv_error *error) {
+  const rdzv_protection *protection = rdzv_handler_protection(agent->handler);
+  const bool is_protected = *protection->secret_file || *protection->tls_ca || *protection->tls_cert;
+  if (!agent->direct_master || !is_protected || !backend || strcmp(backend, "static") != 0) return 0;
+  return error_set(error, RDZV_E_INVALID,
+                   "workers cannot reach the protected store of a static rendezvous directly (choose backend c10d, or "
+                   "leave direct_master out)");
 }
 
 static int open_rendezvous(rdzv_agent *agent, const rdzv_agent_options *options, rdzv_error *error) {
@@ -158,19 +162,19 @@ static int open_rendezvous(rdzv_agent *agent, const rdzv_agent_options *options,
   if (options->standalone) {
     if (getrandom(random, sizeof random, 0) < 0) random[0] = (uint64_t)clock_wall_us();
     snprintf(run_id, sizeof run_id, "%016" PRIx64 "%016" PRIx64, random[0], random[1]);
-    result = serve_standalone(agent, error);
     params.backend = "c10d";
-    if (asprintf(&conf, "%s%sstore_type=tcp,is_host=false", params.conf ? params.conf : "",
+    params.endpoint = "127.0.0.1:0";
+    if (asprintf(&conf, "%s%sstore_type=tcp,is_host=true", params.conf ? params.conf : "",
                  params.conf && *params.conf ? "," : "") < 0)
       return error_no_memory(error);
     params.conf = conf;
     params.run_id = run_id;
     params.min_nodes = params.max_nodes = 1;
   }
-  if (result == 0 && options->standalone) params.endpoint = rdzv_server_address(agent->standalone);
   if (result == 0) result = (agent->run_id = strdup(params.run_id ? params.run_id : "")) ? 0 : error_no_memory(error);
   if (result == 0) result = rdzv_handler_open(&params, &agent->handler, error);
   free(conf);
+  if (result == 0) result = check_direct(agent, params.backend, error);
   if (result < 0) return result;
   log_line(&agent->log, RDZV_LOG_INFO, "rendezvous '%s' at %s; this node is '%s'", agent->run_id,
            rdzv_handler_describe(agent->handler), rdzv_handler_node(agent->handler));
@@ -217,6 +221,8 @@ int rdzv_agent_open(const rdzv_agent_options *given, rdzv_agent **out, rdzv_erro
   agent->born = fork_mark_here();
   agent->virtual_local_rank = options.virtual_local_rank;
   agent->numa_binding = options.numa_binding;
+  agent->direct_master = options.direct_master;
+  agent->standalone = options.standalone;
   agent->on_agent = options.on_agent;
   agent->on_worker = options.on_worker;
   agent->event_user = options.event_user;
@@ -256,7 +262,6 @@ void rdzv_agent_free(rdzv_agent *agent) {
     pump_quit(agent->streams.pump);
   }
   rdzv_handler_free(agent->handler);
-  rdzv_server_free(agent->standalone);
   if (ours) {
     pump_close(agent->streams.pump);
     guard_close(&agent->guard);

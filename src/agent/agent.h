@@ -34,12 +34,11 @@ struct rdzv_agent {
   void *event_user;
   char **argv;
   char *role, *run_id, *line_prefix;
-  bool virtual_local_rank, numa_binding;
+  bool virtual_local_rank, numa_binding, direct_master, standalone;
   int64_t local_world_size, max_restarts, shutdown_timeout, exit_barrier_timeout;
   struct log_dir log_dir;
   struct streams_settings streams;
 
-  rdzv_server *standalone; /* NULL: it is not a standalone job */
   rdzv_handler *handler;
   struct guard guard;
   bool adopted_before; /* orphans were adopted before the agent was opened */
@@ -62,6 +61,7 @@ struct rdzv_agent {
   struct exchange exchange;
   struct attempt attempt;
   rdzv_server *workers_store; /* NULL: another process serves it */
+  struct relay *relay;        /* by which our workers reach it; NULL: directly */
   int port_fd;                /* as rank 0, reserves the port of the workers' store; -1: none */
   struct worker_group group;
 };

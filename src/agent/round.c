@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "agent/agent.h"
+#include "agent/relay/relay.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/net/host.h"
@@ -10,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { EXCHANGE_MS = 300000, REQUEST_MS = 3000 };
+enum { EXCHANGE_MS = 300000, REQUEST_MS = 3000, RESOLVE_MS = 5000 };
 
 /* ---- the workers' store --------------------------------------------------------------------------------------- */
 
@@ -21,14 +22,40 @@ static int reserve_port(rdzv_agent *agent, rdzv_error *error) {
   return host_renew_port(&agent->port_fd, &agent->exchange.fresh_port, error);
 }
 
-/* On the port that was told, which has been kept from being given to others by chance since before. On all addresses,
- * since the one that others reach us by need not be one of ours. In each round another server: what workers of before
- * wrote is not to be found. */
+/* Is the rendezvous protected, and the workers' store with it? */
+static bool is_protected(const rdzv_agent *agent) {
+  const rdzv_protection *protection = rdzv_handler_protection(agent->handler);
+  return !agent->direct_master && (*protection->secret_file || *protection->tls_ca || *protection->tls_cert);
+}
+
+static const char *if_protected(const rdzv_agent *agent, const char *path) { return is_protected(agent) ? path : ""; }
+
+/* Where others know us by, unless an option says otherwise. */
+static const char *bind_address(const rdzv_agent *agent, struct host_bind *at) {
+  const rdzv_protection *protection = rdzv_handler_protection(agent->handler);
+  struct endpoint master = {.port = agent->attempt.master_port};
+  if (*protection->bind) return protection->bind;
+  snprintf(master.host, sizeof master.host, "%s", agent->attempt.master_addr);
+  host_bind(&master, deadline_after(RESOLVE_MS), &agent->stop, at);
+  if (at->why)
+    log_line(&agent->server_log, RDZV_LOG_INFO,
+             "the workers' store listens on all addresses of this machine: %s (option bind=ADDR says which)", at->why);
+  return at->address;
+}
+
+/* On the port that was told, which has been kept from being given to others by chance since before. In each round
+ * another server: what workers of before wrote is not to be found. */
 static int serve_workers(rdzv_agent *agent, rdzv_error *error) {
+  const rdzv_protection *protection = rdzv_handler_protection(agent->handler);
+  struct host_bind at;
   const rdzv_server_options options = {.size = sizeof options,
-                                       .bind = host_bind_address(agent->attempt.master_addr),
+                                       .bind = bind_address(agent, &at),
                                        .port = agent->attempt.master_port,
-                                       .log = &agent->server_log};
+                                       .log = &agent->server_log,
+                                       .secret_file = if_protected(agent, protection->secret_file),
+                                       .tls_cert = if_protected(agent, protection->tls_cert),
+                                       .tls_key = if_protected(agent, protection->tls_key),
+                                       .tls_client_ca = if_protected(agent, protection->tls_client_ca)};
   int result = rdzv_server_open(&options, &agent->workers_store, error);
   if (result == 0) result = rdzv_server_start(agent->workers_store, error);
   return result < 0 ? error_prefix(error, result, "cannot serve the workers' store") : 0;
@@ -36,6 +63,24 @@ static int serve_workers(rdzv_agent *agent, rdzv_error *error) {
 
 static bool is_ours_to_serve(const rdzv_agent *agent) {
   return agent->round->rank == 0 && agent->attempt.terms.agent_store && strcmp(agent->round->backend, "static") != 0;
+}
+
+/* Workers of a protected job reach their store by a relay of ours. A store that a worker served could not be
+ * protected. */
+static int relay_workers(rdzv_agent *agent, rdzv_error *error) {
+  struct attempt *attempt = &agent->attempt;
+  if (!is_protected(agent)) return 0;
+  if (!attempt->terms.agent_store)
+    return error_set(
+        error, RDZV_E_INVALID,
+        "the rendezvous is protected, but a worker is to serve the workers' store, which it cannot protect "
+        "(unset TORCH_DISABLE_SHARE_RDZV_TCP_STORE, or use --direct-master)");
+  const int result = relay_open(attempt->master_addr, attempt->master_port, rdzv_handler_protection(agent->handler),
+                                &agent->log, &agent->relay, error);
+  if (result < 0) return result;
+  attempt->master_addr = "127.0.0.1";
+  attempt->master_port = relay_port(agent->relay);
+  return 0;
 }
 
 /* ---- ranks ---------------------------------------------------------------------------------------------------- */
@@ -107,6 +152,7 @@ static int start(rdzv_agent *agent, rdzv_error *error) {
              agent->round->round, attempt->group_rank, attempt->group_world_size, ranks, attempt->ranks.world_size,
              attempt->terms.restart_count, master);
   int result = is_ours_to_serve(agent) ? serve_workers(agent, error) : 0;
+  if (result == 0) result = relay_workers(agent, error);
   if (result == 0) result = group_start(&agent->group, agent->argv, attempt, &agent->log_dir, error);
   for (size_t i = 0; i < agent->group.count; i++)
     if (agent->group.workers[i].pid > 0)
@@ -160,6 +206,8 @@ int round_begin(rdzv_agent *agent, rdzv_error *error) {
 }
 
 void round_end(rdzv_agent *agent) {
+  relay_close(agent->relay);
+  agent->relay = NULL;
   rdzv_server_free(agent->workers_store);
   agent->workers_store = NULL;
   rdzv_result_free(agent->round);

@@ -72,7 +72,7 @@ static int run(int argc, char **argv) {
 int main(int argc, char **argv) {
   fill_standard_streams();
   const int code = run(argc, argv);
-  if (code != EXIT_YES || fflush(stdout) == 0)
+  if (code != EXIT_YES || (fflush(stdout) == 0 && !ferror(stdout)))
     return code; /* what was printed and not looked after: a help, a version */
   complain("rdzv", "cannot write to stdout: %s", strerror(errno));
   return EXIT_IO;

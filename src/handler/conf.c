@@ -54,6 +54,12 @@ static const struct conf_option options[] = {
     {"min_workers", CONF_COUNT, CONF_GEN1, offsetof(struct conf, min_workers), NULL},
     {"max_workers", CONF_COUNT, CONF_GEN1, offsetof(struct conf, max_workers), NULL},
     {"etcd_prefix", CONF_TEXT, CONF_GEN1 | CONF_LEASED, offsetof(struct conf, etcd_prefix), NULL},
+    {"secret_file", CONF_TEXT, CONF_ANY, offsetof(struct conf, secret_file), NULL},
+    {"tls_ca", CONF_TEXT, CONF_ANY, offsetof(struct conf, tls_ca), NULL},
+    {"tls_cert", CONF_TEXT, CONF_ANY, offsetof(struct conf, tls_cert), NULL},
+    {"tls_key", CONF_TEXT, CONF_ANY, offsetof(struct conf, tls_key), NULL},
+    {"tls_client_ca", CONF_TEXT, CONF_ANY, offsetof(struct conf, tls_client_ca), NULL},
+    {"bind", CONF_TEXT, CONF_ANY, offsetof(struct conf, bind), NULL},
     {"lease_time", CONF_SECONDS, CONF_LEASED, offsetof(struct conf, lease_time), NULL},
 };
 
@@ -202,6 +208,16 @@ int conf_parse(const char *text, unsigned handlers, const rdzv_log *lenient, str
 void conf_free(struct conf *conf) {
   free(conf->text);
   conf->text = NULL;
+}
+
+struct tls_names conf_tls_names(const struct conf *conf) {
+  struct tls_names names = {.secret = conf->secret_file,
+                            .ca = conf->tls_ca,
+                            .cert = conf->tls_cert,
+                            .key = conf->tls_key,
+                            .client_ca = conf->tls_client_ca};
+  tls_names_settle(&names);
+  return names;
 }
 
 rdzv_etcd_options conf_etcd_options(const rdzv_params *params, const struct conf *conf) {

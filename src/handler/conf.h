@@ -6,6 +6,7 @@
 #include "backend/c10d/store.h"
 #include "state/pickle/layout.h"
 #include "state/rendezvous.h"
+#include "tls/names.h"
 
 #include <rdzv/etcd.h>
 #include <rdzv/params.h>
@@ -18,6 +19,7 @@ enum {
   CONF_ETCD = 1 << 3, /* how to reach etcd */
   CONF_GEN1 = 1 << 4,
   CONF_LEASED = 1 << 5,
+  CONF_ANY = (1 << 6) - 1,
 };
 
 /* Option mode: does the server form the rounds? */
@@ -43,6 +45,7 @@ struct conf {
   int64_t min_workers, max_workers; /* 0: not given */
   const char *etcd_prefix;
   int64_t lease_time;
+  const char *secret_file, *tls_ca, *tls_cert, *tls_key, *tls_client_ca, *bind;
 
   char *text; /* private: what the texts point into */
 };
@@ -52,6 +55,9 @@ struct conf {
  * nearly one that they have. */
 int conf_parse(const char *text, unsigned handlers, const rdzv_log *lenient, struct conf *out, rdzv_error *error);
 void conf_free(struct conf *conf);
+
+/* What protects a store of the rendezvous: settled names (tls/names.h), which point into conf. */
+struct tls_names conf_tls_names(const struct conf *conf);
 
 /* How to reach the etcd of a rendezvous. Points into params and conf. */
 rdzv_etcd_options conf_etcd_options(const rdzv_params *params, const struct conf *conf);

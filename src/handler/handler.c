@@ -4,7 +4,9 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text/utf8.h"
+#include "handler/conf.h"
 #include "state/native/native.h"
+#include "tls/names.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -13,6 +15,29 @@
 /* ---- for the kinds -------------------------------------------------------------------------------------------- */
 
 static bool copy(char **to, const char *text) { return !text || (*to = strdup(text)) != NULL; }
+
+static bool copy_all(rdzv_protection *to, const struct conf *conf, const struct tls_names *names) {
+  const char *const from[] = {names->secret, names->ca, names->cert, names->key, names->client_ca, conf->bind};
+  const char **const texts[] = {&to->secret_file, &to->tls_ca,        &to->tls_cert,
+                                &to->tls_key,     &to->tls_client_ca, &to->bind};
+  for (size_t i = 0; i < sizeof from / sizeof from[0]; i++)
+    if (!(*texts[i] = strdup(from[i] ? from[i] : ""))) return false;
+  return true;
+}
+
+/* The kind has read its options, and said what it thinks of those that are not its own. */
+static int take_protection(rdzv_handler *handler, const char *text, rdzv_error *error) {
+  const rdzv_log silent = {.size = sizeof silent};
+  struct conf conf;
+  const int result = conf_parse(text, CONF_ANY, &silent, &conf, error);
+  if (result < 0) return result;
+  struct tls_names names = conf_tls_names(&conf);
+  const bool done = copy_all(&handler->protection, &conf, &names);
+  conf_free(&conf);
+  return done ? 0 : error_no_memory(error);
+}
+
+const rdzv_protection *rdzv_handler_protection(const rdzv_handler *handler) { return &handler->protection; }
 
 int handler_init(rdzv_handler *handler, const struct handler_ops *ops, const rdzv_params *params, const char *node,
                  rdzv_error *error) {
@@ -23,8 +48,10 @@ int handler_init(rdzv_handler *handler, const struct handler_ops *ops, const rdz
   if (!copy(&handler->run_id, params->run_id) || !copy(&handler->endpoint, params->endpoint) ||
       !copy(&handler->local_addr, params->local_addr) || !copy(&handler->node, node))
     return error_no_memory(error);
+  int result = take_protection(handler, params->conf, error);
+  if (result < 0) return result;
   const rdzv_log *log = params->log;
-  const int result = log_take(&log, &handler->log, error);
+  result = log_take(&log, &handler->log, error);
   return result < 0 ? result : flag_open_in(&handler->cancel, &handler->flags, params->cancel_fd, error);
 }
 
@@ -34,6 +61,13 @@ void handler_deinit(rdzv_handler *handler) {
   free(handler->endpoint);
   free(handler->local_addr);
   free(handler->node);
+  const rdzv_protection *protection = &handler->protection;
+  free((char *)protection->secret_file);
+  free((char *)protection->tls_ca);
+  free((char *)protection->tls_cert);
+  free((char *)protection->tls_key);
+  free((char *)protection->tls_client_ca);
+  free((char *)protection->bind);
 }
 
 /* ---- for the callers ------------------------------------------------------------------------------------------ */

@@ -40,6 +40,7 @@ struct rdzv_handler {
   rdzv_log log;
   char *run_id, *endpoint, *local_addr; /* local_addr may be NULL */
   char *node;
+  rdzv_protection protection;  /* own copies */
   bool master_later;           /* params->find_master_later */
   _Atomic int64_t linger_ms;   /* of rdzv_handler_set_linger */
   _Atomic int64_t farewell_ms; /* of rdzv_handler_set_close_timeout; 0: that of the conf */

@@ -29,6 +29,18 @@ struct fixed {
 
 static struct fixed *self(rdzv_handler *handler) { return (struct fixed *)handler; }
 
+static struct c10d_protection protection_of(const rdzv_handler *handler) {
+  const rdzv_protection *from = &handler->protection;
+  struct c10d_protection protection = {{.secret = from->secret_file,
+                                        .ca = from->tls_ca,
+                                        .cert = from->tls_cert,
+                                        .key = from->tls_key,
+                                        .client_ca = from->tls_client_ca},
+                                       *from->bind ? from->bind : NULL};
+  tls_names_settle(&protection.names);
+  return protection;
+}
+
 /* Rank 0 serves, or fails: a server that is there already belongs to another job. */
 static int serve(struct fixed *handler, rdzv_error *error) {
   const struct c10d_host host = c10d_host_decide(&handler->endpoint, C10D_HOST_AUTO, &handler->base.cancel);
@@ -36,21 +48,24 @@ static int serve(struct fixed *handler, rdzv_error *error) {
     log_line(&handler->base.log, RDZV_LOG_WARNING,
              "this node is rank 0 and serves the store, but others look for it elsewhere: %s; is another node rank 0?",
              host.why);
-  const int result =
-      c10d_store_serve(&handler->endpoint, handler->base.run_id, &handler->base.log, &handler->server, error);
+  const struct c10d_protection protection = protection_of(&handler->base);
+  const int result = c10d_store_serve(&handler->endpoint, &protection, handler->base.run_id, &handler->base.log,
+                                      &handler->server, error);
   if (result < 0) return error_prefix(error, result, "rank 0 cannot serve the store");
   handler->endpoint.port = rdzv_server_port(handler->server);
   return 0;
 }
 
 static int connect_store(struct fixed *handler, rdzv_error *error) {
-  const rdzv_tcp_options options = {.size = sizeof options,
-                                    .timeout_ms = handler->timeout,
-                                    .log = &handler->base.log,
-                                    .cancel_fd = flag_fd(&handler->base.cancel),
-                                    .announce_worker = true,
-                                    .run_id = handler->base.run_id};
+  const struct c10d_protection protection = protection_of(&handler->base);
+  rdzv_tcp_options options = {.size = sizeof options,
+                              .timeout_ms = handler->timeout,
+                              .log = &handler->base.log,
+                              .cancel_fd = flag_fd(&handler->base.cancel),
+                              .announce_worker = true,
+                              .run_id = handler->base.run_id};
   if (handler->store) return 0;
+  c10d_protect_client(&protection, handler->endpoint.host, &options);
   struct waiting waiting;
   waiting_begin(&waiting, &handler->base.log, deadline_after(handler->timeout));
   if (handler->rank != 0) waiting_about(&waiting, "rank 0 at '%s' has not started", handler->base.endpoint);

@@ -89,10 +89,12 @@ static void reap(struct conn *conn) {
   struct rdzv_server *server = conn->server;
   say_why(conn);
   leave_session(conn);
+  keeper_forget(conn);
   natives_lost(conn);
   timeouts_forget(conn);
   schedule_forget(conn);
   listing_forget(conn);
+  cover_end(conn);
   DL_DELETE(server->conns, conn); /* NOLINT: it is in the list, so the list has a head */
   server_count(server, -1);
   conn->is_leaving = true;
@@ -148,9 +150,18 @@ static void note_kept(struct conn *conn, bool kept) {
     schedule_conn(conn);
 }
 
-static void keep(struct conn *conn, const void *data, size_t len) {
+/* `need`: the batch that the bytes depend on. */
+static void keep(struct conn *conn, const void *data, size_t len, uint64_t need) {
   struct chain *chain = outbox_chain(conn);
-  note_kept(conn, chain && chain_put(chain, &conn->server->budget, data, len));
+  const bool kept = chain && chain_put(chain, &conn->server->budget, data, len);
+  if (kept && conn->server->keeper) outbox_hold(conn, need, len);
+  note_kept(conn, kept);
+}
+
+/* What is gathered for the active connection depends on all that was done before. */
+static void need_all(struct rdzv_server *server) {
+  const uint64_t need = keeper_need(server);
+  if (need > server->need) server->need = need;
 }
 
 /* Sends the gathered answers. What the socket of a doomed connection does not take is dropped. */
@@ -159,11 +170,12 @@ static void flush(struct conn *conn) {
   const uint8_t *data = answers->buf.data;
   size_t len = answers->buf.len;
   if (answers->failed) conn_doom(conn, RDZV_E_CONNECTION, "no memory is left for its answers");
-  if (len > 0 && !conn->out) {
+  if (len > 0 && !conn->out && conn->server->need == 0) {
     const size_t sent = (size_t)outbox_send_now(conn, data, len);
     data += sent, len -= sent;
   }
-  if (len > 0 && !conn->is_doomed) keep(conn, data, len);
+  if (len > 0 && !conn->is_doomed) keep(conn, data, len, conn->server->need);
+  conn->server->need = 0;
   answers->buf.len = 0;
   answers->failed = false;
   if (answers->buf.cap > KEEP_ANSWER_BYTES) buf_free(&answers->buf);
@@ -174,27 +186,30 @@ static void flush(struct conn *conn) {
 static void seal(struct conn *conn) {
   struct wire_writer *answers = &conn->server->answers;
   if (conn != conn->server->active || answers->buf.len == 0) return;
-  keep(conn, answers->buf.data, answers->buf.len);
+  keep(conn, answers->buf.data, answers->buf.len, keeper_need(conn->server));
   answers->buf.len = 0;
 }
 
 void conn_send(struct conn *conn, const void *data, size_t len) {
   if (conn == conn->server->active) {
+    need_all(conn->server);
     wire_put(&conn->server->answers, data, len);
     if (conn->server->answers.buf.len >= ANSWER_BYTES)
       flush(conn); /* one request may wake many waits of its own client */
   } else if (!conn->is_doomed && len > 0) {
-    keep(conn, data, len);
+    keep(conn, data, len, keeper_need(conn->server));
   }
 }
 
 void conn_send_chain(struct conn *conn, struct chain *chain) {
   seal(conn);
   struct chain *out = conn->is_doomed ? NULL : outbox_chain(conn);
+  const size_t len = chain->len;
   if (out)
     chain_move(out, chain);
   else
     chain_free(chain, &conn->server->budget);
+  if (out && conn->server->keeper) outbox_hold(conn, keeper_need(conn->server), len);
   note_kept(conn, out || conn->is_doomed);
 }
 
@@ -240,7 +255,24 @@ static uint8_t *room_to_read(struct conn *conn, size_t *size) {
   return conn->in.data + conn->in.len;
 }
 
+void conn_take(struct conn *conn, const uint8_t *data, size_t len) {
+  slice_begin(conn->server);
+  if (conn->in.len == 0) {
+    process(conn, data, len);
+    return;
+  }
+  const size_t room = room_for_more(conn);
+  if (!buf_reserve_exactly(&conn->in, room > len ? room : len) || !buf_append(&conn->in, data, len) || !charge(conn))
+    conn_doom(conn, RDZV_E_LIMIT, "no memory is left for its request");
+  else
+    process(conn, conn->in.data, conn->in.len);
+}
+
 static void on_readable(struct conn *conn) {
+  if (conn->cover != COVER_NONE) {
+    cover_read(conn);
+    return;
+  }
   size_t size;
   uint8_t *data = room_to_read(conn, &size);
   if (!data) {
@@ -262,13 +294,22 @@ static void on_readable(struct conn *conn) {
   }
 }
 
+/* Do all answers to the client wait for a commit? */
+static bool is_waiting(const struct conn *conn) {
+  return conn->is_held && !outbox_is_stuck(conn) && !outbox_can_send(conn);
+}
+
+static void poll_for(struct conn *conn, int events);
+
 /* The socket is polled for reading or, while it is full, for writing. On an error libuv stops polling and passes a
  * status; recv or send then returns the error. */
 static void on_event(uv_poll_t *poll, int status, int events) {
   struct conn *conn = (struct conn *)poll;
   (void)events;
   if (status < 0) conn->polled = 0;
-  if (!outbox_is_stuck(conn))
+  if (is_waiting(conn))
+    poll_for(conn, 0); /* what has come is read when the answers have left */
+  else if (!outbox_is_stuck(conn))
     on_readable(conn);
   else if (outbox_unstick(conn))
     conn_go_on(conn);
@@ -281,7 +322,7 @@ static bool is_held(const struct conn *conn) { return conn->multi || conn->askin
 
 /* Can the server work for this client without waiting for an event? */
 static bool can_go_on(const struct conn *conn) {
-  if (conn->out) return !outbox_is_stuck(conn);
+  if (conn->out) return outbox_can_send(conn);
   return conn->multi || (conn->has_more && !is_held(conn));
 }
 
@@ -299,6 +340,7 @@ void conn_settle(struct conn *conn) {
   if (conn->is_doomed) return;
   if (can_go_on(conn)) schedule_conn(conn);
   conn->reading = !conn->out && !conn->is_ready && !conn->has_more && !is_held(conn);
+  if (is_waiting(conn) && conn->polled == UV_READABLE) return; /* for a moment: it is polled again soon */
   poll_for(conn, conn->reading ? UV_READABLE : outbox_is_stuck(conn) ? UV_WRITABLE : 0);
   timeouts_note(conn);
 }
@@ -338,7 +380,7 @@ static size_t execute_all(struct conn *conn, const uint8_t *data, size_t len) {
   return used;
 }
 
-static void keep_rest(struct conn *conn, const uint8_t *data, size_t used, size_t len) {
+static void save_rest(struct conn *conn, const uint8_t *data, size_t used, size_t len) {
   if (data != conn->in.data) {
     if (!buf_append(&conn->in, data + used, len - used))
       conn_doom(conn, RDZV_E_NO_MEMORY, "no memory is left for its request");
@@ -354,12 +396,13 @@ static void keep_rest(struct conn *conn, const uint8_t *data, size_t used, size_
 
 static void process(struct conn *conn, const uint8_t *data, size_t len) {
   conn->server->active = conn;
+  conn->server->served++;
   const size_t used = execute_all(conn, data, len);
   flush(conn);
   conn->server->active = NULL;
   if (conn->is_doomed) return;
   if (used < len || data == conn->in.data)
-    keep_rest(conn, data, used, len);
+    save_rest(conn, data, used, len);
   else
     conn->has_more = false;
 }
@@ -385,9 +428,9 @@ static void go_on_with_multi(struct conn *conn) {
     free(multi);
     conn->multi = NULL;
     pending_begin_large(conn, wait.op, size, wait.at, wait.left);
-    keep_rest(conn, conn->in.data, 0, conn->in.len);
+    save_rest(conn, conn->in.data, 0, conn->in.len);
   } else if (multi_go_on(conn)) {
-    keep_rest(conn, conn->in.data, size, conn->in.len);
+    save_rest(conn, conn->in.data, size, conn->in.len);
   }
 }
 
@@ -398,6 +441,7 @@ void conn_go_on(struct conn *conn) {
   if (conn->out) outbox_flush(conn);
   if (!conn->is_doomed && !conn->out && conn->multi) {
     go_on_with_multi(conn);
+    need_all(server);
     schedule_wake(server);
   }
   if (!conn->is_doomed && !conn->out && !is_held(conn) && conn->in.len > 0)
@@ -442,6 +486,7 @@ void conn_begin(struct rdzv_server *server, int fd, const struct sockaddr *peer)
   }
   DL_APPEND(server->conns, conn);
   server_count(server, 1);
+  cover_begin(conn, peer);
   greet(conn);
   conn_reap(server, REAP_AT_ONCE);
 }

@@ -6,6 +6,7 @@
  */
 #include "base/error.h"
 #include "server/server.h"
+#include "wire/native.h"
 
 #include <stdio.h>
 
@@ -320,7 +321,7 @@ static handler *const handlers[WIRE_OP_COUNT] = {
 
 static const char *reason(int code) {
   switch (code) {
-    case RDZV_E_LIMIT: return "its request exceeds the memory limit or the value limit";
+    case RDZV_E_LIMIT: return "its request exceeds the memory limit, that of its run, or the value limit";
     case RDZV_E_NOT_A_NUMBER: return "it adds to a value that is not a number";
     case RDZV_E_PROTOCOL: return "it gets an absent key";
     case RDZV_E_UNSUPPORTED: return "it sets the state of a run with native nodes together with other keys";
@@ -328,10 +329,39 @@ static const char *reason(int code) {
   }
 }
 
-void refuse_code(struct conn *conn, int code) { refuse(conn, code, reason(code)); }
+/* A limit of a run says so itself. */
+void refuse_code(struct conn *conn, int code) {
+  char *text = conn->server->limit_text;
+  refuse(conn, code, code == RDZV_E_LIMIT && *text ? text : reason(code));
+  *text = '\0';
+}
 
-bool execute(struct conn *conn, const struct wire_request *request, const uint8_t *data) {
+/* The run of a request, if it names one: the first of its keys tells. */
+static void note_use(struct rdzv_server *server, const struct wire_request *request) {
+  rdzv_bytes list = request->list;
+  tenants_use_key(server, request->count > 0 && request->key.len == 0 ? wire_list_next(&list) : request->key);
+}
+
+/* Refuses what would change something, while nothing can be committed. The refusal waits for no commit. */
+static bool is_refused(struct conn *conn, const struct wire_request *request) {
+  const rdzv_error *why;
+  const enum wire_op op = request->op;
+  const bool is_node = op == WIRE_OP_NODE_JOIN || op == WIRE_OP_NODE_CLOSE;
+  if (!wire_ops[op].writes && !is_node && op != WIRE_OP_BARRIER) return false;
+  if (!keeper_refuses(conn->server, &why)) return false;
+  if (conn->decoder.dialect != WIRE_DIALECT_RDZV)
+    conn_doom(conn, why->code, why->message);
+  else if (is_node)
+    natives_put_refusal(request, why, &conn->server->answers);
+  else
+    put_refusal(&conn->server->answers, why->code, why->message);
+  return true;
+}
+
+static bool execute_one(struct conn *conn, const struct wire_request *request, const uint8_t *data, bool *refused) {
   if (conn->session && wire_ops[request->op].writes && is_repeated(conn, request)) return true;
+  if (conn->server->keeper && (*refused = is_refused(conn, request))) return true;
+  if (conn->server->tenants) note_use(conn->server, request);
   handler *const run = handlers[request->op];
   if (request->op != WIRE_OP_NODE_BEAT) conn->server->was_asked = true;
   if (run && conn->server->native_runs > 0 && natives_owns(conn->server, request->key)) {
@@ -355,4 +385,12 @@ bool execute(struct conn *conn, const struct wire_request *request, const uint8_
     case WIRE_OP_LIST_KEYS: return listing_ask(conn);
     default: return pending_begin(conn, request, data);
   }
+}
+
+bool execute(struct conn *conn, const struct wire_request *request, const uint8_t *data) {
+  if (conn->server->stands_by) return standby_refuse(conn, request);
+  bool refused = false;
+  const bool done = execute_one(conn, request, data, &refused);
+  if (conn->server->keeper) keeper_note(conn, request, refused);
+  return done;
 }

@@ -148,10 +148,46 @@ static size_t gather(const struct chain *chain, size_t most, struct iovec pieces
 
 /* ---- outboxes ----------------------------------------------------------------------------------------------- */
 
+/* Bytes that wait for a batch. Two batches can be awaited at the same time: the one in flight, and the next. */
+struct hold {
+  uint64_t batch;
+  size_t len;
+};
+
 struct outbox {
   struct chain chain;
-  size_t stuck; /* bytes to send before the client counts as reading again; 0: the socket is not full */
+  size_t stuck;         /* bytes to send before the client counts as reading again; 0: the socket is not full */
+  struct hold holds[2]; /* of the last bytes of the chain, in order; len 0: none */
 };
+
+/* Lets go what waits for a batch that is durable. */
+static void let_go(struct outbox *out, uint64_t committed) {
+  while (out->holds[0].len > 0 && out->holds[0].batch <= committed) {
+    out->holds[0] = out->holds[1];
+    out->holds[1] = (struct hold){0};
+  }
+}
+
+void outbox_hold(struct conn *conn, uint64_t batch, size_t len) {
+  struct outbox *out = conn->out;
+  if (len == 0) return;
+  let_go(out, keeper_committed(conn->server));
+  if (out->holds[0].len == 0 && batch == 0) return;
+  struct hold *last = &out->holds[out->holds[1].len > 0];
+  if (last->len > 0 && batch > last->batch && last == out->holds) last++;
+  if (batch > last->batch) last->batch = batch;
+  last->len += len;
+  keeper_hold(conn);
+}
+
+/* How much of the chain may be sent. */
+static size_t sendable(const struct conn *conn) {
+  struct outbox *out = conn->out;
+  if (out->holds[0].len > 0) let_go(out, keeper_committed(conn->server));
+  return out->chain.len - out->holds[0].len - out->holds[1].len;
+}
+
+bool outbox_can_send(const struct conn *conn) { return conn->out && conn->out->stuck == 0 && sendable(conn) > 0; }
 
 struct chain *outbox_chain(struct conn *conn) {
   if (!conn->out) conn->out = calloc(1, sizeof *conn->out);
@@ -160,6 +196,7 @@ struct chain *outbox_chain(struct conn *conn) {
 
 void outbox_free(struct conn *conn) {
   if (!conn->out) return;
+  keeper_forget(conn);
   chain_free(&conn->out->chain, &conn->server->budget);
   free(conn->out);
   conn->out = NULL;
@@ -169,20 +206,36 @@ bool outbox_is_stuck(const struct conn *conn) { return conn->out && conn->out->s
 
 size_t outbox_len(const struct conn *conn) { return conn->out ? conn->out->chain.len : 0; }
 
+static ssize_t send_pieces(struct conn *conn, struct iovec *pieces, size_t count) {
+  if (conn->cover != COVER_NONE) return cover_send(conn, pieces, count);
+  const struct msghdr message = {.msg_iov = pieces, .msg_iovlen = count};
+  return sendmsg(conn->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+/* Another server may be active by now: what this one would say may be wrong. */
+static bool may_send(struct conn *conn) {
+  if (keeper_holds(conn->server)) return true;
+  conn_doom(conn, RDZV_E_CONNECTION, NULL);
+  return false;
+}
+
 ssize_t outbox_send_now(struct conn *conn, const void *data, size_t len) {
-  const ssize_t sent = send(conn->fd, data, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (!may_send(conn)) return 0;
+  struct iovec piece = {(void *)data, len};
+  const ssize_t sent =
+      conn->cover == COVER_NONE ? send(conn->fd, data, len, MSG_DONTWAIT | MSG_NOSIGNAL) : cover_send(conn, &piece, 1);
   if (sent < 0 && errno != EAGAIN && errno != EINTR) conn_doom(conn, RDZV_E_CONNECTION, NULL);
   return sent < 0 ? 0 : sent;
 }
 
 /* Sends at most `most` bytes; returns how many. 0: the socket is full, or the client is gone and now doomed. */
 static size_t send_some(struct conn *conn, size_t most) {
+  if (!may_send(conn)) return 0;
   struct iovec pieces[PIECES];
-  struct msghdr message = {.msg_iov = pieces};
-  message.msg_iovlen = gather(&conn->out->chain, most, pieces);
+  const size_t count = gather(&conn->out->chain, most, pieces);
   ssize_t sent;
   do {
-    sent = sendmsg(conn->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    sent = send_pieces(conn, pieces, count);
   } while (sent < 0 && errno == EINTR);
   if (sent < 0 && errno != EAGAIN) conn_doom(conn, RDZV_E_CONNECTION, NULL);
   if (sent <= 0) return 0;
@@ -204,14 +257,16 @@ bool outbox_unstick(struct conn *conn) {
 void outbox_flush(struct conn *conn) {
   struct outbox *out = conn->out;
   if (!out || out->stuck > 0 || conn->is_doomed) return;
-  for (size_t left = SLICE_BYTES; left > 0 && out->chain.len > 0;) {
-    const size_t sent = send_some(conn, left);
+  size_t free_bytes = sendable(conn);
+  for (size_t left = SLICE_BYTES; left > 0 && free_bytes > 0;) {
+    const size_t sent = send_some(conn, left < free_bytes ? left : free_bytes);
     if (conn->is_doomed) return;
     if (sent == 0) {
-      out->stuck = out->chain.len < SLICE_BYTES ? out->chain.len : SLICE_BYTES;
+      out->stuck = free_bytes < SLICE_BYTES ? free_bytes : SLICE_BYTES;
       return;
     }
     left -= sent;
+    free_bytes -= sent;
   }
   if (out->chain.len == 0) outbox_free(conn);
 }

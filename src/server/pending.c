@@ -267,7 +267,7 @@ static void changed(void *user, struct ks_waiter *waiter, const struct ks_news *
   conn_send_chain(conn, &chain);
 }
 
-const struct ks_events pending_events = {.wake = wake, .changed = changed};
+const struct ks_events pending_events = {.wake = wake, .changed = changed, .owner = tenants_owner};
 
 /* ---- once more ---------------------------------------------------------------------------------------------- */
 

@@ -34,8 +34,11 @@ static void fill_defaults(rdzv_server_options *options) {
 static int check_options(const rdzv_server_options *options, rdzv_error *error) {
   if (options->port != RDZV_ANY_PORT && (options->port < 1 || options->port > 65535))
     return error_set(error, RDZV_E_INVALID, "invalid port %d: expected 1 to 65535", options->port);
-  if (options->request_timeout_ms < 0 || options->idle_timeout_ms < 0 || options->session_timeout_ms < 0)
+  if (options->request_timeout_ms < 0 || options->idle_timeout_ms < 0 || options->session_timeout_ms < 0 ||
+      options->run_ttl_ms < 0)
     return error_set(error, RDZV_E_INVALID, "invalid timeout: it is negative");
+  if (options->state_dir && options->state_etcd)
+    return error_set(error, RDZV_E_INVALID, "the state is either in a folder or in etcd, and not in both");
   if (options->max_value_bytes > 1u << 30 || options->max_key_bytes > 1u << 30)
     return error_set(error, RDZV_E_INVALID, "invalid limit on a key or a value: more than 1 GiB");
   return 0;
@@ -71,19 +74,31 @@ static void shut_down(struct rdzv_server *server) {
   if (server->listen_fd >= 0) close(server->listen_fd); /* no client connects from here on */
   server->listen_fd = -1;
   close_handle(&server->wake_to_stop);
+  close_handle(&server->cover.wake_to_reload);
   close_handle(&server->tick);
   close_handle(&server->scheduler);
   natives_shut_down(server, close_handle);
+  keeper_shut_down(server, close_handle);
+  tenants_shut_down(server, close_handle);
+  standby_shut_down(server, close_handle);
   struct conn *conn;
-  DL_FOREACH(server->conns, conn) conn_doom(conn, RDZV_E_STOPPED, "the server is stopping");
+  const bool comes_back = server->keeper; /* or another one does: its clients are to connect again, and go on */
+  DL_FOREACH(server->conns, conn)
+  conn_doom(conn, comes_back ? RDZV_E_CONNECTION : RDZV_E_STOPPED, comes_back ? NULL : "the server is stopping");
   while (conn_reap(server, SIZE_MAX)) {
   }
+}
+
+void server_fail(struct rdzv_server *server, const rdzv_error *error) {
+  if (server->failure.code == 0) server->failure = *error;
+  uv_async_send(&server->wake_to_stop);
 }
 
 static void on_stop(uv_async_t *async) {
   struct rdzv_server *server = async->data;
   log_line(&server->log, RDZV_LOG_INFO, "stopping, with %zu clients and %zu keys", server->conns_count,
            ks_count(server->ks));
+  keeper_finish(server);
   shut_down(server);
 }
 
@@ -92,6 +107,8 @@ static int init_handles(struct rdzv_server *server) {
   if (result == 0) result = schedule_init(server);
   if (result == 0) result = timeouts_init(server);
   if (result == 0) result = natives_init(server);
+  if (result == 0) result = cover_init(server);
+  if (result == 0) result = tenants_init(server);
   server->wake_to_stop.data = server;
   return result;
 }
@@ -108,8 +125,12 @@ static void free_parts(struct rdzv_server *server) {
   pthread_cond_destroy(&server->clients_gone);
   pthread_mutex_destroy(&server->clients_lock);
   blob_drop(server->listing.keys);
+  keeper_free(server);
+  standby_free(server);
   natives_free(server);
+  cover_free(server);
   ks_free(server->ks);
+  tenants_free(server);
   sessions_free(&server->sessions);
   buf_free(&server->answers.buf);
   buf_free(&server->aside.buf);
@@ -117,6 +138,7 @@ static void free_parts(struct rdzv_server *server) {
   if (server->reserve_fd >= 0) close(server->reserve_fd);
   free(server->read_buffer);
   free((char *)server->options.run_id);
+  free((char *)server->options.state_dir);
   free(server);
 }
 
@@ -130,14 +152,15 @@ static struct rdzv_server *server_new(const rdzv_server_options *options) {
   server->options = *options;
   server->log = *options->log;
   server->options.run_id = options->run_id ? strdup(options->run_id) : NULL;
+  server->options.state_dir = options->state_dir ? strdup(options->state_dir) : NULL;
   server->listen_fd = server->reserve_fd = -1;
   server->limits = limits_of(options);
   server->budget.max = options->max_memory;
   server->ks = ks_new(&server->budget, &pending_events, server);
   server->read_buffer = malloc(READ_BYTES);
   struct siphash_seed seeds[2];
-  const bool made =
-      server->ks && natives_new(server) && server->read_buffer && (server->options.run_id || !options->run_id);
+  const bool made = server->ks && natives_new(server) && server->read_buffer &&
+                    (server->options.run_id || !options->run_id) && (server->options.state_dir || !options->state_dir);
   if (!made || getrandom(&server->instance, sizeof server->instance, 0) < 0 || getrandom(seeds, sizeof seeds, 0) < 0) {
     free_parts(server);
     return NULL;
@@ -155,7 +178,10 @@ static int set_up(struct rdzv_server *server, rdzv_server_options *own, rdzv_err
   if (result < 0)
     result = error_set(error, RDZV_E_IO, "cannot create an event loop: %s", uv_strerror(result));
   else
-    result = server_listen(server, error);
+    result = keeper_open(server, error);
+  if (!server->options.state_etcd) tenants_enforce(server); /* else when its state is loaded */
+  if (result == 0) result = server_listen(server, error);
+  if (result == 0) result = standby_open(server, error);
   own->listen_fd = server->options.listen_fd;
   return result;
 }
@@ -179,6 +205,11 @@ static int open_server(rdzv_server_options *own, rdzv_server **out, rdzv_error *
   if (result < 0) return result;
   struct rdzv_server *server = server_new(own);
   if (!server) return error_no_memory(error);
+  result = cover_open(server, error);
+  if (result < 0) {
+    free_parts(server);
+    return result;
+  }
   result = uv_loop_init(&server->loop);
   if (result < 0) {
     free_parts(server);
@@ -228,9 +259,12 @@ static int check_fresh(const rdzv_server *server, rdzv_error *error) {
 }
 
 int rdzv_server_run(rdzv_server *server, rdzv_error *error) {
-  const int result = check_fresh(server, error);
-  if (result == 0) serve(server);
-  return result;
+  int result = check_fresh(server, error);
+  if (result == 0) result = standby_begin(server, error);
+  if (result < 0) return result;
+  serve(server);
+  if (server->failure.code && error) *error = server->failure;
+  return server->failure.code;
 }
 
 static void *serve_thread(void *arg) {
@@ -239,7 +273,8 @@ static void *serve_thread(void *arg) {
 }
 
 int rdzv_server_start(rdzv_server *server, rdzv_error *error) {
-  const int result = check_fresh(server, error);
+  int result = check_fresh(server, error);
+  if (result == 0) result = standby_begin(server, error);
   if (result < 0) return result;
   const int failed = thread_start(&server->thread, serve_thread, server);
   if (failed) return error_errno(error, RDZV_E_NO_MEMORY, failed, "cannot start a thread for the server");
@@ -250,6 +285,12 @@ int rdzv_server_start(rdzv_server *server, rdzv_error *error) {
 void rdzv_server_stop(rdzv_server *server) {
   const int errnum = errno; /* of what a signal handler interrupted */
   if (!fork_crossed(server->born)) uv_async_send(&server->wake_to_stop);
+  errno = errnum;
+}
+
+void rdzv_server_reload(rdzv_server *server) {
+  const int errnum = errno;
+  if (!fork_crossed(server->born)) uv_async_send(&server->cover.wake_to_reload);
   errno = errnum;
 }
 

@@ -12,9 +12,12 @@
  *   pending_large.c  WAIT and GET_WAIT over more keys than fit into a slice
  *   session.c        what the server knows of a client beyond its connection: the last of its writes
  *   outbox.c         bytes on their way to a client
+ *   cover/           TLS, between the socket and the two
  *   schedule.c       which client is served when, so that no client holds up the others
  *   timeouts.c       closes clients that take too long
+ *   tenants.c        limits for many runs, and the end of runs that nobody uses
  *   native/          rounds of native nodes, which the server forms
+ *   keeper/          durability: what has changed is committed, and answers wait for it
  *
  * The path of a request: conn.c reads into a buffer that all connections share, decodes the request in place and calls
  * execute(). The answers to all requests of one read are gathered in `answers` and sent at once. A request that takes
@@ -27,6 +30,7 @@
 #include "base/budget.h"
 #include "base/buf.h"
 #include "base/wait/fork.h"
+#include "server/cover/cover.h"
 #include "server/session.h"
 #include "store/keyspace/keyspace.h"
 #include "wire/request.h"
@@ -42,6 +46,10 @@ struct pending;
 struct chunk;
 struct outbox;
 struct natives;
+struct keeper;
+struct tenants;
+struct standby;
+struct keep;
 
 /* Executes a request and writes its answer; below 0: it is refused with that code. */
 typedef int handler(struct conn *conn, const struct wire_request *request, struct wire_writer *out);
@@ -135,7 +143,15 @@ struct rdzv_server {
   struct pending *large;   /* over more keys than fit into a slice, in progress */
 
   struct listing listing;
+  struct cover cover;
 
+  struct keeper *keeper;   /* NULL: the server is not durable, or stands by */
+  struct standby *standby; /* of a server with its state in etcd; NULL: it has none there */
+  bool stands_by;          /* another server is active, as far as is known: no client is served */
+  rdzv_error failure;      /* why the server ended by itself; code 0: it did not */
+  size_t served;           /* how often requests of a client were executed */
+  struct tenants *tenants; /* NULL: there are no limits for runs */
+  char limit_text[64];     /* why a key of a run cannot be made; "": not because of the run */
   struct natives *natives;
   bool was_asked;     /* something else than a keep-alive; native.c resets it */
   size_t native_runs; /* runs with native nodes: if there are none, keys need no look */
@@ -145,6 +161,7 @@ struct rdzv_server {
 
   struct conn *active;        /* the connection whose requests are being executed */
   struct wire_writer answers; /* to the active connection */
+  uint64_t need;              /* the batch that `answers` depend on; 0: none */
   struct wire_writer aside;   /* scratch, for an answer to any connection */
   struct buf bytes;           /* memory of server_bytes */
   uint8_t *read_buffer;
@@ -168,7 +185,12 @@ struct conn {
   bool is_doomed;
   bool is_leaving;
   bool is_closed;
-  bool is_node;                /* the coordinator may know it */
+  bool is_held;      /* answers wait for a commit */
+  bool is_node;      /* the coordinator may know it */
+  bool may_be_plain; /* its address is one that needs no TLS */
+  bool is_unproven;  /* it has not finished its handshake */
+  enum cover_kind cover;
+  struct tls_stream *tls;      /* NULL: plain, or the first byte has not come */
   struct outbox *out;          /* bytes to send; NULL: none */
   struct multi *multi;         /* the request at the front of `in`, in progress */
   struct listing_wait *asking; /* LIST_KEYS in progress */
@@ -180,16 +202,21 @@ struct conn {
 
   uint64_t writes;          /* number of the last write of the session that came by this connection */
   uint64_t write;           /* number of the current write */
+  uint64_t floor;           /* the batch of its last write; 0: none */
   struct conn *prev, *next; /* of server->conns, then of server->leaving */
   struct conn *ready_prev, *ready_next;
   struct conn *unfinished_prev, *unfinished_next;
   struct conn *idle_prev, *idle_next;
+  struct conn *unproven_prev, *unproven_next;
+  struct conn *held_prev, *held_next; /* of keeper->held */
   struct conn *doomed_next;
   struct pending *pending; /* oldest first */
   struct pending *watches;
-  size_t waits;  /* number of keys in all of them */
-  size_t unread; /* bytes that a native node was told unasked, since the outbox was empty */
-  int64_t since; /* when is_unfinished was set */
+  size_t waits;    /* number of keys in all of them */
+  size_t unread;   /* bytes that a native node was told unasked, since the outbox was empty */
+  size_t promised; /* bytes of the outbox that are encrypted and not all sent */
+  int64_t began;   /* when is_unproven was set */
+  int64_t since;   /* when is_unfinished was set */
   int64_t last_request;
   uint64_t requests_seen; /* decoder.requests when `since` was set */
   const char *doom_why;   /* valid until the connection is reaped; NULL: the client closed it */
@@ -197,6 +224,9 @@ struct conn {
 };
 
 /* ---- server.c ---- */
+
+/* Ends the loop; rdzv_server_run returns the error. */
+void server_fail(struct rdzv_server *server, const rdzv_error *error);
 
 /* Adds `change` to the number of clients. */
 void server_count(struct rdzv_server *server, int change);
@@ -225,6 +255,9 @@ void conn_doom(struct conn *conn, int code, const char *why);
 
 /* Closes doomed connections, at most `most`, and frees a part of what closed ones hold. True: some are left. */
 bool conn_reap(struct rdzv_server *server, size_t most);
+
+/* Executes what has come of a client, and keeps the rest. */
+void conn_take(struct conn *conn, const uint8_t *data, size_t len);
 
 /* Continues the work for a client, for one slice. */
 void conn_go_on(struct conn *conn);
@@ -280,6 +313,12 @@ void chain_free(struct chain *chain, struct budget *budget);
 /* The chain of bytes to send, made if there is none. NULL: no memory. */
 struct chain *outbox_chain(struct conn *conn);
 size_t outbox_len(const struct conn *conn);
+
+/* The last `len` bytes of the chain must not leave before that batch is durable: keeper/keeper.h. */
+void outbox_hold(struct conn *conn, uint64_t batch, size_t len);
+
+/* May something be sent? Else all of it waits. */
+bool outbox_can_send(const struct conn *conn);
 
 /* Sends what the socket takes, up to SLICE_BYTES. */
 void outbox_flush(struct conn *conn);
@@ -369,6 +408,9 @@ void natives_free(struct rdzv_server *server);
 
 handler natives_join, natives_resume, natives_leave, natives_close, natives_beat, natives_query;
 
+/* Answers a NODE_JOIN or NODE_CLOSE that is not executed. */
+void natives_put_refusal(const struct wire_request *request, const rdzv_error *why, struct wire_writer *out);
+
 /* The connection is closed. */
 void natives_lost(struct conn *conn);
 
@@ -384,6 +426,71 @@ void natives_await_at(struct rdzv_server *server, rdzv_bytes key);
 static inline void natives_look(struct rdzv_server *server, rdzv_bytes key) {
   if (server->native_runs > 0) natives_look_at(server, key);
 }
+
+/* ---- keeper/ ---- */
+
+/* Opens and loads the folder, if the options name one, and starts to commit; before the server listens. */
+int keeper_open(struct rdzv_server *server, rdzv_error *error);
+
+/* Loads a keep that is open, and starts to commit. Takes it over, also on failure; `where` is for the log. */
+int keeper_take(struct rdzv_server *server, struct keep *keep, const char *where, rdzv_error *error);
+
+/* The server stops: commits what there is, and lets the answers go that wait for it. */
+void keeper_finish(struct rdzv_server *server);
+void keeper_shut_down(struct rdzv_server *server, void (*close_handle)(void *handle));
+void keeper_free(struct rdzv_server *server);
+
+/* May anything be sent to clients? False: another server may be active by now. */
+bool keeper_holds_place(struct keeper *keeper);
+static inline bool keeper_holds(const struct rdzv_server *server) {
+  return !server->keeper || keeper_holds_place(server->keeper);
+}
+
+/* The batch that an answer that is made now depends on; 0: none that is not durable. */
+uint64_t keeper_need_of(const struct keeper *keeper);
+static inline uint64_t keeper_need(const struct rdzv_server *server) {
+  return server->keeper ? keeper_need_of(server->keeper) : 0;
+}
+
+/* A request of the active connection was executed, or refused: notes what its answer depends on. */
+void keeper_note(struct conn *conn, const struct wire_request *request, bool refused);
+
+/* The number of the last durable batch. */
+uint64_t keeper_committed(const struct rdzv_server *server);
+
+/* Are writes refused for the time being? *why is the reason. */
+bool keeper_refuses(const struct rdzv_server *server, const rdzv_error **why);
+
+/* The connection has answers that wait; it has none, or is closed. */
+void keeper_hold(struct conn *conn);
+void keeper_forget(struct conn *conn);
+
+/* ---- tenants.c ---- */
+int tenants_init(struct rdzv_server *server); /* below 0: an error of libuv */
+
+/* From now on the limits count: all is loaded. */
+void tenants_enforce(struct rdzv_server *server);
+void tenants_shut_down(struct rdzv_server *server, void (*close_handle)(void *handle));
+void tenants_free(struct rdzv_server *server);
+
+/* The run of a key that is new; for struct ks_events. */
+bool tenants_owner(void *user, rdzv_bytes key, struct ks_owner **owner);
+
+/* May there be such a run? If not, server->limit_text has the reason. */
+bool tenants_admit(struct rdzv_server *server, const char *run_id);
+
+/* A client names the key: its run is used. */
+void tenants_use_key(struct rdzv_server *server, rdzv_bytes key);
+
+/* ---- keeper/standby.c ---- */
+
+/* If the options name an etcd: makes the server a standby, after it listens; begins to wait for its turn; refuses a
+ * request, as execute() returns. */
+int standby_open(struct rdzv_server *server, rdzv_error *error);
+int standby_begin(struct rdzv_server *server, rdzv_error *error);
+bool standby_refuse(struct conn *conn, const struct wire_request *request);
+void standby_shut_down(struct rdzv_server *server, void (*close_handle)(void *handle));
+void standby_free(struct rdzv_server *server);
 
 /* ---- listen.c ---- */
 int server_listen(struct rdzv_server *server, rdzv_error *error);

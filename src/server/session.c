@@ -22,16 +22,42 @@ static void drop_value(struct sessions *sessions, struct session *session) {
   rdzv_value_free(&session->value);
 }
 
-static void session_free(struct sessions *sessions, struct session *session) {
-  drop_value(sessions, session);
-  HASH_DEL(sessions->table, session); /* NOLINT: it is in the table, so there is one */
+static void release(struct sessions *sessions, struct session *session) {
   budget_give(sessions->budget, sizeof *session);
   free(session);
+}
+
+static void clean(struct sessions *sessions, struct session *session) {
+  if (session->is_dirty) DL_DELETE2(sessions->dirty, session, dirty_prev, dirty_next);
+  session->is_dirty = false;
+}
+
+static void session_free(struct sessions *sessions, struct session *session) {
+  drop_value(sessions, session);
+  clean(sessions, session);
+  HASH_DEL(sessions->table, session); /* NOLINT: it is in the table, so there is one */
+  if (session->slot.parts > 0)
+    LL_PREPEND(sessions->gone, session);
+  else
+    release(sessions, session);
+}
+
+static void free_gone(struct sessions *sessions) {
+  struct session *session, *next;
+  LL_FOREACH_SAFE(sessions->gone, session, next) release(sessions, session);
+  sessions->gone = NULL;
 }
 
 void sessions_free(struct sessions *sessions) {
   struct session *session, *next;
   HASH_ITER(hh, sessions->table, session, next) session_free(sessions, session);
+  free_gone(sessions);
+}
+
+static void touch(struct sessions *sessions, struct session *session) {
+  if (!sessions->tracks || session->is_dirty) return;
+  session->is_dirty = true;
+  DL_APPEND2(sessions->dirty, session, dirty_prev, dirty_next);
 }
 
 static void forget_one(struct sessions *sessions) {
@@ -68,10 +94,19 @@ static struct session *session_new(struct sessions *sessions, uint64_t serial) {
   return NULL;
 }
 
+enum { SERIALS_AT_ONCE = 1 << 16 };
+
+void sessions_reserve(struct sessions *sessions) {
+  sessions->issued_kept = sessions->issued + SERIALS_AT_ONCE;
+  sessions->is_head_dirty = true;
+}
+
 struct session *session_open(struct sessions *sessions, void *conn) {
+  if (sessions->tracks && sessions->issued >= sessions->issued_safe) return NULL;
   struct session *session = session_new(sessions, sessions->issued + 1);
   if (!session) return NULL;
   sessions->issued++;
+  if (sessions->tracks && sessions->issued + SERIALS_AT_ONCE / 2 == sessions->issued_kept) sessions_reserve(sessions);
   session->conn = conn;
   return session;
 }
@@ -85,6 +120,7 @@ void *session_attach(struct sessions *sessions, struct session *session, uint64_
   }
   session->conn = conn;
   session->epoch = epoch;
+  touch(sessions, session);
   return before;
 }
 
@@ -142,6 +178,7 @@ void session_done(struct sessions *sessions, struct session *session, uint64_t n
   session->done = number;
   session->op = op;
   session->result = result;
+  touch(sessions, session);
 }
 
 /* The item's memory goes back to the budget when it leaves its queue, so the copy is not refused for the budget's sake.
@@ -172,4 +209,65 @@ void session_repeat(const struct session *session, const struct wire_request *re
     case WIRE_OP_QUEUE_POP_WAIT: wire_put_bytes(out, rdzv_value_bytes(&session->value)); break;
     default: break; /* SET, APPEND, MULTI_SET, QUEUE_PUSH have no result */
   }
+}
+
+/* ---- keeping them -------------------------------------------------------------------------------------------- */
+
+void sessions_track(struct sessions *sessions) { sessions->tracks = true; }
+
+bool sessions_have_changed(const struct sessions *sessions) {
+  return sessions->dirty || sessions->gone || sessions->is_head_dirty;
+}
+
+static struct record_id id_of(const struct session *session) {
+  return (struct record_id){RECORD_SESSION, session->serial, 0};
+}
+
+static void collect(struct batch *batch, struct session *session) {
+  const struct record_session record = {session->epoch, session->done, session->result, session->op};
+  struct wire_writer head = {0};
+  record_put_session(&head, &record);
+  if (head.failed) batch->failed = true;
+  batch_put(batch, id_of(session), (rdzv_bytes){head.buf.data, head.buf.len},
+            batch_copy(batch, rdzv_value_bytes(&session->value)), &session->slot);
+  buf_free(&head.buf);
+}
+
+void sessions_collect(struct sessions *sessions, struct batch *batch) {
+  struct session *session;
+  DL_FOREACH2(sessions->dirty, session, dirty_next) collect(batch, session);
+  LL_FOREACH(sessions->gone, session) batch_remove(batch, id_of(session), &session->slot);
+}
+
+void sessions_collected(struct sessions *sessions) {
+  while (sessions->dirty) clean(sessions, sessions->dirty);
+  free_gone(sessions);
+  sessions->is_head_dirty = false;
+}
+
+void sessions_load_head(struct sessions *sessions, const struct record_head *head) {
+  sessions->seed = head->seed;
+  sessions->issued = sessions->issued_kept = sessions->issued_safe = head->issued;
+  sessions->forgotten = head->forgotten;
+}
+
+int sessions_load(struct sessions *sessions, uint64_t serial, const struct record_session *record, rdzv_bytes value,
+                  struct record_slot slot, int64_t now) {
+  struct session *session;
+  HASH_FIND(hh, sessions->table, &serial, sizeof serial, session);
+  if (session || serial == 0) return RDZV_E_CORRUPT;
+  session = session_new(sessions, serial);
+  if (!session) return RDZV_E_LIMIT;
+  session->epoch = record->epoch;
+  session->done = record->done;
+  session->op = record->op;
+  session->result = record->result;
+  session->slot = slot;
+  session->left_at = now;
+  DL_APPEND(sessions->left, session);
+  sessions->left_count++;
+  if (value.len == 0) return 0;
+  if (!value_copy(&session->value, value.data, value.len)) return RDZV_E_NO_MEMORY;
+  sessions->budget->used += value.len;
+  return 0;
 }

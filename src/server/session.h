@@ -18,12 +18,16 @@
  * to a session that was never used, which may begin again, or to a forgotten one, whose last write has an unknown
  * outcome. `forgotten`, the highest serial of the forgotten sessions, tells them apart: a session with a higher serial
  * was never used.
+ *
+ * A durable server keeps its sessions (keep/keep.h), together with what their writes have changed. So a restarted
+ * server knows each write that it knows the effect of. Serials are kept in blocks: a greeting is no change.
  */
 #ifndef RDZV_SERVER_SESSION_H
 #define RDZV_SERVER_SESSION_H
 
 #include "base/budget.h"
 #include "base/siphash.h"
+#include "keep/record.h"
 #include "wire/request.h"
 #include "wire/writer.h"
 
@@ -42,6 +46,11 @@ struct session {
   enum wire_op op;
   uint64_t result;  /* a sum, a version, a length */
   rdzv_value value; /* the value that a pop took */
+
+  /* If they are kept. */
+  struct record_slot slot;
+  struct session *dirty_prev, *dirty_next; /* of sessions->dirty */
+  bool is_dirty;
 };
 
 enum { SESSIONS_KEPT = 65536 }; /* without a connection */
@@ -54,12 +63,19 @@ struct sessions {
   uint64_t forgotten; /* see above */
   struct siphash_seed seed;
   struct budget *budget;
+
+  bool tracks;
+  bool is_head_dirty;    /* `issued_kept` has changed */
+  uint64_t issued_kept;  /* no higher serial is issued before more are reserved */
+  uint64_t issued_safe;  /* the same, as far as it is durable: a serial must never be issued twice */
+  struct session *dirty; /* have changed since the last collection */
+  struct session *gone;  /* forgotten, but their records are to be removed; a list by `next` */
 };
 
 void sessions_init(struct sessions *sessions, struct budget *budget, struct siphash_seed seed);
 void sessions_free(struct sessions *sessions);
 
-/* Makes a session for a connection. NULL: no memory. */
+/* Makes a session for a connection. NULL: no memory, or no serial is left for now. */
 struct session *session_open(struct sessions *sessions, void *conn);
 void session_token(const struct sessions *sessions, const struct session *session, uint8_t out[WIRE_TOKEN_BYTES]);
 
@@ -76,6 +92,25 @@ void session_leave(struct sessions *sessions, struct session *session, int64_t n
 
 /* Forgets sessions that lost their connection before `then`. */
 void sessions_forget(struct sessions *sessions, int64_t then);
+
+/* ---- keeping them ---------------------------------------------------------------------------------------------- */
+
+/* Before the first session: from now on changes are tracked. */
+void sessions_track(struct sessions *sessions);
+
+/* Reserves serials; they can be issued when that is durable, and the caller has set issued_safe. */
+void sessions_reserve(struct sessions *sessions);
+bool sessions_have_changed(const struct sessions *sessions);
+
+/* As ks_collect and ks_collected. */
+void sessions_collect(struct sessions *sessions, struct batch *batch);
+void sessions_collected(struct sessions *sessions);
+
+/* Loads the head, and then each session, which has no connection since `now`. RDZV_E_CORRUPT, RDZV_E_LIMIT,
+ * RDZV_E_NO_MEMORY. */
+void sessions_load_head(struct sessions *sessions, const struct record_head *head);
+int sessions_load(struct sessions *sessions, uint64_t serial, const struct record_session *record, rdzv_bytes value,
+                  struct record_slot slot, int64_t now);
 
 /* ---- writes --------------------------------------------------------------------------------------------------- */
 

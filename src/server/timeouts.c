@@ -34,13 +34,15 @@ static void close_idle(struct rdzv_server *server, int64_t now) {
 }
 
 static bool is_tick_needed(const struct rdzv_server *server) {
-  return server->unfinished || server->idle || server->sessions.left || server->accept_rests || server->listing.keys;
+  return server->unfinished || server->cover.unproven || server->idle || server->sessions.left ||
+         server->accept_rests || server->listing.keys;
 }
 
 static void on_tick(uv_timer_t *timer) {
   struct rdzv_server *server = timer->data;
   const int64_t now = now_ms(server);
   close_unfinished(server, now);
+  cover_tick(server, now);
   if (server->options.idle_timeout_ms > 0) close_idle(server, now);
   sessions_forget(&server->sessions, now - server->options.session_timeout_ms);
   listen_again(server);

@@ -152,6 +152,11 @@ static bool copy_nodes(struct rendezvous_state *to, const struct rendezvous_stat
   return true;
 }
 
+int state_check_round(const struct rendezvous_state *state, rdzv_error *error) {
+  if (state->round >= 0 && state->round <= STATE_MOST_ROUND) return 0;
+  return error_set(error, RDZV_E_CORRUPT, "%" PRId64 " is no number of a round", state->round);
+}
+
 bool state_copy(struct rendezvous_state *to, const struct rendezvous_state *from) {
   *to = *from;
   to->nodes = NULL;

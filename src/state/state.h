@@ -66,6 +66,12 @@ struct rendezvous_state {
 /* A new rendezvous, without nodes. */
 #define STATE_EMPTY ((struct rendezvous_state){.deadline = DATETIME_NONE})
 
+/* Numbers of rounds go from 0 to this, to which every language counts. */
+#define STATE_MOST_ROUND (INT64_C(1) << 53)
+
+/* RDZV_E_CORRUPT: a state with such a number of its round was written by no node. */
+int state_check_round(const struct rendezvous_state *state, rdzv_error *error);
+
 /* Frees what it holds and leaves STATE_EMPTY. */
 void state_free(struct rendezvous_state *state);
 

@@ -39,23 +39,40 @@ static void insert(struct heard named[NAMED], size_t *count, struct heard new) {
   if (at < NAMED) named[at] = new;
 }
 
-static size_t longest_silent(const struct rendezvous_state *state, const struct rendezvous_settings *settings,
-                             const struct liveness *liveness, int64_t now_ms, struct heard named[NAMED]) {
+static size_t longest_silent(const struct rendezvous_state *state, summary_age *age, const void *argument,
+                             struct heard named[NAMED]) {
   size_t count = 0;
   for (size_t i = 0; i < state->count; i++) {
     const struct state_node *node = &state->nodes[i];
     if (!(node->kinds & NODE_PARTICIPANT)) continue;
-    insert(named, &count, (struct heard){node, liveness_age(liveness, settings, &node->desc, now_ms)});
+    insert(named, &count, (struct heard){node, age(argument, node)});
   }
   return count;
 }
 
+struct observer {
+  const struct liveness *liveness;
+  const struct rendezvous_settings *settings;
+  int64_t now_ms;
+};
+
+static int64_t age_observed(const void *argument, const struct state_node *node) {
+  const struct observer *observer = argument;
+  return liveness_age(observer->liveness, observer->settings, &node->desc, observer->now_ms);
+}
+
 struct summary summary_joined(const struct rendezvous_state *state, const struct rendezvous_settings *settings,
                               const struct liveness *liveness, int64_t now_ms) {
+  const struct observer observer = {liveness, settings, now_ms};
+  return summary_joined_by(state, settings, age_observed, &observer);
+}
+
+struct summary summary_joined_by(const struct rendezvous_state *state, const struct rendezvous_settings *settings,
+                                 summary_age *age_of, const void *argument) {
   struct summary summary = {""};
   struct heard named[NAMED];
   size_t len = 0, done = 0;
-  const size_t count = longest_silent(state, settings, liveness, now_ms, named);
+  const size_t count = longest_silent(state, age_of, argument, named);
   add(&summary, &len, "%zu of at least %" PRId64 " nodes joined", state->num_participants, settings->min_nodes);
   for (; done < count && len < sizeof summary.text - FOR_THE_REST; done++) {
     const size_t before = len;

@@ -15,6 +15,11 @@ struct summary {
 struct summary summary_joined(const struct rendezvous_state *state, const struct rendezvous_settings *settings,
                               const struct liveness *liveness, int64_t now_ms);
 
+/* The same, where others than `liveness` know when a node was heard: ms ago; below 0: not known. */
+typedef int64_t summary_age(const void *argument, const struct state_node *node);
+struct summary summary_joined_by(const struct rendezvous_state *state, const struct rendezvous_settings *settings,
+                                 summary_age *age, const void *argument);
+
 /* What a node that joins waits for, without ages, so that it changes only with the rendezvous:
  * "waiting for nodes: 1 of at least 2 have joined: 'a_3_0'" */
 struct summary summary_waiting(const struct rendezvous_state *state, const struct rendezvous_settings *settings,

@@ -179,6 +179,11 @@ int rdzv_store_clone(rdzv_store *store, rdzv_store **out, rdzv_error *error) {
   return store_clone_with(store, store->cancel_fd, out, error);
 }
 
+int rdzv_store_clone_with(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_error *error) {
+  NOT_NULL(clone, out);
+  return store_clone_with(store, cancel_fd, out, error);
+}
+
 bool store_try_again(rdzv_store *store, int result, deadline until) {
   if (result != RDZV_E_OUTCOME_UNKNOWN && result != RDZV_E_DATA_LOST) return false;
   const deadline next = deadline_after(jitter(AGAIN_MS));

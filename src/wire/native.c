@@ -174,6 +174,7 @@ void wire_put_native_beat(struct wire_writer *out, bool wants_answer, int64_t tr
 
 /* ---- messages of the server ----------------------------------------------------------------------------------- */
 
+enum { REFUSAL_BYTES = 1 + 8 }; /* before its text */
 enum { FLAG_ALL_NATIVE = 1, FLAG_ALL_OURS = 2, FLAG_MASTER_IS_OURS = 4, FLAG_HAS_RANKS = 8, JOINED_FLAGS = 15 };
 
 static size_t begin_message(struct wire_writer *out, enum wire_native_kind kind) {
@@ -284,24 +285,30 @@ int wire_native_news(rdzv_bytes body, struct native_news *out, rdzv_error *error
   return wire_cursor_end(&cursor, "the news", error);
 }
 
-void wire_put_native_refusal(struct wire_writer *out, enum wire_op op, int code, const char *text) {
+void wire_put_native_refusal(struct wire_writer *out, enum wire_op op, uint64_t number, int code, const char *text) {
   size_t len = strlen(text);
-  if (len > WIRE_NATIVE_MAX_MESSAGE - 1) len = WIRE_NATIVE_MAX_MESSAGE - 1;
+  if (len > WIRE_NATIVE_MAX_MESSAGE - REFUSAL_BYTES) len = WIRE_NATIVE_MAX_MESSAGE - REFUSAL_BYTES;
   wire_put8(out, (uint8_t)-code);
-  wire_put64(out, len + 1);
+  wire_put64(out, len + REFUSAL_BYTES);
   put_op(out, op);
+  wire_put64(out, number);
   wire_put(out, text, len);
 }
 
 /* ---- the stream of the server --------------------------------------------------------------------------------- */
 
-/* A refusal: the number of an operation of native nodes, and a text; or, where the server closes the connection, a text
- * only, which is ASCII. */
+/* A refusal: the number of an operation of native nodes, that of the request, and a text; or, where the server closes
+ * the connection, a text only, which is ASCII. */
 static enum wire_result read_refusal(rdzv_bytes value, struct wire_native_message *out) {
   const uint8_t *data = value.data;
   const int op = value.len > 0 ? wire_op_of(WIRE_DIALECT_RDZV, data[0]) : -1;
   out->asked = op >= WIRE_OP_NODE_JOIN ? op : -1;
-  out->body = out->asked < 0 ? value : (rdzv_bytes){data + 1, value.len - 1};
+  out->number = 0;
+  out->body = value;
+  if (out->asked < 0) return WIRE_RESULT_DONE;
+  if (value.len < REFUSAL_BYTES) return WIRE_RESULT_BAD;
+  out->number = wire_load64(data + 1);
+  out->body = (rdzv_bytes){data + REFUSAL_BYTES, value.len - REFUSAL_BYTES};
   return WIRE_RESULT_DONE;
 }
 

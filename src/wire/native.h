@@ -44,7 +44,8 @@ void wire_put_native_beat(struct wire_writer *out, bool wants_answer, int64_t tr
 /* Of a NODE_QUERY: the status instead of the members of a round. */
 #define WIRE_NATIVE_QUERY_STATUS UINT64_MAX
 
-/* The values of NODE_JOIN and NODE_RESUME. */
+/* The values of NODE_JOIN and NODE_RESUME. On failure the number of the join, or the epoch, is set nevertheless: to 0
+ * if it could not be read. */
 int wire_native_join(rdzv_bytes value, struct native_join *out, rdzv_error *error);
 int wire_native_resume(rdzv_bytes value, const char **run_id, struct native_session *session, rdzv_error *error);
 
@@ -64,14 +65,16 @@ void wire_put_native_done(struct wire_writer *out, enum wire_native_kind kind); 
 /* Names as many of the nodes as fit into a message. */
 void wire_put_native_news(struct wire_writer *out, const struct native_news *news);
 
-/* Refuses an operation. A long text is cut. */
-void wire_put_native_refusal(struct wire_writer *out, enum wire_op op, int code, const char *text);
+/* Refuses a request: the number of the join, the epoch of the resumption, the number of the query, or 0. A long text is
+ * cut. */
+void wire_put_native_refusal(struct wire_writer *out, enum wire_op op, uint64_t number, int code, const char *text);
 
 /* One message, as the client finds it in the stream. */
 struct wire_native_message {
-  size_t size; /* in the stream */
-  int code;    /* 0; or an error: */
-  int asked;   /* the operation (enum wire_op) that is refused; -1: the connection as such */
+  size_t size;     /* in the stream */
+  int code;        /* 0; or an error: */
+  int asked;       /* the operation (enum wire_op) that is refused; -1: the connection as such */
+  uint64_t number; /* of the request that is refused; 0: it has none, or it could not be read */
   enum wire_native_kind kind;
   rdzv_bytes body; /* behind the kind; of an error: its text */
 };

@@ -88,6 +88,10 @@ enum wire_byte { WIRE_BYTE_DONE = 0, WIRE_BYTE_CANCELED = 1, WIRE_BYTE_WATCHING 
 /* Our server answers that PING with these four bytes and the 8-byte id of its instance. */
 #define WIRE_HELLO_ANSWER 0x017A6472u /* "rdz", 1 */
 
+/* A standby answers it with these four bytes and the address of the active server as a value, which is empty where it
+ * is not known, and closes the connection. */
+#define WIRE_STANDBY_ANSWER 0x01627473u /* "stb", 1 */
+
 /* A client whose greeting is reset detects PyTorch 1.x by a CHECK of one empty key in V1, the first request of a new
  * connection. PyTorch's servers answer 0 or 1, ours this byte. PyTorch's clients never send it, because they put a
  * slash before each key. In V2 the same bytes are an incomplete ADD. */

@@ -87,15 +87,15 @@ class Proxy:
 
 
 class Server:
-    """`rdzv serve` that can be killed, and started again with the same port and nothing in it."""
+    """`rdzv serve` that can be killed, and started again with the same port, and nothing in it unless flags say so."""
 
-    def __init__(self, case):
-        self.case, self.port, self.process = case, 0, None
+    def __init__(self, case, *flags):
+        self.case, self.flags, self.port, self.process = case, flags, 0, None
         self.start()
 
     def start(self):
         with open(self.case.path("serve.err"), "ab") as errors:
-            self.process = self.case.serve("--port", str(self.port), stderr=errors)
+            self.process = self.case.serve("--port", str(self.port), *self.flags, stderr=errors)
         self.port = self.process.port
 
     def kill(self):

@@ -7,9 +7,10 @@
 #include <time.h>
 
 enum {
-  REQUEST_MS = 400, /* the timeout that stores are opened with */
-  BLOCK_MS = 20,    /* of calls that wait for a key */
-  MOST_TEXT = 128,  /* values that are longer are not appended to */
+  REQUEST_MS = 400,  /* the timeout that stores are opened with */
+  CLUSTER_MS = 3000, /* where another member has to be found, or elected */
+  BLOCK_MS = 20,     /* of calls that wait for a key */
+  MOST_TEXT = 128,   /* values that are longer are not appended to */
 };
 
 int64_t now_us(void) {
@@ -18,20 +19,43 @@ int64_t now_us(void) {
   return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
+void pause_ms(int64_t ms) {
+  const struct timespec moment = {ms / 1000, ms % 1000 * 1000000};
+  nanosleep(&moment, NULL);
+}
+
+/* Of a list of servers, each client has another one in front: where two of them take themselves for the active one,
+ * both have clients. */
+static void turn_list(const char *list, char out[256]) {
+  static atomic_int opened;
+  snprintf(out, 256, "%s", list);
+  for (int turns = atomic_fetch_add(&opened, 1) % 16; turns > 0; turns--) {
+    char one[256];
+    const size_t len = strcspn(out, ",");
+    if (!out[len]) return;
+    snprintf(one, sizeof one, "%s,%.*s", out + len + 1, (int)len, out);
+    memcpy(out, one, sizeof one);
+  }
+}
+
 rdzv_store *place_open(const struct place *place, int *code) {
+  char endpoint[256];
+  turn_list(place->endpoint, endpoint);
   rdzv_store *store = NULL;
+  const int64_t request_ms = strchr(place->endpoint, ',') ? CLUSTER_MS : REQUEST_MS;
   const rdzv_file_options file = {.size = sizeof file, .timeout_ms = REQUEST_MS};
-  const rdzv_tcp_options tcp = {.size = sizeof tcp, .timeout_ms = REQUEST_MS, .dialect = place->dialect};
+  const rdzv_tcp_options tcp = {
+      .size = sizeof tcp, .timeout_ms = place->patience ? place->patience : REQUEST_MS, .dialect = place->dialect};
   const rdzv_etcd_store_options etcd = {
       .size = sizeof etcd,
       .timeout_ms = REQUEST_MS,
       .etcd = &(rdzv_etcd_options){
-          .size = sizeof(rdzv_etcd_options), .endpoints = place->endpoint, .read_timeout_ms = REQUEST_MS}};
-  const rdzv_etcd3_store_options etcd3 = {.size = sizeof etcd3, .timeout_ms = REQUEST_MS, .etcd = etcd.etcd};
+          .size = sizeof(rdzv_etcd_options), .endpoints = place->endpoint, .read_timeout_ms = request_ms}};
+  const rdzv_etcd3_store_options etcd3 = {.size = sizeof etcd3, .timeout_ms = request_ms, .etcd = etcd.etcd};
   switch (place->type) {
     case STORE_HASH: *code = rdzv_store_clone(place->hash, &store, NULL); break;
     case STORE_FILE: *code = rdzv_store_open_file(place->endpoint, &file, &store, NULL); break;
-    case STORE_TCP: *code = rdzv_store_open_tcp(place->endpoint, &tcp, &store, NULL); break;
+    case STORE_TCP: *code = rdzv_store_open_tcp(endpoint, &tcp, &store, NULL); break;
     case STORE_ETCD: *code = rdzv_store_open_etcd("/chaos", &etcd, &store, NULL); break;
     case STORE_ETCD3: *code = rdzv_store_open_etcd3("/chaos", &etcd3, &store, NULL); break;
   }
@@ -376,6 +400,7 @@ void worker_run(struct book *book, const struct place *place, int worker) {
     const int code = log->ops[atomic_load(&log->count) > 0 ? atomic_load(&log->count) - 1 : 0].code;
     if (code == RDZV_E_DATA_LOST) client.version = 0;
     if (random_chance(&client.random, 2) && !open_again(&client, place)) break;
+    if (book->rest_ms > 0) pause_ms(random_below(&client.random, book->rest_ms));
   }
 ended:
   rdzv_store_free(client.store);
@@ -391,11 +416,11 @@ static void read_queue(struct client *client, int key, rdzv_bytes name) {
   while (log->ops[atomic_load(&log->count) - 1].outcome == DONE && atomic_load(&log->count) < MOST_OPS - 2);
 }
 
-void read_all(struct book *book, const struct place *place) {
+bool read_all(struct book *book, const struct place *place) {
   int code;
   struct client client = {.book = book, .worker = LOG_OF_END, .last_key = -1};
   client.store = place_open(place, &code);
-  if (!client.store) return;
+  if (!client.store) return false;
   const struct log *log = &book->logs[LOG_OF_END];
   for (int key = 0; key < key_count(book) && atomic_load(&log->count) < MOST_OPS - 4; key++) {
     const struct name name = name_of(book, key);
@@ -408,6 +433,10 @@ void read_all(struct book *book, const struct place *place) {
     if (check->outcome == DONE && check->flag) do_get(&client, key, rdzv_str(name.text));
   }
   rdzv_store_free(client.store);
+  bool all = true;
+  for (int i = 0; i < atomic_load(&log->count); i++)
+    all &= log->ops[i].outcome != FAILED && log->ops[i].outcome != UNKNOWN;
+  return all;
 }
 
 void note_wipe(struct book *book, int64_t from_us, int64_t to_us) {

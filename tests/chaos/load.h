@@ -29,6 +29,7 @@ struct place {
   rdzv_dialect dialect;
   rdzv_store *hash;  /* of which each worker has a clone */
   unsigned features; /* beyond those, none are used */
+  int64_t patience;  /* ms that a request may take; 0: what suits a store that answers at once */
 };
 
 enum key_kind { KEY_REGISTER, KEY_NUMBER, KEY_VERSIONS, KEY_QUEUE, KEY_KINDS };
@@ -47,6 +48,7 @@ struct book {
   char prefix[64];     /* of this run's keys */
   unsigned kinds;      /* 1 << enum key_kind: that are used */
   int budget;          /* operations in all */
+  int rest_ms;         /* between two operations of a client, at most */
   bool no_set, no_nan; /* what is left out: sets, adds to keys that may be texts */
   struct log logs[MOST_WORKERS + 2];
 };
@@ -54,6 +56,7 @@ struct book {
 enum { LOG_OF_NEMESIS = MOST_WORKERS, LOG_OF_END };
 
 int64_t now_us(void);
+void pause_ms(int64_t ms);
 
 int key_count(const struct book *book);
 enum key_kind key_kind_of(const struct book *book, int key);
@@ -64,8 +67,8 @@ rdzv_store *place_open(const struct place *place, int *code);
 /* Until the budget is used up. */
 void worker_run(struct book *book, const struct place *place, int worker);
 
-/* Reads every key at the end, when nobody else does anything. */
-void read_all(struct book *book, const struct place *place);
+/* Reads every key at the end, when nobody else does anything. False: not all of them could be read. */
+bool read_all(struct book *book, const struct place *place);
 
 /* Writes down a restart of a server that forgets, for every key. */
 void note_wipe(struct book *book, int64_t from_us, int64_t to_us);

@@ -17,14 +17,10 @@
 struct server {
   const char *rdzv; /* the command */
   char port_file[64];
-  pid_t pid; /* 0: none */
+  const char *state_dir; /* NULL: it forgets */
+  pid_t pid;             /* 0: none */
   int port;
 };
-
-static inline void pause_ms(int64_t ms) {
-  const struct timespec moment = {ms / 1000, ms % 1000 * 1000000};
-  nanosleep(&moment, NULL);
-}
 
 static inline bool server_read_port(struct server *server) {
   FILE *file = fopen(server->port_file, "re");
@@ -41,7 +37,7 @@ static inline void server_exec(const struct server *server) {
   const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
   dup2(nowhere, STDOUT_FILENO);
   execl(server->rdzv, "rdzv", "serve", "--port", port, "--port-file", server->port_file, "--log-level", "error",
-        (char *)NULL);
+        server->state_dir ? "--state-dir" : (char *)NULL, server->state_dir, (char *)NULL);
   _exit(127);
 }
 

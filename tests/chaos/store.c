@@ -4,16 +4,22 @@
  * were told can be true.
  *
  *   chaos_store [OPTION]... STORE
- *     STORE              hash | file | serve (our own server) | tcp:PORT | etcd:PORT | etcd3:PORT, on loopback
+ *     STORE              hash | file | serve (our own server) | tcp:PORT | etcd:PORT | etcd3:PORT, on loopback;
+ *                        etcd3:HOST:PORT,HOST:PORT,… is a cluster, without a proxy, to which others do harm
+ *                        servers:HOST:PORT,… of one state, which others harm: no proxy, and patient clients
  *     --seed S           one seed, to replay one that failed
  *     --seeds A:B        many
  *     --seconds N        no further seed after so many seconds
+ *     --until-closed     no further seed after stdin is closed, and all keys are read at the end only
+ *     --workers N        so many clients at once (6)
+ *     --rest MS          between two operations of a client, at most (0)
  *     --dialect D        v1, v2 or rdzv
  *     --rdzv PATH        the command, for serve; default $RDZV_BUILD/rdzv
  *     --proxy-port P     where the proxy listens; default any
  *     --mean BYTES       between two faults of a connection (400)
  *     --calm             no faults
  *     --restarts         our server is killed and started again, and forgets its keys
+ *     --durable          with --restarts: it forgets nothing, since it keeps its state in a folder
  *     --kinds K,...      register, number, versions, queue: what the keys are used for; default all that the store can
  *     --can queues       the server has them, although its dialect does not promise it
  *     --without F,...    append, queues: what the server does not have; set, nan: sets, adds to texts
@@ -22,29 +28,33 @@
  *
  * Exit code 0: all histories are linearizable; 1: some are not, or a call returned what it must not.
  */
+#include "base/os/folder.h"
 #include "load.h"
 #include "proxy.h"
 #include "server.h"
 
 #include <getopt.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 
 enum {
   WORKERS = 6,
+  MOST_KEPT = 256,             /* seeds whose keys are read at the end */
   BUDGET = 3 * WINDOW_OPS - 1, /* operations a seed */
   LATE_MS = 150,
   LONGEST_CALL_MS = 10000,
   LONGEST_RUN_MS = 30000,
-  MOST_SHOWN = 3, /* histories that are printed */
+  PATIENCE_MS = 25000, /* with servers that take over from each other */
+  MOST_SHOWN = 3,      /* histories that are printed */
 };
 
 struct settings {
   struct place place;
-  bool serves, calm, restarts, trace, processes, no_set, no_nan, resets;
-  int target_port, proxy_port, mean_bytes;
+  bool serves, calm, restarts, durable, trace, processes, no_set, no_nan, resets, until_closed;
+  int target_port, proxy_port, mean_bytes, workers, rest_ms;
   unsigned kinds, with, without;
   uint64_t first, end;
   int64_t seconds;
@@ -53,7 +63,7 @@ struct settings {
 
 struct totals {
   int64_t seeds, operations, unknown, failed, histories, wrong, undecided, unexpected, slow;
-  int64_t connections, faults, late, kills, shown;
+  int64_t connections, faults, late, kills, shown, unread;
 };
 
 struct run {
@@ -62,6 +72,7 @@ struct run {
   struct book *book;
   struct place place; /* as the workers see it */
   struct server server;
+  char state_dir[64];
   struct proxy *proxy;
   struct random random; /* of what is done to them */
   pthread_t threads[MOST_WORKERS];
@@ -144,8 +155,14 @@ static void restart_server(struct run *run) {
   const int64_t from = now_us();
   server_kill(&run->server);
   if (!server_start(&run->server)) abort();
-  note_wipe(run->book, from, now_us());
+  if (!run->settings->durable) note_wipe(run->book, from, now_us());
   run->totals->kills++;
+}
+
+/* The longest pause between two harms. A server that forgets nothing is killed more often. */
+static int64_t longest_peace(const struct run *run) {
+  if (!run->proxy) return 10;
+  return run->settings->durable ? LATE_MS / 2 : 2 * LATE_MS; /* others are slow to begin with */
 }
 
 /* Until all are done, or it takes too long. */
@@ -159,8 +176,7 @@ static void do_harm(struct run *run) {
     if (what == 0 && run->settings->processes) kill_worker(run);
     if (what == 1 && run->server.pid > 0) pause_server(run);
     if (what == 2 && run->server.pid > 0 && run->settings->restarts) restart_server(run);
-    next =
-        now_us() + random_below(&run->random, run->proxy ? 2 * LATE_MS : 10) * 1000; /* others are slow to begin with */
+    next = now_us() + random_below(&run->random, longest_peace(run)) * 1000;
   }
   atomic_store(&run->book->stop, true);
 }
@@ -181,6 +197,11 @@ static void open_place(struct run *run) {
   if (settings->serves) {
     run->server.rdzv = settings->rdzv;
     snprintf(run->server.port_file, sizeof run->server.port_file, "/tmp/rdzv-chaos-%d.port", (int)getpid());
+    if (settings->durable) {
+      snprintf(run->state_dir, sizeof run->state_dir, "/tmp/rdzv-chaos-%d-XXXXXX", (int)getpid());
+      run->server.state_dir = mkdtemp(run->state_dir);
+      if (!run->server.state_dir) exit(2);
+    }
     if (!server_start(&run->server)) exit(2);
     port = run->server.port;
   }
@@ -215,6 +236,7 @@ static void let_it_settle(struct run *run) {
 static void close_place(struct run *run) {
   proxy_end(run->proxy);
   server_kill(&run->server);
+  if (run->server.state_dir) folder_remove(AT_FDCWD, run->server.state_dir);
   rdzv_store_free(run->place.hash);
   if (run->place.type == STORE_FILE) unlink(run->place.endpoint);
 }
@@ -266,8 +288,8 @@ static void say_where(const struct run *run, int key) {
 
 static void judge_calls(struct run *run, const struct op *const *ops, size_t count, int key) {
   for (size_t i = 0; i < count; i++) {
-    const bool bad = is_unexpected(ops[i]->code, run->settings->restarts);
-    const bool slow = ops[i]->return_us - ops[i]->call_us > LONGEST_CALL_MS * 1000;
+    const bool bad = is_unexpected(ops[i]->code, run->settings->restarts && !run->settings->durable);
+    const bool slow = ops[i]->return_us - ops[i]->call_us > (LONGEST_CALL_MS + run->place.patience) * 1000;
     run->totals->unexpected += bad;
     run->totals->slow += slow;
     if (!bad && !slow) continue;
@@ -300,12 +322,13 @@ static void judge_key(struct run *run, int key) {
   if (run->totals->shown++ < MOST_SHOWN) history_print(stdout, ops, count, &result);
 }
 
-static void run_seed(const struct settings *settings, uint64_t seed, struct totals *totals) {
+static struct run work_seed(const struct settings *settings, uint64_t seed, struct totals *totals) {
   struct book *book =
       mmap(NULL, sizeof *book, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (book == MAP_FAILED) abort();
   struct run run = {.settings = settings, .seed = seed, .book = book, .totals = totals, .random = random_of(seed, 1)};
   book->seed = seed;
+  book->rest_ms = settings->rest_ms;
   book->budget = BUDGET;
   book->no_set = settings->no_set;
   book->no_nan = settings->no_nan;
@@ -315,15 +338,41 @@ static void run_seed(const struct settings *settings, uint64_t seed, struct tota
   ask_features(&run);
   book->kinds = kinds_of(settings, run.place.features);
   if (run.proxy) proxy_set_faults(run.proxy, !settings->calm);
-  while (run.workers < WORKERS) start_worker(&run);
+  while (run.workers < settings->workers) start_worker(&run);
   do_harm(&run);
   for (int i = 0; i < run.workers; i++) join_worker(&run, i);
-  let_it_settle(&run);
-  read_all(book, &run.place);
-  totals->seeds++;
-  for (int key = 0; key < key_count(book); key++) judge_key(&run, key);
-  close_place(&run);
-  munmap(book, sizeof *book);
+  return run;
+}
+
+static void judge_seed(struct run *run) {
+  let_it_settle(run);
+  run->totals->unread += !read_all(run->book, &run->place);
+  run->totals->seeds++;
+  for (int key = 0; key < key_count(run->book); key++) judge_key(run, key);
+  close_place(run);
+  munmap(run->book, sizeof *run->book);
+}
+
+static void run_seeds(const struct settings *settings, struct totals *totals) {
+  const int64_t until = settings->seconds ? now_us() + settings->seconds * 1000000 : INT64_MAX;
+  for (uint64_t seed = settings->first; seed < settings->end && now_us() < until; seed++) {
+    struct run run = work_seed(settings, seed, totals);
+    judge_seed(&run);
+  }
+}
+
+static bool is_closed(int fd) { return poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 0) != 0; }
+
+/* What was acknowledged while harm was done must be there when it is over. */
+static void run_until_closed(const struct settings *settings, struct totals *totals) {
+  static struct run kept[MOST_KEPT];
+  size_t count = 0;
+  while (count < MOST_KEPT && (count == 0 || !is_closed(STDIN_FILENO))) {
+    kept[count] = work_seed(settings, settings->first + count, totals);
+    count++;
+  }
+  while (!is_closed(STDIN_FILENO)) pause_ms(10);
+  for (size_t i = 0; i < count; i++) judge_seed(&kept[i]);
 }
 
 /* ---- the command line
@@ -340,11 +389,20 @@ static bool set_store(struct settings *settings, const char *text) {
   settings->store = text;
   if (strcmp(text, "hash") == 0) return settings->place.type = STORE_HASH, true;
   if (strcmp(text, "file") == 0) return settings->processes = true, settings->place.type = STORE_FILE, true;
+  if (strncmp(text, "servers:", 8) == 0) {
+    settings->place.patience = PATIENCE_MS;
+    snprintf(settings->place.endpoint, sizeof settings->place.endpoint, "%s", text + 8);
+    settings->durable = settings->restarts = true;
+    return settings->place.type = STORE_TCP, true;
+  }
   settings->place.type = strncmp(text, "etcd:", 5) == 0    ? STORE_ETCD
                          : strncmp(text, "etcd3:", 6) == 0 ? STORE_ETCD3
                                                            : STORE_TCP;
   if (strcmp(text, "serve") == 0) return settings->serves = true;
   const char *colon = strchr(text, ':');
+  if (colon && strchr(colon + 1, ':') && settings->place.type == STORE_ETCD3)
+    return settings->calm = snprintf(settings->place.endpoint, sizeof settings->place.endpoint, "%s", colon + 1) <
+                            (int)sizeof settings->place.endpoint;
   settings->target_port = colon ? atoi(colon + 1) : 0;
   return settings->target_port > 0;
 }
@@ -381,9 +439,13 @@ static bool set_option(struct settings *settings, int option) {
     case 'b': settings->mean_bytes = atoi(optarg); return settings->mean_bytes > 0;
     case 'c': return settings->calm = true;
     case 'R': return settings->restarts = true;
+    case 'D': return settings->durable = true;
     case 'P': return settings->processes = true;
     case 't': return settings->trace = true;
     case 'e': return settings->resets = true;
+    case 'u': return settings->until_closed = true;
+    case 'W': settings->workers = atoi(optarg); return settings->workers > 0 && settings->workers <= MOST_WORKERS;
+    case 'i': settings->rest_ms = atoi(optarg); return true;
     case 'k': set_kinds(settings, optarg); return true;
     case 'C': settings->with = has_word(optarg, "queues") ? RDZV_FEATURE_QUEUES : 0; return true;
     case 'w':
@@ -405,7 +467,9 @@ static bool read_command_line(struct settings *settings, int argc, char **argv) 
       {"restarts", no_argument, NULL, 'R'},      {"processes", no_argument, NULL, 'P'},
       {"kinds", required_argument, NULL, 'k'},   {"without", required_argument, NULL, 'w'},
       {"can", required_argument, NULL, 'C'},     {"trace", no_argument, NULL, 't'},
-      {"resets", no_argument, NULL, 'e'},        {NULL, 0, NULL, 0}};
+      {"resets", no_argument, NULL, 'e'},        {"until-closed", no_argument, NULL, 'u'},
+      {"workers", required_argument, NULL, 'W'}, {"rest", required_argument, NULL, 'i'},
+      {"durable", no_argument, NULL, 'D'},       {NULL, 0, NULL, 0}};
   int option;
   while ((option = getopt_long(argc, argv, "", options, NULL)) != -1)
     if (!set_option(settings, option)) return false;
@@ -425,15 +489,14 @@ static void print_totals(const struct settings *settings, const struct totals *t
 
 int main(int argc, char **argv) {
   static char rdzv[4096];
-  struct settings settings = {.end = 1, .mean_bytes = 400};
+  struct settings settings = {.end = 1, .mean_bytes = 400, .workers = WORKERS};
   struct totals totals = {0};
   snprintf(rdzv, sizeof rdzv, "%s/rdzv", getenv("RDZV_BUILD") ? getenv("RDZV_BUILD") : "build");
   settings.rdzv = rdzv;
   if (!read_command_line(&settings, argc, argv)) return fputs("usage: see tests/chaos/store.c\n", stderr), 2;
   setvbuf(stdout, NULL, _IOLBF, 0);
-  const int64_t until = settings.seconds ? now_us() + settings.seconds * 1000000 : INT64_MAX;
-  for (uint64_t seed = settings.first; seed < settings.end && now_us() < until; seed++)
-    run_seed(&settings, seed, &totals);
+  (settings.until_closed ? run_until_closed : run_seeds)(&settings, &totals);
   print_totals(&settings, &totals);
+  if (settings.until_closed && totals.unread > 0) return puts("some keys could not be read at the end"), 1;
   return totals.wrong > 0 || totals.unexpected > 0 || totals.slow > 0 || totals.undecided * 4 > totals.histories;
 }

@@ -3,7 +3,9 @@
 again, while nodes are killed, stopped and leave; and members that are cut off from the others, on machines of their own.
 
 What must be is what test_rendezvous has: one list of members for each round, ranks 0 … n-1, rounds that go up, and one
-world of all soon after the faults.
+world of all soon after the faults. All the while sixteen clients use the store in the same cluster: the history of each
+of its keys, which ends with reads after the faults, must be one that a single store could have given. So no write that
+was acknowledged is lost.
 """
 import json
 import os
@@ -58,7 +60,29 @@ class Members:
         """It is not ours."""
 
 
-class Cluster(Rounds):
+class Traffic(Rounds):
+    """Rounds while the store of the cluster is used."""
+
+    def use_the_store(self, endpoints, *before):
+        """Begins; the keys are read and judged when stdin is closed."""
+        command = [*before, os.path.join(chaos.PROGRAMS, "chaos_store"), "--seed", str(chaos.SEED * 1000),
+                   "--until-closed", "--workers", "16", "--rest", "60", "--kinds", "register,number,versions,queue",
+                   f"etcd3:{endpoints}"]
+        with open(self.path("store.out"), "wb") as out:
+            self.store = self.start(command, stdin=subprocess.PIPE, stdout=out, stderr=subprocess.STDOUT)
+
+    def calm_store(self):
+        self.store.stdin.close()
+
+    def check_store(self):
+        code = self.store.wait(rdzvtest.DEADLINE)
+        said = chaos.lines_of(self.path("store.out"))
+        self.assertEqual(code, 0, "\n".join(said))
+        self.assertRegex(said[-1], r"seeds from .* [1-9]\d* histories: 0 not linearizable")
+        print(said[-1], end=" ... ", flush=True)
+
+
+class Cluster(Traffic):
     least, most, within = 4, 16 if chaos.LONG else 8, 60
 
     def harm_the_server(self, schedule, moment):
@@ -89,12 +113,15 @@ class Cluster(Rounds):
         self.server.signal(signal.SIGCONT)
         for node in self.nodes:
             node.signal(signal.SIGCONT)
+        self.calm_store()
 
     def test_rounds(self):
         etcd.need()
         self.server = Members(self)
         self.make_nodes("etcd-v3", [self.server.endpoints], CONF)
+        self.use_the_store(self.server.endpoints)
         self.story()
+        self.check_store()
 
 
 class Machine:
@@ -116,7 +143,7 @@ class Machine:
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
 
-class Partitions(Rounds):
+class Partitions(Traffic):
     """The nodes are at the hub, and reach whoever is not cut off."""
 
     least, most, within = 2, 4, 60
@@ -133,6 +160,7 @@ class Partitions(Rounds):
             self.network.mend(number)
         for node in self.nodes:
             node.signal(signal.SIGCONT)
+        self.calm_store()
 
     def check(self):
         """There is no server of ours."""
@@ -149,7 +177,9 @@ class Partitions(Rounds):
         self.nodes = [Hub(self, i, ["--rdzv-backend", "etcd-v3", "--rdzv-endpoint", endpoints, "--rdzv-id", RUN,
                                     "--nnodes", f"{self.least}:{self.most}", "--rdzv-conf", CONF, "--local-addr",
                                     machines.HUB]) for i in range(self.most)]
+        self.use_the_store(endpoints, *self.network.on(0))
         self.story()
+        self.check_store()
 
 
 class Hub(Node):

@@ -26,7 +26,7 @@ class Store(chaos.Case):
 
     def torch_server(self, version):
         """A PyTorch server; gives its port."""
-        script = os.path.join(rdzvtest.SOURCE, "bench", "torch_server.py")
+        script = os.path.join(rdzvtest.SOURCE, "bench", "peers", "torch_server.py")
         server = self.start([*rdzvtest.torch_python(version), script], cwd=rdzvtest.SOURCE, env=QUIET,
                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         ready, _, _ = select.select([server.stdout], [], [], rdzvtest.DEADLINE)

@@ -37,9 +37,9 @@ def need_torch(version):
 
 
 class Conformance(rdzvtest.Case):
-    def play(self, command):
+    def play(self, command, **variables):
         """Runs a runner to its end: it must exit with 0 and have a closing line."""
-        run = subprocess.run(command, cwd=rdzvtest.SOURCE, env=QUIET, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        run = subprocess.run(command, cwd=rdzvtest.SOURCE, env={**QUIET, **variables}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                              text=True, errors="replace", timeout=LIMIT, check=False)
         lines = run.stdout.splitlines()
         closing = lines[-1] if lines else "no output"
@@ -48,8 +48,8 @@ class Conformance(rdzvtest.Case):
         self.assertEqual(run.returncode, 0, wrong)
         self.assertRegex(closing, r"^\d+ passed, 0 failed, \d+ skipped$")
 
-    def ours(self, store, *options):
-        self.play([RUNNER, *options, CASES, store])
+    def ours(self, store, *options, **variables):
+        self.play([RUNNER, *options, CASES, store], **variables)
 
     def torch(self, version, store, *options):
         need_torch(version)
@@ -58,17 +58,17 @@ class Conformance(rdzvtest.Case):
     def torch_server(self, version):
         """A PyTorch server on a free port; gives its endpoint as a store's name."""
         need_torch(version)
-        script = os.path.join(rdzvtest.SOURCE, "bench", "torch_server.py")
+        script = os.path.join(rdzvtest.SOURCE, "bench", "peers", "torch_server.py")
         server = self.start([*rdzvtest.torch_python(version), script], cwd=rdzvtest.SOURCE, env=QUIET,
                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         ready, _, _ = select.select([server.stdout], [], [], rdzvtest.DEADLINE)
         self.assertTrue(ready, f"PyTorch {version} printed no port")
         return f"tcp:127.0.0.1:{int(server.stdout.readline())}"
 
-    def our_server(self):
+    def our_server(self, *flags):
         """Ours on a free port; must end well, or the test fails with what it said."""
         with open(self.path("server.log"), "wb") as log:
-            server = self.serve(stderr=log)
+            server = self.serve(*flags, stderr=log)
         self.addCleanup(self.end_well, server)
         return f"tcp:{server.endpoint}"
 
@@ -97,6 +97,12 @@ class Ours(Conformance):
 
     def test_tcp_in_a_view(self):
         self.ours(self.our_server(), "--tags", "rdzv", *VIEWS)
+
+    def test_tcp_with_a_secret(self):
+        secret = self.path("secret")
+        with open(os.open(secret, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="ascii") as file:
+            file.write("a secret of the conformance test\n")
+        self.ours(self.our_server("--secret-file", secret), "--tags", "rdzv", RDZV_SECRET_FILE=secret)
 
     # Our server has queues and list_keys for PyTorch's newest clients too, which v2 does not promise.
     def test_tcp_v2(self):

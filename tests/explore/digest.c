@@ -237,7 +237,7 @@ static void add_packet(struct digest *digest, const struct sim *sim, const struc
       add(digest, (uint64_t)packet->joined.rank << 16 | (uint64_t)packet->joined.world_size);
       break;
     case PACKET_NEWS: add(digest, packet->what << 16 | (uint64_t)packet->round); break;
-    case PACKET_REFUSED: add(digest, (uint64_t)packet->refused << 32 | (uint32_t)packet->code); break;
+    case PACKET_REFUSED: add(digest, (uint64_t)packet->refused << 32 | (uint32_t)packet->code); /* fall through */
     default: add(digest, packet->number); break;
   }
 }

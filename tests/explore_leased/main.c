@@ -6,91 +6,43 @@
  *   explore_leased STATES            exit 1 on a violation, with the shortest course that leads to it
  *   explore_leased --broken STATES   the world is written without its conditions: exit 0 if that is found
  */
-#include "arena.h"
-#include "world.h"
+#include "courses.h"
 
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_DEPTH = 200 };
-
-struct found {
-  uint32_t from;
-  struct move move;
-};
-
 struct search {
-  struct world *world;
-  struct found *found; /* by number; 0 is the root */
-  size_t count, limit, slots;
-  uint64_t *digests;
-  struct arena_copy copies[MOST_DEPTH + 1]; /* of the states of the course to the last one */
-  uint32_t course[MOST_DEPTH + 1];
-  size_t depth, deepest, joined;
+  struct courses courses;
+  size_t limit, deepest, joined;
 };
-
-static bool note(struct search *search, uint64_t digest) {
-  if (digest == 0) digest = 1;
-  size_t slot = digest & (search->slots - 1);
-  for (; search->digests[slot] != 0; slot = (slot + 1) & (search->slots - 1))
-    if (search->digests[slot] == digest) return false;
-  search->digests[slot] = digest;
-  return true;
-}
-
-static size_t course_of(const struct search *search, uint32_t state, uint32_t course[MOST_DEPTH + 1]) {
-  size_t depth = 0;
-  for (uint32_t at = state; at != 0; at = search->found[at].from) depth++;
-  if (depth > MOST_DEPTH) abort();
-  for (size_t i = depth; i > 0; i--, state = search->found[state].from) course[i] = state;
-  course[0] = 0;
-  return depth;
-}
-
-/* Back to the last state that both courses went through, and from there on. */
-static void go_to(struct search *search, uint32_t state) {
-  uint32_t course[MOST_DEPTH + 1];
-  const size_t depth = course_of(search, state, course);
-  size_t same = 0;
-  while (same < depth && same < search->depth && course[same + 1] == search->course[same + 1]) same++;
-  arena_restore(&search->copies[same]);
-  for (size_t i = same + 1; i <= depth; i++) {
-    world_do(search->world, search->found[course[i]].move);
-    arena_save(&search->copies[i]);
-  }
-  memcpy(search->course, course, (depth + 1) * sizeof course[0]);
-  search->depth = depth;
-  if (depth > search->deepest) search->deepest = depth;
-}
 
 static void tell(struct search *search, uint32_t state, struct move last) {
-  uint32_t course[MOST_DEPTH + 1];
-  const size_t depth = course_of(search, state, course);
+  uint32_t course[COURSES_MOST_DEPTH + 1];
+  const size_t depth = courses_of(&search->courses, state, course);
   for (size_t i = 1; i <= depth + 1; i++) {
-    const struct move move = i <= depth ? search->found[course[i]].move : last;
+    const struct move move = i <= depth ? search->courses.found[course[i]].move : last;
     printf("%2zu. node %c: %s\n", i, 'a' + move.node, world_move_name(move));
   }
-  printf("broken: %s\n", search->world->failure);
+  printf("broken: %s\n", search->courses.world->failure);
 }
 
 /* False: something is broken. */
 static bool visit(struct search *search, uint32_t state) {
   struct move moves[64];
-  go_to(search, state);
-  if (search->depth == MOST_DEPTH) return true;
-  const size_t count = world_moves(search->world, moves);
-  for (size_t i = 0; i < count && search->count < search->limit; i++) {
-    if (i > 0) arena_restore(&search->copies[search->depth]);
-    world_do(search->world, moves[i]);
-    if (search->world->failure[0]) {
+  courses_go_to(&search->courses, state);
+  if (search->courses.depth > search->deepest) search->deepest = search->courses.depth;
+  if (search->courses.depth == COURSES_MOST_DEPTH) return true;
+  const size_t count = world_moves(search->courses.world, moves);
+  for (size_t i = 0; i < count && search->courses.count < search->limit; i++) {
+    if (i > 0) arena_restore(&search->courses.copies[search->courses.depth]);
+    world_do(search->courses.world, moves[i]);
+    if (search->courses.world->failure[0]) {
       tell(search, state, moves[i]);
       return false;
     }
-    if (!note(search, world_digest(search->world))) continue;
-    if (search->world->joins > 0) search->joined++;
-    search->found[search->count++] = (struct found){state, moves[i]};
+    if (courses_add(&search->courses, state, moves[i])) search->joined += search->courses.world->joins > 0;
   }
   return true;
 }
@@ -98,11 +50,9 @@ static bool visit(struct search *search, uint32_t state) {
 static bool explore(struct search *search, enum world_root root, bool unfenced, int faults) {
   bool fine = true;
   arena_open();
-  search->world = world_new(root, unfenced, faults);
-  arena_save(&search->copies[0]);
-  note(search, world_digest(search->world));
-  search->count = 1;
-  for (uint32_t at = 0; fine && at < search->count && search->count < search->limit; at++) fine = visit(search, at);
+  courses_begin(&search->courses, world_new(root, unfenced, faults));
+  for (uint32_t at = 0; fine && at < search->courses.count && search->courses.count < search->limit; at++)
+    fine = visit(search, at);
   arena_close();
   return fine;
 }
@@ -112,16 +62,12 @@ static bool explore_from(enum world_root root, bool unfenced, int faults, size_t
   static const char *const names[] = {"nothing", "a world about to be written", "a round"};
   struct search *search = outside_alloc(1, sizeof *search);
   search->limit = limit;
-  for (search->slots = 1; search->slots < 4 * limit;) search->slots *= 2;
-  search->digests = outside_alloc(search->slots, sizeof *search->digests);
-  search->found = outside_alloc(limit + 1, sizeof *search->found);
+  courses_open(&search->courses, limit);
   const bool fine = explore(search, root, unfenced, faults);
   printf("from %s, %d faults: %zu states, up to %zu moves, %zu of them after a node has joined\n", names[root], faults,
-         search->count, search->deepest, search->joined);
+         search->courses.count, search->deepest, search->joined);
   *joined += search->joined;
-  for (size_t i = 0; i <= MOST_DEPTH; i++) arena_copy_free(&search->copies[i]);
-  outside_free(search->digests);
-  outside_free(search->found);
+  courses_close(&search->courses);
   outside_free(search);
   return fine;
 }

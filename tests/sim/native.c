@@ -111,6 +111,8 @@ void native_receive(struct sim *sim, struct sim_event *event) {
   struct native_news news = {
       .what = packet->what, .round = packet->round, .waiting = packet->waiting, .gone = packet->gone};
   if (packet->gone > 0) news.nodes[news.named++] = sim->nodes[packet->who].desc;
+  const bool late = packet->kind == PACKET_REFUSED && packet->refused == MEMBER_DO_JOIN &&
+                    packet->number != node->member.joins && node->member.sent_join;
   rdzv_error error = {.code = ends ? RDZV_E_CONNECTION : packet->code};
   snprintf(error.message, sizeof error.message, "%s", ends ? "no connection" : packet->text);
   step(sim, event->node,
@@ -120,6 +122,7 @@ void native_receive(struct sim *sim, struct sim_event *event) {
                               .news = &news,
                               .number = packet->number,
                               .refused = packet->refused});
+  if (late && !node->member.sent_join) sim_fail(sim, "%s: the refusal of a join ended a later one", node->label);
 }
 
 /* The system closes what a process had open; of a host that is gone nobody hears. */

@@ -100,8 +100,10 @@ static enum member_request refused_request(enum coordinator_event_kind asked) {
 }
 
 static void refuse(struct sim *sim, const struct coordinator_effect *effect) {
-  struct sim_packet packet = {
-      .kind = PACKET_REFUSED, .refused = refused_request(effect->asked), .code = effect->error->code};
+  struct sim_packet packet = {.kind = PACKET_REFUSED,
+                              .refused = refused_request(effect->asked),
+                              .number = effect->number,
+                              .code = effect->error->code};
   snprintf(packet.text, sizeof packet.text, "%.199s", effect->error->message);
   if (effect->asked == COORDINATOR_EV_JOIN)
     sim->nodes[link_of(sim, (uint64_t)(uintptr_t)effect->link)->node].excused = true;

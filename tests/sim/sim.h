@@ -70,7 +70,7 @@ enum packet_kind {
 struct sim_packet {
   enum packet_kind kind;
   struct native_join join; /* JOIN, RESUME */
-  uint64_t number;         /* RESUMED; BEAT: 1 if an answer is wanted */
+  uint64_t number;         /* RESUMED; REFUSED: of the request; BEAT: 1 if an answer is wanted */
   struct native_joined joined;
   unsigned what; /* NEWS */
   int64_t round, waiting;

@@ -124,6 +124,16 @@ static void lost_reply(struct sim *sim) {
   sim_do(sim, 106, A, SIM_RESET, 0);
 }
 
+/* The server gives a join up while its node leaves and joins again: the refusal is not taken for that of the second. */
+static void late_refusal(struct sim *sim) {
+  sim->settings = between(2, 2);
+  sim->settings.join_timeout = 5000;
+  serve(sim, "AB", 1);
+  sim_do(sim, 5004, A, SIM_LEAVE, 0);
+  sim_do(sim, 5004, A, SIM_JOIN, 0);
+  sim_do(sim, 6000, B, SIM_JOIN, 0);
+}
+
 /* A connection is dead, and nobody is told: both ends find it by silence. */
 static void half_open(struct sim *sim) {
   sim->settings = between(2, 3);
@@ -168,6 +178,7 @@ static const struct {
                {"native", native},
                {"resumed", resumed},
                {"lost_reply", lost_reply},
+               {"late_refusal", late_refusal},
                {"half_open", half_open},
                {"server_stopped", server_stopped},
                {"server_restarted", server_restarted},

@@ -10,13 +10,9 @@
  *   sim_etcd --seed S        one, told as a story
  */
 #include "model.h"
+#include "seeded.h"
 
-#include <inttypes.h>
 #include <jansson.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { NODES = 12, FAULTS_MS = 120000, SETTLE_MS = 180000, RENEW_MS = 5000, LOST_MS = 4000, CALM_LOST_MS = 300 };
 
@@ -35,16 +31,16 @@ struct node {
 };
 
 struct sim {
+  struct seeded seeded;
   struct model model;
   struct pace dice;
   struct gen1_settings settings;
   struct node nodes[NODES];
   int64_t latency;
-  bool story, failed, calm;
-  uint64_t seen;    /* the index of the state that was checked last */
-  int64_t gathered; /* rounds that began to gather */
-  bool joined;      /* somebody has */
-  uint64_t seed;
+  bool calm;
+  uint64_t seen;                           /* the index of the state that was checked last */
+  int64_t gathered;                        /* rounds that began to gather */
+  bool joined;                             /* somebody has */
   int64_t worlds[MODEL_VERSIONS];          /* 0: nobody has joined it */
   int owners[MODEL_VERSIONS][MODEL_RANKS]; /* 1 + who has that rank; 0: nobody */
 };
@@ -52,28 +48,8 @@ struct sim {
 static bool faulty(const struct sim *sim) { return sim->model.now < FAULTS_MS; }
 static int64_t dice(struct sim *sim, int64_t sides) { return pace_jitter(&sim->dice, sides); }
 
-static void tell(const struct sim *sim, const struct node *node, const char *format, ...) RDZV_PRINTF(3, 4);
-static void tell(const struct sim *sim, const struct node *node, const char *format, ...) {
-  if (!sim->story) return;
-  va_list args;
-  va_start(args, format);
-  printf("%10.3f  n%-3d ", (double)sim->model.now / 1000, (int)(node - sim->nodes));
-  vprintf(format, args);
-  putchar('\n');
-  va_end(args);
-}
-
-static void fail(struct sim *sim, const char *format, ...) RDZV_PRINTF(2, 3);
-static void fail(struct sim *sim, const char *format, ...) {
-  if (sim->failed) return;
-  sim->failed = true;
-  va_list args;
-  va_start(args, format);
-  printf("seed %" PRIu64 " fails at %.3f s: ", sim->seed, (double)sim->model.now / 1000);
-  vprintf(format, args);
-  printf("\n  replay: sim_etcd --seed %" PRIu64 "\n", sim->seed);
-  va_end(args);
-}
+#define tell(sim, node, ...) seeded_tell(&(sim)->seeded, (sim)->model.now, (node) - (sim)->nodes, __VA_ARGS__)
+#define fail(sim, ...) seeded_fail(&(sim)->seeded, (sim)->model.now, __VA_ARGS__)
 
 /* ---- nodes ---------------------------------------------------------------------------------------------------- */
 
@@ -295,8 +271,8 @@ static bool all_in_one(const struct sim *sim) {
   return members == most && first && sim->worlds[strtoll(first->round, NULL, 10)] == most;
 }
 
-static void begin(struct sim *sim, uint64_t seed) {
-  sim->seed = seed;
+static void begin(struct sim *sim) {
+  const uint64_t seed = sim->seeded.seed;
   sim->calm = seed % 4 == 3;
   sim->dice.random = seed * UINT64_C(0x9e3779b97f4a7c15);
   sim->latency = 1 + dice(sim, 3) * 20;
@@ -310,14 +286,14 @@ static void begin(struct sim *sim, uint64_t seed) {
   for (int i = 0; i < count; i++) be_born(sim, &sim->nodes[i]);
 }
 
-static bool run(uint64_t seed, bool story) {
+static bool run(struct seeded seeded) {
   struct sim *sim = calloc(1, sizeof *sim);
   if (!sim) abort();
-  sim->story = story;
-  begin(sim, seed);
+  sim->seeded = seeded;
+  begin(sim);
   int64_t strike_at = 2000;
   bool done = false;
-  while (!sim->failed && !done) {
+  while (!sim->seeded.failed && !done) {
     int64_t next = model_next_expiry(&sim->model);
     for (int i = 0; i < NODES; i++)
       if (sim->nodes[i].alive && next_of(sim, &sim->nodes[i]) < next) next = next_of(sim, &sim->nodes[i]);
@@ -331,8 +307,8 @@ static bool run(uint64_t seed, bool story) {
     for (int i = 0; i < NODES; i++) tick(sim, &sim->nodes[i]);
     done = !faulty(sim) && sim->model.now > FAULTS_MS + 60000 && all_in_one(sim);
   }
-  if (!sim->failed && !all_in_one(sim)) fail(sim, "faults stopped, and not all are in one round");
-  const bool ok = !sim->failed;
+  if (!sim->seeded.failed && !all_in_one(sim)) fail(sim, "faults stopped, and not all are in one round");
+  const bool ok = !sim->seeded.failed;
   for (int i = 0; i < NODES; i++)
     if (sim->nodes[i].alive) end_node(&sim->nodes[i]);
   model_free(&sim->model);
@@ -340,12 +316,4 @@ static bool run(uint64_t seed, bool story) {
   return ok;
 }
 
-int main(int argc, char **argv) {
-  uint64_t from = 0, to = 300;
-  if (argc == 3 && strcmp(argv[1], "--seed") == 0) return run(strtoull(argv[2], NULL, 10), true) ? 0 : 1;
-  if (argc == 3 && strcmp(argv[1], "--seeds") == 0) sscanf(argv[2], "%" SCNu64 ":%" SCNu64, &from, &to);
-  uint64_t failed = 0;
-  for (uint64_t seed = from; seed < to; seed++) failed += !run(seed, false);
-  printf("%" PRIu64 " seeds from %" PRIu64 ", %" PRIu64 " failed\n", to - from, from, failed);
-  return failed ? 1 : 0;
-}
+int main(int argc, char **argv) { return seeded_main(argc, argv, "sim_etcd", run); }

@@ -9,12 +9,7 @@
  *   sim_leased --seed S        one, told as a story
  */
 #include "model.h"
-
-#include <inttypes.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "seeded.h"
 
 enum { NODES = 12, FAULTS_MS = 90000, SETTLE_MS = 120000, LOST_MS = 1500, ROUNDS = 4096, LEASE_MS = 3000 };
 
@@ -37,13 +32,13 @@ struct node {
 };
 
 struct sim {
+  struct seeded seeded;
   struct model model;
   struct pace dice;
   struct rendezvous_settings settings;
   struct node nodes[NODES];
   int64_t latency;
-  bool story, failed;
-  uint64_t seed, life;
+  uint64_t life;
   struct {
     int64_t leases[MODEL_KEYS]; /* also of nodes that died and are not missed yet */
     size_t count;
@@ -54,28 +49,8 @@ struct sim {
 static bool faulty(const struct sim *sim) { return sim->model.now < FAULTS_MS; }
 static int64_t dice(struct sim *sim, int64_t sides) { return pace_jitter(&sim->dice, sides); }
 
-static void tell(const struct sim *sim, const struct node *node, const char *format, ...) RDZV_PRINTF(3, 4);
-static void tell(const struct sim *sim, const struct node *node, const char *format, ...) {
-  if (!sim->story) return;
-  va_list args;
-  va_start(args, format);
-  printf("%10.3f  n%-3d ", (double)sim->model.now / 1000, (int)(node - sim->nodes));
-  vprintf(format, args);
-  putchar('\n');
-  va_end(args);
-}
-
-static void fail(struct sim *sim, const char *format, ...) RDZV_PRINTF(2, 3);
-static void fail(struct sim *sim, const char *format, ...) {
-  if (sim->failed) return;
-  sim->failed = true;
-  va_list args;
-  va_start(args, format);
-  printf("seed %" PRIu64 " fails at %.3f s: ", sim->seed, (double)sim->model.now / 1000);
-  vprintf(format, args);
-  printf("\n  replay: sim_leased --seed %" PRIu64 "\n", sim->seed);
-  va_end(args);
-}
+#define tell(sim, node, ...) seeded_tell(&(sim)->seeded, (sim)->model.now, (node) - (sim)->nodes, __VA_ARGS__)
+#define fail(sim, ...) seeded_fail(&(sim)->seeded, (sim)->model.now, __VA_ARGS__)
 
 /* ---- nodes ---------------------------------------------------------------------------------------------------- */
 
@@ -125,7 +100,7 @@ static void check_joined(struct sim *sim, struct node *node) {
     fail(sim, "round %" PRId64 " comes after %" PRId64 " for n%d", update->round, node->last_round, me);
   node->last_round = update->round;
   const bool known = sim->worlds[update->round].count > 0 && sim->worlds[update->round].life == sim->life;
-  for (size_t i = 0; i < world->count && !sim->failed; i++) {
+  for (size_t i = 0; i < world->count && !sim->seeded.failed; i++) {
     if (known && (sim->worlds[update->round].count != world->count ||
                   sim->worlds[update->round].leases[i] != world->members[i].lease))
       fail(sim, "n%d has another world in round %" PRId64 " than others", me, update->round);
@@ -135,8 +110,21 @@ static void check_joined(struct sim *sim, struct node *node) {
   sim->worlds[update->round].life = sim->life;
 }
 
+/* A participant that waits for the next round has left this one: both are told. */
+static void check_waits(struct sim *sim, const struct node *node) {
+  const struct leased *machine = &node->machine;
+  for (size_t i = 0; i < sim->model.change_count; i++) {
+    const struct leased_kv *kv = &sim->model.changes[i];
+    if (strcmp(kv->key, LEASED_WANT) != 0 || kv->deleted || kv->mod != machine->told_want) continue;
+    const int64_t rank = leased_world_rank(&machine->world, kv->lease);
+    if (rank >= 0 && !machine->world.members[rank].gone)
+      fail(sim, "n%d hears that rank %" PRId64 " waits, and not that it left", (int)(node - sim->nodes), rank);
+  }
+}
+
 static void hear(struct sim *sim, struct node *node) {
   const unsigned news = node->update.news;
+  if (news & ENGINE_NEWS_SOMEONE_WAITS) check_waits(sim, node);
   if (news & ENGINE_NEWS_JOINED) {
     node->member = true;
     node->round = node->update.round;
@@ -200,6 +188,19 @@ static bool is_told(const struct sim *sim, const struct node *node) {
   return node->life != sim->life ? false : next_change(sim, node) < sim->model.change_count;
 }
 
+/* Each of the two ranges is told in order, but not one with the other: the board may be ahead. It is told again later.
+ */
+static bool tell_board_first(struct sim *sim, struct node *node) {
+  struct leased_kv kvs[64];
+  struct leased_event event = {.kind = LEASED_EV_CHANGED, .kvs = kvs};
+  if (!faulty(sim) || node->watch.all || dice(sim, 6) > 0) return false;
+  for (size_t i = next_change(sim, node); i < sim->model.change_count && event.kv_count < 64; i++)
+    if (sim->model.changes[i].key[0] >= 'a' && model_is_watched(&sim->model, &node->watch, i))
+      kvs[event.kv_count++] = sim->model.changes[i];
+  if (event.kv_count > 0) feed(sim, node, &event);
+  return event.kv_count > 0;
+}
+
 /* Some of what there is to tell, whole revisions. Now and then it repeats itself, or breaks. */
 static void tell_changes(struct sim *sim, struct node *node) {
   struct leased_kv kvs[64];
@@ -210,6 +211,7 @@ static void tell_changes(struct sim *sim, struct node *node) {
     feed(sim, node, &event);
     return;
   }
+  if (tell_board_first(sim, node)) return;
   if (faulty(sim) && dice(sim, 10) == 0 && node->watch_pos > 3) node->watch_pos -= (size_t)dice(sim, 4);
   const size_t most = 1 + (size_t)dice(sim, 8);
   for (size_t i = next_change(sim, node); i < sim->model.change_count; i++) {
@@ -287,10 +289,10 @@ static int64_t next_of(const struct sim *sim, const struct node *node) {
 static void strike(struct sim *sim) {
   struct node *node = &sim->nodes[dice(sim, NODES)];
   const int64_t kind = dice(sim, 100);
-  if (kind == 0 && sim->seed % 3 == 0) {
+  if (kind == 0 && sim->seeded.seed % 3 == 0) {
     model_lose_data(&sim->model);
     sim->life++;
-    if (sim->story) printf("%10.3f  etcd loses its data\n", (double)sim->model.now / 1000);
+    if (sim->seeded.story) printf("%10.3f  etcd loses its data\n", (double)sim->model.now / 1000);
   } else if (!node->alive) {
     be_born(sim, node);
   } else if (kind < 30) {
@@ -317,11 +319,10 @@ static bool all_in_one(const struct sim *sim) {
   return members == most && first && (int64_t)sim->worlds[first->round].count == most;
 }
 
-static void begin(struct sim *sim, uint64_t seed) {
-  sim->seed = seed;
+static void begin(struct sim *sim) {
   sim->life = 1;
   sim->model.revision = 1;
-  sim->dice.random = seed * UINT64_C(0x9e3779b97f4a7c15);
+  sim->dice.random = sim->seeded.seed * UINT64_C(0x9e3779b97f4a7c15);
   sim->latency = 1 + dice(sim, 3) * 20;
   sim->settings = RENDEZVOUS_SETTINGS_DEFAULT;
   sim->settings.min_nodes = 1 + dice(sim, 4);
@@ -348,14 +349,14 @@ static void tell_all(const struct sim *sim) {
     printf("  %s @%" PRId64 ": %s\n", sim->model.keys[i].key, sim->model.keys[i].create, sim->model.keys[i].value);
 }
 
-static bool run(uint64_t seed, bool story) {
+static bool run(struct seeded seeded) {
   struct sim *sim = calloc(1, sizeof *sim);
   if (!sim) abort();
-  sim->story = story;
-  begin(sim, seed);
+  sim->seeded = seeded;
+  begin(sim);
   int64_t strike_at = 1000;
   bool done = false;
-  while (!sim->failed && !done) {
+  while (!sim->seeded.failed && !done) {
     int64_t next = model_next_end(&sim->model);
     for (int i = 0; i < NODES; i++)
       if (sim->nodes[i].alive && next_of(sim, &sim->nodes[i]) < next) next = next_of(sim, &sim->nodes[i]);
@@ -369,9 +370,9 @@ static bool run(uint64_t seed, bool story) {
     for (int i = 0; i < NODES; i++) tick(sim, &sim->nodes[i]);
     done = sim->model.now > FAULTS_MS + 20000 && all_in_one(sim);
   }
-  if (!sim->failed && !all_in_one(sim)) fail(sim, "faults stopped, and not all are in one round");
-  const bool ok = !sim->failed;
-  if (!ok && story) tell_all(sim);
+  if (!sim->seeded.failed && !all_in_one(sim)) fail(sim, "faults stopped, and not all are in one round");
+  const bool ok = !sim->seeded.failed;
+  if (!ok && seeded.story) tell_all(sim);
   for (int i = 0; i < NODES; i++)
     if (sim->nodes[i].alive) leased_free(&sim->nodes[i].machine);
   model_free(&sim->model);
@@ -379,14 +380,4 @@ static bool run(uint64_t seed, bool story) {
   return ok;
 }
 
-int main(int argc, char **argv) {
-  uint64_t from = 0, to = 0, failures = 0;
-  if (argc == 3 && strcmp(argv[1], "--seed") == 0) return run(strtoull(argv[2], NULL, 10), true) ? 0 : 1;
-  if (argc != 3 || strcmp(argv[1], "--seeds") != 0 || sscanf(argv[2], "%" SCNu64 ":%" SCNu64, &from, &to) != 2) {
-    fprintf(stderr, "usage: sim_leased --seeds A:B | --seed S\n");
-    return 2;
-  }
-  for (uint64_t seed = from; seed < to; seed++) failures += !run(seed, false);
-  printf("%" PRIu64 " seeds, %" PRIu64 " failures\n", to - from, failures);
-  return failures > 0;
-}
+int main(int argc, char **argv) { return seeded_main(argc, argv, "sim_leased", run); }

@@ -101,13 +101,22 @@ static void set_common(struct variables *to, const struct attempt *attempt) {
 
 enum { MOST_OWN = 32 };
 
+/* What is the agent's: workers have no part in the secret, and their own stores are not protected by it. */
+static bool is_private(const char *variable) {
+  static const char *const names[] = {"RDZV_SECRET_FILE=", "PET_SECRET_FILE="};
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+    if (strncmp(variable, names[i], strlen(names[i])) == 0) return true;
+  return false;
+}
+
 /* The variables of the first worker are in it, so that those of others have their places. */
 char **environment_common(const struct attempt *attempt) {
   struct variables variables = {.list = calloc(length(environ) + MOST_OWN, sizeof(char *))};
   if (!variables.list) return NULL;
-  for (; environ[variables.count] && !variables.failed; variables.count++) {
-    variables.list[variables.count] = strdup(environ[variables.count]);
-    variables.failed = !variables.list[variables.count];
+  for (size_t i = 0; environ[i] && !variables.failed; i++) {
+    if (is_private(environ[i])) continue;
+    variables.list[variables.count] = strdup(environ[i]);
+    variables.failed = !variables.list[variables.count++];
   }
   if (!variables.failed) set_common(&variables, attempt);
   if (!variables.failed) set_own(&variables, attempt, 0, "");

@@ -14,18 +14,47 @@
 enum {
   FIRST_PAUSE_MS = 20, /* between two tries to serve at a port where no process listens */
   LONGEST_PAUSE_MS = 500,
+  RESOLVE_MS = 5000, /* to look up where to listen */
 };
 
 /* ---- serving and connecting ----------------------------------------------------------------------------------- */
 
-int c10d_store_serve(const struct endpoint *endpoint, const char *run_id, const rdzv_log *log, rdzv_server **out,
-                     rdzv_error *error) {
+/* "" is none, where NULL would be what the environment says. */
+static const char *or_none(const char *path) { return path ? path : ""; }
+
+void c10d_protect_client(const struct c10d_protection *protection, const char *host, rdzv_tcp_options *to) {
+  const struct tls_names *names = &protection->names;
+  to->secret_file = or_none(names->secret);
+  to->tls_ca = names->ca;
+  to->tls_cert = names->ca ? names->cert : NULL;
+  to->tls_key = names->ca ? names->key : NULL;
+  to->tls_host = host;
+}
+
+static int check_certificate(const struct tls_names *names, rdzv_error *error) {
+  if (!names->ca || names->cert) return 0;
+  return error_set(error, RDZV_E_INVALID,
+                   "a node that serves the store needs a certificate to show (options tls_cert and tls_key)");
+}
+
+int c10d_store_serve(const struct endpoint *endpoint, const struct c10d_protection *protection, const char *run_id,
+                     const rdzv_log *log, rdzv_server **out, rdzv_error *error) {
+  const struct tls_names *names = &protection->names;
+  struct host_bind at = {.address = ""};
+  if (!protection->bind) host_bind(endpoint, deadline_after(RESOLVE_MS), NULL, &at);
+  if (at.why)
+    log_line(log, RDZV_LOG_INFO, "this process listens on all its addresses: %s (option bind=ADDR says which)", at.why);
   const rdzv_server_options options = {.size = sizeof options,
-                                       .bind = host_bind_address(endpoint->host),
+                                       .bind = protection->bind ? protection->bind : at.address,
                                        .port = endpoint->port ? endpoint->port : RDZV_ANY_PORT,
                                        .log = log,
-                                       .run_id = run_id};
-  int result = rdzv_server_open(&options, out, error);
+                                       .run_id = run_id,
+                                       .secret_file = or_none(names->secret),
+                                       .tls_cert = names->cert,
+                                       .tls_key = names->key,
+                                       .tls_client_ca = names->client_ca};
+  int result = check_certificate(names, error);
+  if (result == 0) result = rdzv_server_open(&options, out, error);
   if (result < 0) return result;
   result = rdzv_server_start(*out, error);
   if (result < 0) {
@@ -58,12 +87,13 @@ struct opening {
 
 static int connect_to(struct opening *opening, struct waiting *waiting, rdzv_error *error) {
   const struct c10d_options *options = opening->options;
-  const rdzv_tcp_options tcp = {.size = sizeof tcp,
-                                .timeout_ms = options->read_timeout_ms,
-                                .log = options->log,
-                                .cancel_fd = options->cancel_fd,
-                                .dialect = options->dialect,
-                                .run_id = options->run_id};
+  rdzv_tcp_options tcp = {.size = sizeof tcp,
+                          .timeout_ms = options->read_timeout_ms,
+                          .log = options->log,
+                          .cancel_fd = options->cancel_fd,
+                          .dialect = options->dialect,
+                          .run_id = options->run_id};
+  c10d_protect_client(&options->protection, opening->endpoint.host, &tcp);
   const int result =
       c10d_store_connect(opening->server, opening->text, &tcp, options->asks_native, waiting, &opening->store, error);
   return result < 0 ? error_prefix(error, result, "cannot reach the store of the rendezvous") : 0;
@@ -71,7 +101,8 @@ static int connect_to(struct opening *opening, struct waiting *waiting, rdzv_err
 
 static int open_as_host(struct opening *opening, const char *why, rdzv_error *error) {
   const struct c10d_options *options = opening->options;
-  int result = c10d_store_serve(&opening->endpoint, options->run_id, options->log, &opening->server, error);
+  int result = c10d_store_serve(&opening->endpoint, &options->protection, options->run_id, options->log,
+                                &opening->server, error);
   if (result < 0) return error_prefix(error, result, "cannot serve the store of the rendezvous");
   result = connect_to(opening, NULL, error);
   if (result < 0) {
@@ -138,20 +169,32 @@ static int open_as_decided(struct opening *opening, const struct c10d_host *host
   return open_as_client(opening, taken, error);
 }
 
+/* Several endpoints name servers that run by themselves: no node serves. */
+static int open_at_several(struct opening *opening, rdzv_error *error) {
+  if (opening->options->is_host == C10D_HOST_YES)
+    return error_set(error, RDZV_E_INVALID, "option is_host: a node cannot serve several endpoints, as in '%.200s'",
+                     opening->text);
+  return open_as_client(opening, "there are several endpoints", error);
+}
+
+static int open_at_one(struct opening *opening, rdzv_error *error) {
+  if (endpoint_parse_to_serve(opening->text, RDZV_DEFAULT_PORT, &opening->endpoint, error) < 0) return RDZV_E_INVALID;
+  const struct c10d_host host = c10d_host_decide(&opening->endpoint, opening->options->is_host, opening->cancel);
+  return open_as_decided(opening, &host, error);
+}
+
 static int open_tcp(const char *text, const struct c10d_options *options, rdzv_store **store, rdzv_server **server,
                     rdzv_error *error) {
   struct opening opening = {.text = *text ? text : "localhost", .options = options};
   struct flag cancel;
   struct waiting waiting;
   rdzv_error own;
-  if (endpoint_parse_to_serve(opening.text, RDZV_DEFAULT_PORT, &opening.endpoint, error) < 0) return RDZV_E_INVALID;
   int result = flag_open_with(&cancel, options->cancel_fd, error);
   if (result < 0) return result;
   waiting_begin(&waiting, options->log, deadline_after(options->read_timeout_ms));
   const struct flag telling = flag_with(&cancel, &waiting);
   opening.cancel = &telling;
-  const struct c10d_host host = c10d_host_decide(&opening.endpoint, options->is_host, &telling);
-  result = open_as_decided(&opening, &host, &own);
+  result = strchr(opening.text, ',') ? open_at_several(&opening, &own) : open_at_one(&opening, &own);
   flag_close(&cancel);
   if (result < 0) {
     if (error) *error = own;

@@ -116,9 +116,42 @@ struct host_match host_match(const struct endpoint *endpoint, deadline until, co
   return match;
 }
 
-const char *host_bind_address(const char *host) {
-  if (!host_is_loopback(host)) return "*";
-  return strcasecmp(host, "localhost") == 0 ? "127.0.0.1" : host;
+/* ---- where to listen ------------------------------------------------------------------------------------------ */
+
+static bool is_any(const char *host) { return strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0; }
+
+/* Counts the addresses of the list that are those of our interfaces, and writes the first one. */
+static size_t count_own(const struct addrinfo *list, char first[HOST_NAME_SIZE]) {
+  struct ifaddrs *interfaces = NULL;
+  char text[HOST_NAME_SIZE];
+  size_t count = 0;
+  if (getifaddrs(&interfaces) < 0) return 0;
+  for (const struct addrinfo *at = list; at; at = at->ai_next) {
+    if (!is_ip(at->ai_addr) || is_loopback(at->ai_addr) || !interface_with(interfaces, at->ai_addr)) continue;
+    format_ip(at->ai_addr, text);
+    if (count > 0 && strcmp(text, first) == 0) continue;
+    if (count == 0) snprintf(first, HOST_NAME_SIZE, "%s", text);
+    count++;
+  }
+  freeifaddrs(interfaces);
+  return count;
+}
+
+void host_bind(const struct endpoint *endpoint, deadline until, const struct flag *cancel, struct host_bind *out) {
+  const char *host = endpoint->host;
+  struct addrinfo *list = NULL;
+  *out = (struct host_bind){.why = NULL};
+  if (host_is_loopback(host) || is_any(host)) {
+    snprintf(out->address, sizeof out->address, "%s", same_word(host, "localhost") ? "127.0.0.1" : host);
+    return;
+  }
+  if (resolve(endpoint, until, cancel, &list, NULL) < 0) list = NULL;
+  const size_t count = count_own(list, out->address);
+  if (list) freeaddrinfo(list);
+  if (count == 1) return;
+  snprintf(out->address, sizeof out->address, "*");
+  out->why = count == 0 ? "no address of the endpoint's host is one of an interface of this machine"
+                        : "the endpoint's host has several addresses of this machine";
 }
 
 /* ---- our own address ------------------------------------------------------------------------------------------ */

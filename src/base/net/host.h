@@ -14,8 +14,14 @@ void host_name(char out[HOST_NAME_SIZE]);
 /* Is it "localhost" or a loopback address? Looks no name up. */
 bool host_is_loopback(const char *host);
 
-/* Where to listen for clients that know us by that host: on loopback where it is that, else "*", on every address. */
-const char *host_bind_address(const char *host);
+/* Where to listen for clients that know us by that host: at the one address of the host that is ours, as far as it can
+ * be told. Else at "*", which is all of them: where the name is a loopback address here alone (Debian gives a machine's
+ * own name 127.0.1.1), an address that is translated on its way, or several addresses of ours. */
+struct host_bind {
+  char address[HOST_NAME_SIZE];
+  const char *why; /* it is "*": a clause for the log; else NULL */
+};
+void host_bind(const struct endpoint *endpoint, deadline until, const struct flag *cancel, struct host_bind *out);
 
 /* Does the endpoint name this machine? Compares the addresses of the name with those of our interfaces, so an alias is
  * recognised, too. `why` is a clause for the log: "'node0' is this machine's host name". A name that cannot be resolved

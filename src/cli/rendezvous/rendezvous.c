@@ -85,14 +85,21 @@ bool parse_nnodes(const char *text, int64_t *min, int64_t *max) {
 }
 
 /* A guest waits for the store for seconds only, and is never its host, whatever is said for the nodes. */
-static char *guest_conf(const struct rendezvous_flags *flags) {
+static char *guest_conf(const struct rendezvous_flags *flags, char *full) {
   char *conf;
   const bool c10d = !flags->backend || strcmp(flags->backend, "c10d") == 0;
   const bool etcd = flags->backend && strncmp(flags->backend, "etcd", 4) == 0;
-  if (!c10d && !etcd) return strdup(flags->conf); /* nothing is read */
-  const int printed =
-      asprintf(&conf, "read_timeout=5%s%s%s", *flags->conf ? "," : "", flags->conf, c10d ? ",is_host=false" : "");
+  if (!full || (!c10d && !etcd)) return full; /* nothing is read */
+  const int printed = asprintf(&conf, "read_timeout=5%s%s%s", *full ? "," : "", full, c10d ? ",is_host=false" : "");
+  free(full);
   return printed < 0 ? NULL : conf;
+}
+
+/* The options, with those of the flags; to be freed. NULL: it has said why. */
+static char *conf_of(const char *command, const struct rendezvous_flags *flags, bool as_guest) {
+  protection_hide(&flags->protection, flags->conf);
+  char *full = protection_conf(command, &flags->protection, flags->conf);
+  return as_guest ? guest_conf(flags, full) : full;
 }
 
 /* No other process knows which port was chosen. */
@@ -120,7 +127,7 @@ static rdzv_params params_of(const char *command, const struct rendezvous_flags 
 
 rdzv_params rendezvous_guest_params(const char *command, const struct rendezvous_flags *flags, char **conf) {
   rdzv_params params = params_of(command, flags);
-  *conf = guest_conf(flags);
+  *conf = conf_of(command, flags, true);
   if (*conf) params.conf = *conf;
   return params;
 }
@@ -152,14 +159,18 @@ int rendezvous_open(struct rendezvous *rendezvous, const char *command, const st
     complain(command, "a static rendezvous has no shared state (choose another --rdzv-backend)");
     return EXIT_REFUSED;
   }
+  char *conf = conf_of(command, flags, as_guest);
+  if (!conf) return EXIT_USAGE;
   int code = flags->event_log ? event_log_open(command, flags->event_log, &rendezvous->event_fd) : EXIT_YES;
-  if (code != EXIT_YES) return code;
+  if (code != EXIT_YES) {
+    free(conf);
+    return code;
+  }
   if (flags->event_log) {
     params.on_event = write_event;
     params.event_user = rendezvous;
   }
-  char *conf = as_guest ? guest_conf(flags) : NULL;
-  if (conf) params.conf = conf;
+  params.conf = conf;
   code = open_handler(rendezvous, &params);
   free(conf);
   return code;

@@ -4,12 +4,14 @@
 #define RDZV_CLI_RENDEZVOUS_RENDEZVOUS_H
 
 #include "cli/cli.h"
+#include "cli/protection.h"
 
 #include <rdzv/handler.h>
 
 struct rendezvous_flags {
   const char *backend, *endpoint, *run_id, *conf, *local_addr, *nnodes, *event_log;
   int log_level;
+  struct protection_flags protection;
 };
 
 #define RENDEZVOUS_FLAGS_DEFAULT ((struct rendezvous_flags){.nnodes = "1", .conf = "", .log_level = RDZV_LOG_WARNING})
@@ -19,7 +21,8 @@ struct rendezvous_flags {
   {"rdzv-backend", FLAG_TEXT, &(to)->backend, "NAME", "c10d (default), etcd-v2, etcd-v3, or etcd (also etcd-v1)"}, \
       {"rdzv-endpoint", FLAG_TEXT, &(to)->endpoint, "HOST:PORT",                                                   \
        "address of the store (default localhost:29400) or of etcd (localhost:2379)"},                              \
-      {"rdzv-conf", FLAG_TEXT, &(to)->conf, "K=V,...", "options of the rendezvous, see rdzv-join(1)"}, {           \
+      {"rdzv-conf", FLAG_TEXT, &(to)->conf, "K=V,...", "options of the rendezvous, see rdzv-join(1)"},             \
+      PROTECTION_FLAGS(&(to)->protection), {                                                                       \
     "log-level", FLAG_CHOICE, &(to)->log_level, "off|error|warning|info|debug",                                    \
         "least severity to log to stderr (default warning)"                                                        \
   }
@@ -31,6 +34,7 @@ struct rendezvous_flags {
        "address of the store (default localhost:29400) or of etcd (localhost:2379)"},                      \
       {"rdzv-id", FLAG_TEXT, &(to)->run_id, "ID", "id of the job, the same on all nodes (required)"},      \
       {"rdzv-conf", FLAG_TEXT, &(to)->conf, "K=V,...", "options of the rendezvous, see rdzv-join(1)"},     \
+      PROTECTION_FLAGS(&(to)->protection),                                                                 \
       {"event-log", FLAG_TEXT, &(to)->event_log, "PATH", "append each event to PATH as a line of JSON"}, { \
     "log-level", FLAG_CHOICE, &(to)->log_level, "off|error|warning|info|debug",                            \
         "least severity to log to stderr (default warning)"                                                \

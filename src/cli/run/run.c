@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "cli/run/run.h"
+#include "cli/protection.h"
 #include "cli/signals.h"
 
 #include <pthread.h>
@@ -27,6 +28,8 @@ struct settings {
   bool standalone, json_log;
   int log_level;
   struct program_flags program;
+  struct protection_flags protection;
+  bool direct_master;
   char variables[sizeof((struct flag_extras *)NULL)->taken + 32]; /* behind an error: where values may come from */
 };
 
@@ -51,6 +54,11 @@ static int parse(int argc, char **argv, struct settings *to) {
       {"master-addr", FLAG_TEXT, &to->master_addr, "ADDR",
        "address of node rank 0, for backend static (default 127.0.0.1)"},
       {"master-port", FLAG_NUMBER, &to->master_port, "PORT", "port of node rank 0, for backend static (default 29500)"},
+
+      {"protection", FLAG_GROUP, NULL, NULL, NULL},
+      PROTECTION_FLAGS(&to->protection),
+      {"direct-master", FLAG_SWITCH, &to->direct_master, NULL,
+       "MASTER_ADDR is rank 0's machine, also with a secret; the workers' store is not protected"},
 
       {"the program", FLAG_GROUP, NULL, NULL, NULL},
       {"module", FLAG_SWITCH, &to->program.module, NULL, "PROGRAM is a Python module"},
@@ -128,14 +136,18 @@ static const char *backend_of(const struct settings *settings, const rdzv_params
 
 /* What the static rendezvous has in flags of its own. To be freed are *conf and *endpoint. */
 static bool fill_static(const struct settings *settings, rdzv_params *params, char **conf, char **endpoint) {
+  char *longer;
   const long long rank = settings->node_rank;
   const long long port = settings->master_port == NOT_GIVEN ? 29500 : settings->master_port;
   const char *comma = *params->conf ? "," : "";
   const char *addr = settings->master_addr ? settings->master_addr : "127.0.0.1";
   if (strcmp(params->backend, "static") != 0) return true;
-  if (settings->node_rank != NOT_GIVEN && asprintf(conf, "%s%srank=%lld", params->conf, comma, rank) < 0) return false;
-  if (settings->node_rank == NOT_GIVEN && asprintf(conf, "rank=0%s%s", comma, params->conf) < 0) return false;
-  params->conf = *conf;
+  const bool told = settings->node_rank != NOT_GIVEN;
+  if ((told ? asprintf(&longer, "%s%srank=%lld", params->conf, comma, rank)
+            : asprintf(&longer, "rank=0%s%s", comma, params->conf)) < 0)
+    return false;
+  free(*conf);
+  params->conf = *conf = longer;
   if (params->endpoint) return true;
   const bool v6 = strchr(addr, ':') && addr[0] != '[';
   if (asprintf(endpoint, v6 ? "[%s]:%lld" : "%s:%lld", addr, port) < 0) return false;
@@ -152,7 +164,9 @@ static int fill_params(const struct settings *settings, rdzv_params *params, cha
   params->backend = settings->standalone ? "c10d" : backend_of(settings, params);
   params->endpoint = is_given(settings->endpoint) ? settings->endpoint : NULL;
   params->run_id = settings->run_id ? settings->run_id : "none";
-  params->conf = settings->conf ? settings->conf : "";
+  params->conf = *conf = protection_conf(me, &settings->protection, settings->conf ? settings->conf : "");
+  if (!params->conf) return EXIT_USAGE;
+  protection_hide(&settings->protection, params->conf);
   params->local_addr = settings->local_addr;
   params->ignore_unknown = true;
   return fill_static(settings, params, conf, endpoint) ? EXIT_YES : complain_no_memory(me);
@@ -379,6 +393,7 @@ static int launch(const struct settings *settings, char **words) {
                                 .shutdown_timeout_ms = settings->shutdown_ms > 0 ? settings->shutdown_ms : 1,
                                 .exit_barrier_timeout_ms = settings->barrier_ms > 0 ? settings->barrier_ms : 1,
                                 .adopt_orphans = true,
+                                .direct_master = settings->direct_master,
                                 .on_agent = run_log_agent_event,
                                 .on_worker = run_log_worker_event,
                                 .event_user = &log,

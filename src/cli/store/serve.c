@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "cli/cli.h"
+#include "cli/protection.h"
+#include "cli/store/serve_etcd.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,11 +15,15 @@ static const char *const me = "rdzv serve";
 
 /* A limit of 0 is the library's default. */
 struct settings {
-  const char *bind, *port_file;
+  const char *bind, *port_file, *state_dir;
   int64_t port;
   int64_t max_connections, max_key_bytes, max_value_bytes, max_keys, max_waits, max_memory;
-  int64_t request_timeout, idle_timeout;
+  int64_t max_runs, max_run_memory;
+  int64_t request_timeout, idle_timeout, run_ttl;
+  const char *tls_client_ca, *allow_plain;
+  struct protection_flags protection;
   int log_level;
+  struct serve_etcd etcd;
 };
 
 static bool check_limits(const struct cli_flag *flags, const bool *given) {
@@ -36,6 +41,19 @@ static int parse(int argc, char **argv, struct settings *to) {
       {"bind", FLAG_TEXT, &to->bind, "ADDR", "address or name to listen on (default 127.0.0.1; *: all)"},
       {"port", FLAG_NUMBER, &to->port, "N", "port (default 29400); 0 picks a free port"},
       {"port-file", FLAG_TEXT, &to->port_file, "PATH", "write the port to PATH when ready; removed at the end"},
+      {"state-dir", FLAG_TEXT, &to->state_dir, "DIR", "keep the state in DIR, so that it survives the server"},
+      {"state-etcd", FLAG_TEXT, &to->etcd.url, "URL",
+       "keep the state in etcd, of several servers of which one is active: "
+       "[http[s]://][USER:PASSWORD@]HOST[:PORT],... (default $RDZV_STATE_ETCD)"},
+      {"state-prefix", FLAG_TEXT, &to->etcd.prefix, "P", "path of the state in etcd (default /rdzv-server)"},
+      {"state-lease", FLAG_SECONDS, &to->etcd.lease, "S",
+       "seconds that the active server may be silent before another takes over (default 5, at least 2)"},
+      {"advertise", FLAG_TEXT, &to->etcd.advertise, "HOST[:PORT]",
+       "where clients reach this server (default: where it listens)"},
+      {"etcd-cacert", FLAG_TEXT, &to->etcd.ca_cert, "FILE",
+       "certificate authority of etcd, PEM (default: the system's)"},
+      {"etcd-cert", FLAG_TEXT, &to->etcd.cert, "FILE", "client certificate for etcd, PEM (default none)"},
+      {"etcd-key", FLAG_TEXT, &to->etcd.key, "FILE", "private key of the client certificate, PEM"},
       {"max-connections", FLAG_NUMBER, &to->max_connections, "N", "most clients at the same time (default 65536)"},
       {"max-key-bytes", FLAG_BYTES, &to->max_key_bytes, "BYTES", "longest key (default 8K)"},
       {"max-value-bytes", FLAG_BYTES, &to->max_value_bytes, "BYTES", "longest value (default 8M)"},
@@ -43,16 +61,31 @@ static int parse(int argc, char **argv, struct settings *to) {
       {"max-waits", FLAG_NUMBER, &to->max_waits, "N",
        "most keys that one client waits for or watches (default 131072)"},
       {"max-memory", FLAG_BYTES, &to->max_memory, "BYTES", "memory for all keys, values and buffers (default 1G)"},
+      {"max-runs", FLAG_NUMBER, &to->max_runs, "N", "most runs at the same time (default: any number)"},
+      {"max-run-memory", FLAG_BYTES, &to->max_run_memory, "BYTES",
+       "memory for the keys and values of one run (default: --max-memory)"},
+      {"run-ttl", FLAG_SECONDS, &to->run_ttl, "S",
+       "remove runs that nobody has used for so many seconds (default 0: never)"},
       {"request-timeout", FLAG_SECONDS, &to->request_timeout, "S",
        "seconds to send a whole request, or to read an answer (default 60)"},
       {"idle-timeout", FLAG_SECONDS, &to->idle_timeout, "S",
        "close clients that were idle for so many seconds (default 0: never)"},
+      {"secret-file", FLAG_TEXT, &to->protection.secret_file, "FILE",
+       "file with the secret that clients have to prove (default $RDZV_SECRET_FILE)"},
+      {"tls-cert", FLAG_TEXT, &to->protection.tls_cert, "FILE", "certificate of the server, with its chain, PEM"},
+      {"tls-key", FLAG_TEXT, &to->protection.tls_key, "FILE", "private key of --tls-cert, PEM"},
+      {"tls-client-ca", FLAG_TEXT, &to->tls_client_ca, "FILE",
+       "clients have to show a certificate of this CA, PEM (default: they need none)"},
+      {"allow-plain", FLAG_TEXT, &to->allow_plain, "ADDR/NET,...",
+       "clients from there need neither secret nor TLS; loopback is 127.0.0.0/8 and ::1"},
       {"log-level", FLAG_CHOICE, &to->log_level, "off|error|warning|info|debug",
        "least severity to log to stderr (default warning)"},
       {0}};
   const struct command command = {
       me, "", "Serves a store over PyTorch's TCPStore protocol and rdzv's own, on one port.", flags,
-      "There is no authentication: every client that can connect can read and change everything.\n\n"
+      "Without --secret-file or --tls-client-ca there is no authentication: every client that can connect can read "
+      "and\n"
+      "change everything. SIGHUP makes the server read the files of these flags again.\n\n"
       "A listening socket passed by systemd (LISTEN_FDS) replaces --bind and --port. SIGTERM and SIGINT stop the "
       "server in\n"
       "order; the exit code is then 0.\n"};
@@ -78,11 +111,25 @@ static int inherited_socket(int *fd) {
   return 0;
 }
 
-static rdzv_server *running;
+static rdzv_server *volatile running;
+static volatile sig_atomic_t is_stopped;
 
 static void stop(int number) {
   (void)number;
-  rdzv_server_stop(running);
+  is_stopped = 1;
+  if (running) rdzv_server_stop(running);
+}
+
+static void reload(int number) {
+  (void)number;
+  rdzv_server_reload(running);
+}
+
+/* Also where the signal was ignored before: with nohup, the files can still be read again. */
+static void on_hang_up(void (*handler)(int)) {
+  struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGHUP, &action, NULL);
 }
 
 static void on_signal(int number, void (*handler)(int)) {
@@ -97,20 +144,19 @@ static void on_signals(void (*handler)(int)) {
   on_signal(SIGINT, handler);
 }
 
-static int serve(rdzv_server *server, const struct settings *settings) {
-  rdzv_error error;
-  running = server;
-  on_signals(stop);
-  if (settings->port_file && write_port_file(me, settings->port_file, rdzv_server_port(server)) < 0) {
-    on_signals(SIG_IGN);
+/* Serves until the server ends: 0, or why. `first`: the port is to be told. */
+static int serve(rdzv_server *server, const struct settings *settings, bool first, rdzv_error *error) {
+  if (first && settings->port_file && write_port_file(me, settings->port_file, rdzv_server_port(server)) < 0)
     return EXIT_IO;
-  }
-  printf("rdzv: serving on %s\n", rdzv_server_address(server));
+  if (first) printf("rdzv: %s on %s\n", settings->etcd.url ? "listening" : "serving", rdzv_server_address(server));
   fflush(stdout);
-  const int result = rdzv_server_run(server, &error);
-  on_signals(SIG_IGN); /* it ends anyway */
-  if (settings->port_file) unlink(settings->port_file);
-  return result < 0 ? complain_error(me, &error) : EXIT_YES;
+  running = server;
+  on_hang_up(reload);
+  if (is_stopped) rdzv_server_stop(server);
+  const int result = rdzv_server_run(server, error);
+  on_hang_up(SIG_IGN);
+  running = NULL;
+  return result;
 }
 
 static rdzv_server_options options_of(const struct settings *settings) {
@@ -127,7 +173,39 @@ static rdzv_server_options options_of(const struct settings *settings) {
       .max_memory = (size_t)settings->max_memory,
       .request_timeout_ms = settings->request_timeout,
       .idle_timeout_ms = settings->idle_timeout,
+      .state_dir = settings->state_dir,
+      .max_runs = (size_t)settings->max_runs,
+      .max_run_memory = (size_t)settings->max_run_memory,
+      .run_ttl_ms = settings->run_ttl,
+      .secret_file = settings->protection.secret_file,
+      .tls_cert = settings->protection.tls_cert,
+      .tls_key = settings->protection.tls_key,
+      .tls_client_ca = settings->tls_client_ca,
+      .allow_plain = settings->allow_plain,
   };
+}
+
+static int fail_open(int result, const rdzv_error *error) {
+  complain(me, "%s%s", error->message,
+           result == RDZV_E_IN_USE ? " (is another server running? choose another --port)" : "");
+  return exit_code_of(result);
+}
+
+/* A server that is not the active one any more is opened again, as a standby, at the same port. */
+static int serve_on(rdzv_server_options *options, const struct settings *settings) {
+  const int inherited = options->listen_fd;
+  for (bool first = true;; first = false) {
+    rdzv_server *server;
+    rdzv_error error = {0};
+    if (inherited > 0 && settings->etcd.url) options->listen_fd = fcntl(inherited, F_DUPFD_CLOEXEC, inherited);
+    int result = rdzv_server_open(options, &server, &error);
+    if (result < 0) return fail_open(result, &error);
+    options->port = rdzv_server_port(server);
+    result = serve(server, settings, first, &error);
+    rdzv_server_free(server);
+    if (result == RDZV_E_STALE && !is_stopped) continue;
+    return result < 0 && result != RDZV_E_STALE ? complain_error(me, &error) : result > 0 ? result : EXIT_YES;
+  }
 }
 
 int cmd_serve(int argc, char **argv) {
@@ -136,17 +214,14 @@ int cmd_serve(int argc, char **argv) {
   if (rest < 0) return rest == -2 ? EXIT_YES : EXIT_USAGE;
   rdzv_server_options options = options_of(&settings);
   if (inherited_socket(&options.listen_fd) < 0) return EXIT_USAGE;
-  signal(SIGHUP, SIG_IGN);  /* the clients stay when the terminal goes */
+  if (!serve_etcd_fill(me, &settings.etcd, settings.state_dir, &options)) return EXIT_USAGE;
+  on_hang_up(SIG_IGN); /* the clients stay when the terminal goes */
+  protection_hide(&settings.protection, NULL);
   raise_descriptor_limit(); /* a descriptor for each client */
-  rdzv_server *server;
-  rdzv_error error;
-  const int result = rdzv_server_open(&options, &server, &error);
-  if (result < 0) {
-    complain(me, "%s%s", error.message,
-             result == RDZV_E_IN_USE ? " (is another server running? choose another --port)" : "");
-    return exit_code_of(result);
-  }
-  const int code = serve(server, &settings);
-  rdzv_server_free(server);
+  on_signals(stop);
+  const int code = serve_on(&options, &settings);
+  on_signals(SIG_IGN); /* it ends anyway */
+  if (settings.port_file) unlink(settings.port_file);
+  serve_etcd_free(&settings.etcd);
   return code;
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "base/text/parse.h"
-#include "cli/cli.h"
-
+#include "cli/protection.h"
 #include "cli/store/etcd_url.h"
 #include "cli/store/output.h"
 
@@ -28,6 +27,7 @@ struct settings {
   int dialect;
   bool json;
   bool raw;
+  struct protection_flags protection;
 };
 
 /* One operation under way. */
@@ -246,6 +246,7 @@ static int parse(int argc, char **argv, struct settings *to) {
       {"cacert", FLAG_TEXT, &to->ca_cert, "FILE", "certificate authority of etcd, PEM (default: the system's)"},
       {"cert", FLAG_TEXT, &to->cert, "FILE", "client certificate for etcd, PEM (default none)"},
       {"key", FLAG_TEXT, &to->key, "FILE", "private key of the client certificate, PEM"},
+      PROTECTION_FLAGS(&to->protection),
       {"prefix", FLAG_TEXT, &to->prefix, "P", "put P/ before every key; in etcd, the path of the store"},
       {"timeout", FLAG_SECONDS, &to->timeout, "S",
        "seconds to connect and to wait for keys (default 30); 0: do not wait"},
@@ -318,8 +319,16 @@ static int open_store(const struct settings *settings, rdzv_store **out, rdzv_er
   }
   if (settings->etcd || settings->etcd3) return open_etcd(settings, timeout, log, out, error);
   const char *endpoint = settings->endpoint ? settings->endpoint : getenv("RDZV_ENDPOINT");
-  const rdzv_tcp_options options = {
-      .size = sizeof options, .timeout_ms = timeout, .log = log, .dialect = (rdzv_dialect)settings->dialect};
+  const struct protection_flags *protection = &settings->protection;
+  const rdzv_tcp_options options = {.size = sizeof options,
+                                    .timeout_ms = timeout,
+                                    .log = log,
+                                    .dialect = (rdzv_dialect)settings->dialect,
+                                    .secret_file = protection->secret_file,
+                                    .tls_ca = protection->tls_ca,
+                                    .tls_cert = protection->tls_cert,
+                                    .tls_key = protection->tls_key};
+  protection_hide(protection, NULL);
   return rdzv_store_open_tcp(endpoint ? endpoint : "127.0.0.1", &options, out, error);
 }
 

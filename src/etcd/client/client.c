@@ -112,9 +112,8 @@ static deadline try_until(const struct course *course) {
 }
 
 static int fail_no_answer(const struct course *course, const rdzv_error *last) {
-  return error_set(course->call.error, RDZV_E_CONNECTION, "%s of etcd at %s: no answer (%zu tries in %lld ms): %s",
-                   course->request->method, course->client->text, course->tries,
-                   (long long)(clock_now_ms() - course->began), last->message);
+  return error_set(course->call.error, RDZV_E_CONNECTION, "etcd at %s: no answer (%zu tries in %lld ms): %s",
+                   course->client->text, course->tries, (long long)(clock_now_ms() - course->began), last->message);
 }
 
 /* After all members failed, before the next pass. */
@@ -122,8 +121,7 @@ static int rest(struct course *course) {
   if (course->tries % members_of(course) != 0) return 0;
   const deadline next = deadline_sooner(backoff_next(&course->pauses), course->call.until);
   if (flag_pause(course->call.cancel, next) == 0) return 0;
-  return error_set(course->call.error, RDZV_E_CANCELED, "%s of etcd at %s: canceled", course->request->method,
-                   course->client->text);
+  return error_set(course->call.error, RDZV_E_CANCELED, "a request to etcd at %s was canceled", course->client->text);
 }
 
 /* After a failure that waiting, or another member, may mend. 0: try again. */
@@ -138,11 +136,11 @@ static int follow(struct course *course, struct etcd_try *one, int code) {
       if (error) *error = one->error;
       return RDZV_E_TIMEOUT;
     case ETCD_FATE_CUT_OFF:
-      return error_set(error, RDZV_E_TIMEOUT, "%s of etcd at %s was cut off: %s", request->method, course->client->text,
+      return error_set(error, RDZV_E_TIMEOUT, "a request to etcd at %s was cut off: %s", course->client->text,
                        one->error.message);
     case ETCD_FATE_UNKNOWN:
-      return error_set(error, RDZV_E_OUTCOME_UNKNOWN, "%s of etcd at %s: it may or may not have taken effect: %s",
-                       request->method, course->client->text, one->error.message);
+      return error_set(error, RDZV_E_OUTCOME_UNKNOWN, "a request to etcd at %s may or may not have taken effect: %s",
+                       course->client->text, one->error.message);
     case ETCD_FATE_AGAIN: break;
   }
   return late ? fail_no_answer(course, &one->error) : rest(course);

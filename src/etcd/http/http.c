@@ -217,6 +217,7 @@ static bool has_line(const struct http_transfer *transfer) {
 /* Moves the transfer, and the stream beside it, until it has come as far as it is wanted: to its end, to its first
  * line, or to a body longer than `len`. Gives curl's code, or a code of ours that is negative. */
 static int run_transfer(struct http_transfer *transfer, size_t len, deadline until, const struct flag *cancel) {
+  if (flag_need_fd(cancel, NULL) < 0) return RDZV_E_NO_MEMORY; /* a call that cannot be canceled is not begun */
   struct curl_waitfd fds[1] = {{.fd = cancel ? flag_fd(cancel) : -1, .events = CURL_WAIT_POLLIN}};
   CURLM *multi = transfer->line->multi;
   struct waiting *waiting = flag_waiting(cancel);

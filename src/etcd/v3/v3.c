@@ -118,7 +118,7 @@ int etcd3_refused(const struct etcd3 *etcd, long status, rdzv_bytes body, rdzv_e
 /* ---- requests ------------------------------------------------------------------------------------------------- */
 
 static int perform_once(struct etcd3 *etcd, const struct etcd3_request *request, unsigned tried, rdzv_error *cause,
-                        const struct etcd_call *call, struct buf *body) {
+                        const struct etcd_call *call, struct buf *body, bool *too_large) {
   const struct etcd_request http = {.method = "POST",
                                     .path = request->path,
                                     .form = (const char *)request->body.data,
@@ -135,6 +135,7 @@ static int perform_once(struct etcd3 *etcd, const struct etcd3_request *request,
   result = check_cluster(etcd, &response, call->error);
   if (result == 0 && response.status != 200)
     result = etcd3_refused(etcd, response.status, (rdzv_bytes){response.body.data, response.body.len}, call->error);
+  *too_large = result == RDZV_E_LIMIT; /* and was at each try */
   if (result == 0)
     *body = response.body;
   else
@@ -153,9 +154,10 @@ int etcd3_perform(struct etcd3 *etcd, struct etcd3_request request, const struct
                   bool *unsure) {
   rdzv_error cause = {0};
   unsigned tried = 0;
+  bool too_large = false;
   int result = request.made ? 0 : error_no_memory(call->error);
   for (; request.made; tried++) {
-    result = perform_once(etcd, &request, tried, &cause, call, body);
+    result = perform_once(etcd, &request, tried, &cause, call, body, &too_large);
     const bool again = result == RDZV_E_OUTCOME_UNKNOWN && request.repeat == ETCD3_REPEAT_FENCED;
     if (!again || deadline_left(call->until) == 0) break;
     if (flag_pause(call->cancel, deadline_after(jitter(UNSURE_PAUSE_MS))) == 0) continue;
@@ -164,7 +166,7 @@ int etcd3_perform(struct etcd3 *etcd, struct etcd3_request request, const struct
   }
   buf_free(&request.body);
   if (unsure) *unsure = tried > 0;
-  return tried > 0 && result < 0 ? fail_unsure(result, call) : result;
+  return tried > 0 && result < 0 && !too_large ? fail_unsure(result, call) : result;
 }
 
 /* A request on keys, read as `kind` or as a transaction. */
@@ -257,6 +259,24 @@ int etcd3_status(struct etcd3 *etcd, const struct etcd_call *call, struct etcd3_
   if (result == 0) result = etcd3_read_status((rdzv_bytes){body.data, body.len}, status, call->error);
   buf_free(&body);
   return result;
+}
+
+int etcd3_quota(struct etcd3 *etcd, const struct etcd_call *call, int64_t *bytes) {
+  static const char name[] = "\netcd_server_quota_backend_bytes ";
+  const struct etcd_request request = {.method = "GET", .path = "/metrics", .quiet = true, .line = etcd->line};
+  struct http_response response;
+  const int result = etcd_perform(etcd->client, &request, call, &response);
+  if (result < 0) return result;
+  const char *found = response.status == 200 && buf_append(&response.body, "", 1)
+                          ? strstr((const char *)response.body.data, name)
+                          : NULL;
+  const double quota = found ? strtod(found + sizeof name - 1, NULL) : 0;
+  buf_free(&response.body);
+  if (!(quota >= 1 && quota < 1e18))
+    return error_set(call->error, RDZV_E_UNSUPPORTED, "etcd at %s does not tell its quota",
+                     etcd_describe(etcd->client));
+  *bytes = (int64_t)quota;
+  return 0;
 }
 
 int etcd3_member_list(struct etcd3 *etcd, const struct etcd_call *call, char **urls) {

@@ -125,6 +125,10 @@ int etcd3_watch_next(struct etcd3_watch *watch, const struct etcd_call *call, st
 /* ---- the cluster ---- */
 int etcd3_status(struct etcd3 *etcd, const struct etcd_call *call, struct etcd3_status *status);
 
+/* How large the database may become before etcd raises its space alarm: its --quota-backend-bytes, which only its
+ * metrics tell. RDZV_E_UNSUPPORTED: they do not. */
+int etcd3_quota(struct etcd3 *etcd, const struct etcd_call *call, int64_t *bytes);
+
 /* Where the members serve clients: "http://a:2379,http://b:2379". To be freed. The client asks that by itself after the
  * first call that succeeds, and uses those members, too. */
 int etcd3_member_list(struct etcd3 *etcd, const struct etcd_call *call, char **urls);

@@ -258,7 +258,9 @@ static int probe(struct etcd3_watch *watch, const struct etcd_call *call) {
   int64_t next = 0;
   int result = etcd3_range(watch->etcd, &range, &own, &reply);
   watch->heard_ms = clock_now_ms();
-  if (result == RDZV_E_CONNECTION) return 0;
+  if (result == RDZV_E_CONNECTION && deadline_left(call->until) > 0) return 0;
+  if (result == RDZV_E_CONNECTION) result = RDZV_E_TIMEOUT; /* there was no time left to ask in */
+  if (result == RDZV_E_TIMEOUT && call->error) call->error->code = result;
   for (size_t i = 0; i < watch->count; i++)
     if (watch->watched[i].next > next) next = watch->watched[i].next;
   if (result == 0 && reply.revision < next - 1)

@@ -23,7 +23,8 @@ static int open_store(const rdzv_params *params, bool may_serve, const struct co
                                        .cancel_fd = params->cancel_fd,
                                        .log = params->log,
                                        .run_id = may_serve ? params->run_id : NULL,
-                                       .asks_native = may_serve && may_be_native(conf)};
+                                       .asks_native = may_serve && may_be_native(conf),
+                                       .protection = {conf_tls_names(conf), conf->bind}};
   return c10d_store_open(params->endpoint, &options, store, server, error);
 }
 

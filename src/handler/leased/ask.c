@@ -64,10 +64,9 @@ int leased_ask(struct leased_handler *handler, enum leased_ask what, const char 
                const struct flag *cancel, rdzv_error *error) {
   rdzv_error own = {0};
   int result = leased_start(handler, &own);
-  struct pollfd fds[2] = {{.fd = flag_fd(&handler->answered), .events = POLLIN}};
   if (result == 0) {
     begin(handler, what);
-    result = flag_poll(cancel, fds, 1, until);
+    result = flag_await(&handler->answered, cancel, until);
     if (take_answer(handler, what, &result, &own)) {
       if (result < 0 && error) *error = own;
       return result;
@@ -105,6 +104,7 @@ static bool add_participants(struct round_result *result, const struct leased_wo
 
 static void told_joined(struct leased_handler *handler) {
   const struct leased_update *update = &handler->update;
+  handler->data_lost = false;
   events_note(&handler->events, RDZV_NODE_STATE_SUCCEEDED, update->round, update->rank,
               "joined round %" PRId64 " as rank %" PRId64 " in a world of %" PRId64, update->round, update->rank,
               update->world_size);
@@ -148,13 +148,16 @@ static void told_changes(struct leased_handler *handler) {
                  {ENGINE_NEWS_PARTICIPANT_LEFT, RDZV_CHANGE_LEFT, NULL},
                  {ENGINE_NEWS_PARTICIPANT_DIED, RDZV_CHANGE_DIED, NULL},
                  {ENGINE_NEWS_IS_CLOSED, RDZV_CHANGE_CLOSED, "the rendezvous was closed"},
-                 {ENGINE_NEWS_EVICTED, RDZV_CHANGE_EVICTED, "this node's place in the round is lost: its lease ended"}};
+                 {ENGINE_NEWS_EVICTED, RDZV_CHANGE_EVICTED, NULL}};
   unsigned what = 0;
   for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
     if (!(handler->update.news & changes[i].news)) continue;
     what |= changes[i].what;
     if (changes[i].text) note_change(handler, changes[i].text, "");
   }
+  if (what & RDZV_CHANGE_EVICTED)
+    note_change(handler, "this node's place in the round is lost",
+                handler->data_lost ? "etcd has lost its data" : "its lease ended");
   if (what == 0 || !handler->in_round) return;
   for (const struct leased_member *member = NULL; (member = leased_gone(&handler->machine, member));) {
     const struct node_text name = node_text(&member->desc);

@@ -6,6 +6,7 @@
 #include "handler/master.h"
 #include "store/etcd3/etcd3_store.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
@@ -128,21 +129,32 @@ static int take_change(struct leased_handler *handler, rdzv_change **out, rdzv_e
 static int leased_wait_change(rdzv_handler *base, int64_t timeout_ms, rdzv_change **out, rdzv_error *error) {
   struct leased_handler *handler = leased_of(base);
   const deadline until = deadline_after(timeout_ms);
-  struct pollfd fds[2] = {{.fd = flag_fd(&handler->changed), .events = POLLIN}};
   for (;;) {
     int result = take_change(handler, out, error);
     if (result != RDZV_E_TIMEOUT) return result;
-    result = flag_poll(&base->cancel, fds, 1, deadline_sooner(until, deadline_after(LOOK_MS)));
+    result = flag_await(&handler->changed, &base->cancel, deadline_sooner(until, deadline_after(LOOK_MS)));
     if (result == RDZV_E_CANCELED) return error_set(error, result, "waiting for changes of the round: canceled");
+    if (result == RDZV_E_IO) return error_errno(error, result, errno, "cannot hear of changes of the round");
     if (result < 0 && deadline_left(until) == 0)
       return error_set(error, RDZV_E_TIMEOUT, "nothing happened in %" PRId64 " ms", timeout_ms);
   }
 }
 
-static int leased_change_fd(const rdzv_handler *base) {
-  return flag_fd(&((const struct leased_handler *)base)->changed);
+/* The thread may raise or lower the flag meanwhile. */
+static int fd_of(const rdzv_handler *base, const struct flag *flag) {
+  struct leased_handler *handler = leased_of((rdzv_handler *)base);
+  pthread_mutex_lock(&handler->lock);
+  const int fd = flag_fd(flag);
+  pthread_mutex_unlock(&handler->lock);
+  return fd;
 }
-static int leased_ended_fd(const rdzv_handler *base) { return flag_fd(&((const struct leased_handler *)base)->ended); }
+
+static int leased_change_fd(const rdzv_handler *base) {
+  return fd_of(base, &((const struct leased_handler *)base)->changed);
+}
+static int leased_ended_fd(const rdzv_handler *base) {
+  return fd_of(base, &((const struct leased_handler *)base)->ended);
+}
 
 /* ---- ending --------------------------------------------------------------------------------------------------- */
 

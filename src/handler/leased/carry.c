@@ -243,6 +243,13 @@ static struct etcd_call quick_call(const struct leased_handler *handler, struct 
   return (struct etcd_call){deadline_after(limit), &handler->halt, &carried->error};
 }
 
+/* A lease that is gone has ended, or went with all the data: a read tells, by the error that it fails with. */
+static void ask_why(struct leased_handler *handler, const struct etcd_call *call) {
+  struct etcd3_reply reply;
+  const struct etcd3_range range = {.keys = {.key = rdzv_str(handler->root)}, .count_only = true};
+  if (etcd3_range(handler->etcd, &range, call, &reply) == 0) etcd3_reply_free(&reply);
+}
+
 static bool perform(struct leased_handler *handler, struct carried *carried) {
   const struct leased_update *update = &handler->update;
   const struct etcd_call call = quick_call(handler, carried);
@@ -250,6 +257,7 @@ static bool perform(struct leased_handler *handler, struct carried *carried) {
     case LEASED_DO_GRANT: grant(handler, &call, carried); return true;
     case LEASED_DO_KEEP_ALIVE:
       set_event(carried, etcd3_lease_keep_alive(handler->etcd, update->lease, &call, NULL), LEASED_EV_KEPT);
+      if (carried->event.kind == LEASED_EV_GONE) ask_why(handler, &call);
       return true;
     case LEASED_DO_REVOKE:
       set_event(carried, etcd3_lease_revoke(handler->etcd, update->lease, &call), LEASED_EV_KEPT);
@@ -293,12 +301,24 @@ static void note(struct leased_handler *handler, const struct carried *carried, 
   pthread_mutex_unlock(&handler->lock);
 }
 
+/* What is got over is told all the same. */
+static void tell_of_etcd(struct leased_handler *handler, const struct carried *carried) {
+  if (carried->error.code == RDZV_E_DATA_LOST) {
+    handler->data_lost = true;
+    events_note(&handler->events, RDZV_NODE_STATE_RUNNING, -1, -1, "%s (the nodes join again)", carried->error.message);
+  } else if (carried->event.kind == LEASED_EV_WATCH_LOST) {
+    events_note(&handler->events, RDZV_NODE_STATE_RUNNING, -1, -1,
+                "etcd was compacted before this node had seen all changes: it reads all keys again");
+  }
+}
+
 bool leased_carry_out(struct leased_handler *handler) {
   struct carried carried = {0};
   const bool waits = handler->update.request == LEASED_DO_WATCH;
   const int64_t asked_ms = clock_now_ms();
   const bool came = perform(handler, &carried);
   if (came) {
+    tell_of_etcd(handler, &carried);
     leased_feed(handler, &carried.event);
     note(handler, &carried, waits ? clock_now_ms() : asked_ms);
   }

@@ -49,6 +49,7 @@ struct leased_handler {
   struct leased_update update;
   struct etcd3_watch *watch;
   uint64_t watch_id;
+  bool data_lost; /* etcd has lost its data since the last join */
 
   pthread_mutex_t lock; /* guards what follows */
   bool stopping;

@@ -116,26 +116,33 @@ static int init_machine(struct leased_handler *handler, const rdzv_params *param
 }
 
 /* Does etcd answer, and grant access? Nothing is created: a handler that only looks leaves nothing behind. */
-static int reach(struct leased_handler *handler, rdzv_error *error) {
-  const struct etcd_call call = {deadline_after(etcd_read_timeout(handler->client)), &handler->base.cancel, error};
+static int reach(struct leased_handler *handler, const rdzv_params *params, rdzv_error *error) {
+  struct flag cancel; /* nobody has the handler yet: its own flag gets no descriptor for this */
+  int code = flag_open_with(&cancel, params->cancel_fd, error);
+  if (code < 0) return code;
+  const struct etcd_call call = {deadline_after(etcd_read_timeout(handler->client)), &cancel, error};
   struct etcd3_reply reply;
   const struct etcd3_range range = {.keys = {.key = rdzv_str(handler->root)}};
-  const int code = etcd3_range(handler->look, &range, &call, &reply);
+  code = etcd3_range(handler->look, &range, &call, &reply);
   if (code == 0) etcd3_reply_free(&reply);
+  flag_close(&cancel);
   return code;
 }
 
 static int open_parts(struct leased_handler *handler, const rdzv_params *params, const struct conf *conf,
                       rdzv_error *error) {
   const rdzv_etcd_options etcd = conf_etcd_options(params, conf);
-  struct flag *const flags[] = {&handler->wake, &handler->halt, &handler->answered, &handler->changed, &handler->ended};
+  struct flag *const own[] = {&handler->wake, &handler->halt};
+  struct flag *const flags[] = {&handler->answered, &handler->changed, &handler->ended};
   int result = make_root(handler, params, conf, error);
-  for (size_t i = 0; result == 0 && i < sizeof flags / sizeof flags[0]; i++) result = flag_open(flags[i], error);
+  for (size_t i = 0; result == 0 && i < sizeof own / sizeof own[0]; i++) result = flag_open(own[i], error);
+  for (size_t i = 0; result == 0 && i < sizeof flags / sizeof flags[0]; i++)
+    result = flag_open_in(flags[i], &handler->base.flags, 0, error);
   if (result == 0) result = etcd_open(&etcd, &handler->client, error);
   if (result < 0) return result;
   snprintf(handler->text, sizeof handler->text, "etcd v3 %s %.300s", etcd_describe(handler->client), handler->root);
   result = etcd3_open(etcd_share(handler->client), &handler->look, error);
-  return result == 0 ? reach(handler, error) : result;
+  return result == 0 ? reach(handler, params, error) : result;
 }
 
 /* What leased_close needs to be there. */

@@ -154,14 +154,10 @@ static int refresh(struct rdzv_server *server, struct native_run *own, rdzv_erro
   return result;
 }
 
-/* What the server keeps of the run, made with the first change; then its key is there. NULL: no memory. */
-static struct native_run *own_of(struct rdzv_server *server, struct coordinator_run *run) {
-  struct native_run *own = *coordinator_run_user(run);
-  if (own) return own;
+static struct native_run *make_own(struct rdzv_server *server, struct coordinator_run *run) {
   struct run_key key;
-  rdzv_error error;
   const rdzv_bytes bytes = key_of(&key, coordinator_run_id(run), "");
-  own = calloc(1, sizeof *own + bytes.len);
+  struct native_run *own = calloc(1, sizeof *own + bytes.len);
   if (!own) return NULL;
   own->run = run;
   own->is_private = !ks_present(server->ks, bytes);
@@ -169,8 +165,24 @@ static struct native_run *own_of(struct rdzv_server *server, struct coordinator_
   memcpy(own->key, bytes.data, bytes.len);
   DL_APPEND(server->natives->runs, own);
   *coordinator_run_user(run) = own;
-  refresh(server, own, &error);
   return own;
+}
+
+/* What the server keeps of the run, made with the first change; then its key is there. NULL: no memory. */
+static struct native_run *own_of(struct rdzv_server *server, struct coordinator_run *run) {
+  struct native_run *own = *coordinator_run_user(run);
+  rdzv_error error;
+  if (own) return own;
+  own = make_own(server, run);
+  if (own) refresh(server, own, &error);
+  return own;
+}
+
+int natives_load(struct rdzv_server *server, const char *run_id, bool is_private, rdzv_error *error) {
+  struct native_run *own = make_own(server, coordinator_find(server->natives->coordinator, run_id, strlen(run_id)));
+  if (!own) return error_no_memory(error);
+  own->is_private = is_private;
+  return 0;
 }
 
 /* Nobody has to know of a run that never had a round. */
@@ -272,6 +284,21 @@ static bool would_write(struct rdzv_server *server, const struct wire_request *r
   }
 }
 
+/* A state that nobody can have come to is answered as a swap that was lost: its writer gets the state as it is. */
+static int lose_swap(struct conn *conn, const struct wire_request *request, handler *run, const struct native_run *own,
+                     rdzv_error *error) {
+  struct rdzv_server *server = conn->server;
+  struct wire_request lost = *request;
+  if (natives_may_log(server))
+    log_line(&server->log, RDZV_LOG_WARNING, "a state that was written for run '%s' is refused: %s",
+             coordinator_run_id(own->run), error->message);
+  if (request->op == WIRE_OP_SET) return RDZV_E_CORRUPT;                               /* which cannot be lost */
+  lost.value = request->op == WIRE_OP_COMPARE_SET ? request->desired : request->value; /* is not the state as it is */
+  lost.number = UINT64_MAX;                                                            /* nor is this its version */
+  const int result = run(conn, &lost, &server->answers);
+  return result < 0 ? error_set(error, result, "%s", rdzv_error_text(result)) : 0;
+}
+
 static int write_and_adopt(struct conn *conn, const struct wire_request *request, handler *run, rdzv_bytes value,
                            struct native_run *own, rdzv_error *error) {
   struct rdzv_server *server = conn->server;
@@ -280,6 +307,10 @@ static int write_and_adopt(struct conn *conn, const struct wire_request *request
   bool exists;
   int result = natives_decode(value, layout, &exists, &state, &layout, error);
   if (result < 0) return result;
+  if (exists && coordinator_check_swap(own->run, &state, error) < 0) {
+    state_free(&state);
+    return lose_swap(conn, request, run, own, error);
+  }
   result = run(conn, request, &server->answers);
   if (result < 0) {
     state_free(&state);

@@ -34,8 +34,8 @@ void natives_send(struct conn *conn, bool unasked) {
   out->failed = false;
 }
 
-void natives_refuse(struct conn *conn, enum wire_op op, int code, const char *why) {
-  wire_put_native_refusal(&conn->server->aside, op, code, why);
+void natives_refuse(struct conn *conn, enum wire_op op, uint64_t number, int code, const char *why) {
+  wire_put_native_refusal(&conn->server->aside, op, number, code, why);
   natives_send(conn, false);
 }
 
@@ -68,7 +68,7 @@ static void log_failure(struct rdzv_server *server, const struct coordinator_eff
 
 static void fail(struct conn *conn, const struct coordinator_effect *effect) {
   log_failure(conn->server, effect);
-  natives_refuse(conn, op_of(effect->asked), effect->error->code, effect->error->message);
+  natives_refuse(conn, op_of(effect->asked), effect->number, effect->error->code, effect->error->message);
 }
 
 /* What was sent before goes out first, as far as the socket takes it. */
@@ -144,6 +144,12 @@ void natives_step(struct rdzv_server *server, struct coordinator_event event) {
   server->native_runs = coordinator_runs(natives->coordinator);
   charge(natives);
   arm(natives);
+}
+
+void natives_loaded(struct rdzv_server *server) {
+  server->native_runs = coordinator_runs(server->natives->coordinator);
+  charge(server->natives);
+  arm(server->natives);
 }
 
 void natives_lost(struct conn *conn) {

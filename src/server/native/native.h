@@ -59,10 +59,14 @@ void natives_step(struct rdzv_server *server, struct coordinator_event event);
 
 /* Sends what is in server->aside. `unasked`: the client may never read it. */
 void natives_send(struct conn *conn, bool unasked);
-void natives_refuse(struct conn *conn, enum wire_op op, int code, const char *why);
+void natives_refuse(struct conn *conn, enum wire_op op, uint64_t number, int code, const char *why);
 
 /* At most ten lines a second, so that clients cannot fill a disk. */
 bool natives_may_log(struct rdzv_server *server);
+
+/* A run was restored: makes what the server keeps of it. RDZV_E_NO_MEMORY. All are there: natives_loaded. */
+int natives_load(struct rdzv_server *server, const char *run_id, bool is_private, rdzv_error *error);
+void natives_loaded(struct rdzv_server *server);
 
 /* ---- blob.c ---- */
 #define NATIVE_KEY "/torch.rendezvous."

@@ -135,7 +135,7 @@ int natives_query(struct conn *conn, const struct wire_request *request, struct 
   }
   state_free(&subject.decoded);
   if (result < 0)
-    natives_refuse(conn, request->op, result, error.message);
+    natives_refuse(conn, request->op, request->number, result, error.message);
   else
     natives_send(conn, false);
   return 0;

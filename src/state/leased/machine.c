@@ -51,8 +51,12 @@ static void fail(struct leased *node, enum leased_event_kind asked, struct lease
 }
 
 static void fail_late(struct leased *node, enum leased_event_kind asked, struct leased_update *update) {
-  error_set(&update->error, RDZV_E_TIMEOUT, "the time to %s is over: %s", wish_name(asked),
-            node->trouble.code ? node->trouble.message : leased_waiting(node).text);
+  if (node->trouble.code) /* it is not for want of nodes */
+    error_set(&update->error, node->trouble.code, "cannot %s the rendezvous in time: %s", wish_name(asked),
+              node->trouble.message);
+  else
+    error_set(&update->error, RDZV_E_TIMEOUT, "the time to %s is over: %s", wish_name(asked),
+              leased_waiting(node).text);
   fail(node, asked, update);
 }
 

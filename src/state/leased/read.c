@@ -94,23 +94,19 @@ int leased_take_board(struct leased *node, const struct leased_kv *kvs, size_t c
 
 /* ---- news for a participant ----------------------------------------------------------------------------------- */
 
-static void tell_of_board(struct leased *node, bool was_closed, int64_t want_mod, struct leased_update *update) {
-  if (node->phase != LEASED_IN) return;
-  update->round = node->at;
-  if (node->closed && !was_closed) update->news |= ENGINE_NEWS_IS_CLOSED;
-  if (!node->want || want_mod <= node->told_want) return;
-  node->told_want = want_mod;
-  update->news |= ENGINE_NEWS_SOMEONE_WAITS;
+/* Did the node say, in its key that went, that it leaves? */
+static bool says_left(const char *value) {
+  struct leased_node last = {0};
+  const bool left = value && leased_node_read(value, &last, NULL) == 0 && last.left;
+  leased_node_free(&last);
+  return left;
 }
 
 /* A key of the world's round went. */
-static void miss_member(struct leased *node, int64_t lease, const char *value, struct leased_update *update) {
+static void miss_member(struct leased *node, int64_t lease, bool left, struct leased_update *update) {
   const int64_t rank = leased_world_rank(&node->world, lease);
-  struct leased_node last = {0};
   if (rank < 0 || node->world.members[rank].gone) return;
   struct leased_member *member = &node->world.members[rank];
-  const bool left = value && leased_node_read(value, &last, NULL) == 0 && last.left;
-  leased_node_free(&last);
   member->gone = node->steps;
   member->died = !left;
   if (node->phase == LEASED_IN) {
@@ -120,6 +116,18 @@ static void miss_member(struct leased *node, int64_t lease, const char *value, s
     node->spare = false;
     node->deadline = node->now.mono_ms + node->config.settings.join_timeout;
   }
+}
+
+/* A node that waits with the lease of a participant has left the round; that its key went may not have come yet. */
+static void tell_of_board(struct leased *node, bool was_closed, const struct leased_kv *want,
+                          struct leased_update *update) {
+  if (node->phase != LEASED_IN) return;
+  update->round = node->at;
+  if (node->closed && !was_closed) update->news |= ENGINE_NEWS_IS_CLOSED;
+  if (!node->want || !want || want->mod <= node->told_want) return;
+  node->told_want = want->mod;
+  update->news |= ENGINE_NEWS_SOMEONE_WAITS;
+  miss_member(node, want->lease, true, update);
 }
 
 /* ---- keys of nodes -------------------------------------------------------------------------------------------- */
@@ -152,7 +160,7 @@ static int take_gone_key(struct leased *node, const struct leased_kv *kv, int64_
     if (node->placed && round == node->at && kv->mod > node->born) leased_lose_place(node, update);
     return 0;
   }
-  if (node->world_mod && round == node->world.round) miss_member(node, lease, kv->value, update);
+  if (node->world_mod && round == node->world.round) miss_member(node, lease, says_left(kv->value), update);
   const bool peer = node->placed && node->phase == LEASED_GATHER && round == node->at && kv->mod > node->born;
   return peer ? take_gone_peer(node, kv, lease, error) : 0;
 }
@@ -170,7 +178,8 @@ static bool is_of_node(const char *key) { return *key >= '0' && *key <= '9'; }
 int leased_take_changes(struct leased *node, const struct leased_event *event, struct leased_update *update,
                         rdzv_error *error) {
   const bool was_closed = node->closed;
-  int64_t want_mod = 0, nodes_seen = node->nodes_seen, board_seen = node->board_seen;
+  const struct leased_kv *want = NULL;
+  int64_t nodes_seen = node->nodes_seen, board_seen = node->board_seen;
   int result = 0;
   for (size_t i = 0; i < event->kv_count && result == 0; i++) {
     const struct leased_kv *kv = &event->kvs[i];
@@ -178,14 +187,14 @@ int leased_take_changes(struct leased *node, const struct leased_event *event, s
     if (kv->mod <= *seen) continue; /* told before */
     int64_t *last = is_of_node(kv->key) ? &nodes_seen : &board_seen;
     if (kv->mod > *last) *last = kv->mod;
-    if (strcmp(kv->key, LEASED_WANT) == 0) want_mod = kv->mod;
+    if (strcmp(kv->key, LEASED_WANT) == 0) want = kv;
     result = is_of_node(kv->key) ? take_node_key(node, kv, update, error) : take_board_key(node, kv, error);
   }
   if (nodes_seen > node->nodes_seen) node->nodes_seen = nodes_seen;
   if (board_seen > node->board_seen) node->board_seen = board_seen;
   if (result < 0) node->synced = false;
   check_place(node, update);
-  tell_of_board(node, was_closed, want_mod, update);
+  tell_of_board(node, was_closed, want, update);
   return result;
 }
 
@@ -226,12 +235,13 @@ static int take_nodes(struct leased *node, const struct leased_event *event, rdz
   return result;
 }
 
-static bool is_there(const struct leased_event *event, int64_t round, int64_t lease) {
-  int64_t found_round, found_lease;
+/* The last round that has a key with that lease; -1: none. */
+static int64_t round_of(const struct leased_event *event, int64_t lease) {
+  int64_t found_round, found_lease, round = -1;
   for (size_t i = 0; i < event->kv_count; i++)
-    if (leased_key_parse(event->kvs[i].key, &found_round, &found_lease) && found_lease == lease && found_round == round)
-      return true;
-  return false;
+    if (leased_key_parse(event->kvs[i].key, &found_round, &found_lease) && found_lease == lease && found_round > round)
+      round = found_round;
+  return round;
 }
 
 /* Members whose keys went while nobody told us. */
@@ -239,8 +249,9 @@ static int miss_members(struct leased *node, const struct leased_event *event, s
                         rdzv_error *error) {
   for (size_t i = 0; node->world_mod && i < node->world.count; i++) {
     const int64_t lease = node->world.members[i].lease;
-    if (lease == node->lease || is_there(event, node->world.round, lease)) continue;
-    miss_member(node, lease, NULL, update);
+    const int64_t round = round_of(event, lease);
+    if (lease == node->lease || round == node->world.round) continue;
+    miss_member(node, lease, round > node->world.round, update); /* it is in a later one: it lives */
     const bool ours = node->phase == LEASED_GATHER && node->at == node->world.round;
     const int result = ours && !leased_is_gone(node, lease) ? note_gone(node, lease, error) : 0;
     if (result < 0) return result;
@@ -251,17 +262,17 @@ static int miss_members(struct leased *node, const struct leased_event *event, s
 int leased_take_all(struct leased *node, const struct leased_event *event, struct leased_update *update,
                     rdzv_error *error) {
   const bool was_closed = node->closed;
-  int64_t want_mod = 0;
+  const struct leased_kv *want = NULL;
   leased_seats_clear(node);
   int result = leased_take_board(node, event->kvs, event->kv_count, event->revision, error);
   if (result < 0) return result;
   for (size_t i = 0; i < event->kv_count; i++)
-    if (strcmp(event->kvs[i].key, LEASED_WANT) == 0) want_mod = event->kvs[i].mod;
+    if (strcmp(event->kvs[i].key, LEASED_WANT) == 0) want = &event->kvs[i];
   find_place(node, event);
   if (!node->placed) leased_lose_place(node, update);
   if (node->placed && node->phase == LEASED_OUT) node->phase = LEASED_GATHER;
   check_place(node, update);
-  tell_of_board(node, was_closed, want_mod, update);
+  tell_of_board(node, was_closed, want, update);
   node->nodes_seen = event->revision;
   result = miss_members(node, event, update, error);
   if (result == 0 && node->placed) result = take_nodes(node, event, error);

@@ -4,6 +4,7 @@
 #include "state/native/run.h"
 #include "state/pickle/write.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -121,6 +122,20 @@ static void evict(struct coordinator_run *run) {
   }
 }
 
+/* A server that lost the state begins at 0, and its nodes know the round that they were in. */
+bool run_may_reach(const struct coordinator_run *run, int64_t round) {
+  const int64_t most_leap = INT64_C(1) << 32; /* a round every second makes a hundred years */
+  int64_t from = run ? run->state.round : 0;
+  if (run && run->first_round > from) from = run->first_round;
+  return round >= 0 && round <= STATE_MOST_ROUND && round - from <= most_leap;
+}
+
+int coordinator_check_swap(const struct coordinator_run *run, const struct rendezvous_state *state, rdzv_error *error) {
+  if (run_may_reach(run, state->round)) return 0;
+  return error_set(error, RDZV_E_CORRUPT, "round %" PRId64 " cannot follow round %" PRId64, state->round,
+                   run->state.round);
+}
+
 void run_adopt(struct coordinator_run *run, struct rendezvous_state *state, enum torch_layout layout,
                struct moment now) {
   const bool closed = run->state.closed;
@@ -131,6 +146,7 @@ void run_adopt(struct coordinator_run *run, struct rendezvous_state *state, enum
   if (run->layout != layout) set_layout(run, layout);
   run->stale = false;
   run->pass = true;
+  run_touch(run);
   if (run->state.closed && !closed) run->tell = true;
   if (run->state.complete && run->state.round >= run->first_round) run->first_round = run->state.round + 1;
   last_call_observe(&run->last_call, &run->state, &run->settings, now, false, 0);

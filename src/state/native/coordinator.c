@@ -59,7 +59,7 @@ void native_emit(const struct native_node *node, struct coordinator_effect effec
 /* ---- time ----------------------------------------------------------------------------------------------------- */
 
 /* Of a long gap a part is credited, and nobody is judged by it before all had a chance to be heard. */
-static void advance_clock(struct coordinator *coordinator, int64_t now_ms) {
+void coordinator_advance(struct coordinator *coordinator, int64_t now_ms) {
   if (!coordinator->started) coordinator->last_ms = now_ms;
   coordinator->started = true;
   const int64_t gap = now_ms - coordinator->last_ms;
@@ -162,7 +162,7 @@ static int carry_out(struct coordinator *coordinator, const struct coordinator_e
 }
 
 int coordinator_step(struct coordinator *coordinator, const struct coordinator_event *event, rdzv_error *error) {
-  advance_clock(coordinator, event->now.mono_ms);
+  coordinator_advance(coordinator, event->now.mono_ms);
   if (event->kind == COORDINATOR_EV_HEARD) {
     heard(coordinator, event);
     return 0;
@@ -175,7 +175,8 @@ int coordinator_step(struct coordinator *coordinator, const struct coordinator_e
 
 int coordinator_adopt(struct coordinator *coordinator, const char *run_id, struct rendezvous_state *state,
                       enum torch_layout layout, struct moment now, rdzv_error *error) {
-  advance_clock(coordinator, now.mono_ms);
+  coordinator_advance(coordinator, now.mono_ms);
+  if (state_check_round(state, error) < 0) return RDZV_E_CORRUPT;
   struct coordinator_run *run = coordinator_find(coordinator, run_id, strlen(run_id));
   if (!run) run = run_new(coordinator, run_id, layout);
   if (!run) return error_no_memory(error);

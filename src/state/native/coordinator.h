@@ -70,7 +70,7 @@ enum coordinator_effect_kind {
   COORDINATOR_DO_RESUMED, /* answer the RESUME: the session goes on, with the number of its last join: number */
   COORDINATOR_DO_LEFT,    /* answer the LEAVE */
   COORDINATOR_DO_CLOSED,  /* answer the CLOSE */
-  COORDINATOR_DO_FAIL,    /* answer what was asked (asked: EV_JOIN, EV_RESUME, EV_LEAVE, EV_CLOSE): error */
+  COORDINATOR_DO_FAIL,    /* answer what was asked (asked: EV_JOIN, EV_RESUME, EV_LEAVE, EV_CLOSE; number): error */
   COORDINATOR_DO_TELL,    /* news */
   COORDINATOR_DO_DROP,    /* close that connection: the session has moved to another one, or is over */
   COORDINATOR_DO_CHANGED, /* the state of the run has changed: who waits for a change of the blob is to be told */
@@ -83,7 +83,7 @@ struct coordinator_effect {
   enum coordinator_effect_kind kind;
   void *link;                  /* NULL for CHANGED and SAVE */
   struct coordinator_run *run; /* NULL where there is none */
-  uint64_t number;
+  uint64_t number;             /* RESUMED; FAIL: of the join, the epoch of a RESUME, else 0 */
   const struct native_joined *joined;
   const struct native_news *news;
   enum coordinator_event_kind asked;
@@ -122,8 +122,13 @@ const char *coordinator_run_id(const struct coordinator_run *run);
 /* The caller's, for what it keeps of a run; NULL at first. */
 void **coordinator_run_user(struct coordinator_run *run);
 
+/* May a node that swaps write that state? RDZV_E_CORRUPT: no rule leads to its round, or the round is so far beyond
+ * ours that no node can have been there. */
+int coordinator_check_swap(const struct coordinator_run *run, const struct rendezvous_state *state, rdzv_error *error);
+
 /* The run begins with the state of a blob that was there before: the first JOIN of a run asks for it with this, before
- * the event. Else it begins with STATE_EMPTY. Taken over as in SWAPPED. RDZV_E_NO_MEMORY. */
+ * the event. Else it begins with STATE_EMPTY. Taken over as in SWAPPED. RDZV_E_NO_MEMORY,
+ * RDZV_E_CORRUPT. */
 int coordinator_adopt(struct coordinator *coordinator, const char *run_id, struct rendezvous_state *state,
                       enum torch_layout layout, struct moment now, rdzv_error *error);
 

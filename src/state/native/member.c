@@ -218,8 +218,20 @@ static void refuse_join(struct member *member, const struct member_event *event,
   }
 }
 
+/* A refusal that comes late is of a join that is over, or of a session that has another connection since. */
+static bool is_late(const struct member *member, const struct member_event *event) {
+  const uint64_t current = event->refused == MEMBER_DO_JOIN     ? member->joins
+                           : event->refused == MEMBER_DO_RESUME ? member->epoch
+                                                                : event->number;
+  return event->number != 0 && event->number != current;
+}
+
 static void refuse(struct member *member, const struct member_event *event, struct member_update *update) {
   const rdzv_error *error = event->error;
+  if (is_late(member, event)) {
+    trace(member, "the refusal is of %" PRIu64 ", which is over -> ignore it", event->number);
+    return;
+  }
   switch (event->refused) {
     case MEMBER_DO_JOIN: refuse_join(member, event, update); return;
     case MEMBER_DO_LEAVE: left(member, update); return; /* there is nothing to leave */

@@ -39,7 +39,7 @@ enum member_event_kind {
   MEMBER_EV_CLOSED,
   MEMBER_EV_BEAT,    /* trip_us: the answer to a beat, so long after it */
   MEMBER_EV_NEWS,    /* news */
-  MEMBER_EV_REFUSED, /* refused, error */
+  MEMBER_EV_REFUSED, /* refused, number (of the join, or the epoch of a RESUME; 0: it is not known), error */
   MEMBER_EV_HEARD,   /* anything else that shows that the server is there */
   MEMBER_EV_TIMER,   /* the time of `until_ms` has come */
 };

@@ -21,6 +21,7 @@ struct coordinator_run *run_new(struct coordinator *coordinator, const char *id,
   if (!run) return NULL;
   memcpy(run->id, id, len + 1);
   run->coordinator = coordinator;
+  run->serial = ++coordinator->serials;
   run->state = run->world.state = STATE_EMPTY;
   run->world.round = -1;
   run->layout = layout;
@@ -30,7 +31,10 @@ struct coordinator_run *run_new(struct coordinator *coordinator, const char *id,
   run->too_late_ms = INT64_MIN;
   run->stale = true;
   HASH_ADD_KEYPTR(hh, coordinator->runs, run->id, len, run);
-  if (run->hh.tbl) return run;
+  if (run->hh.tbl) {
+    run_touch(run);
+    return run;
+  }
   free(run);
   return NULL;
 }
@@ -39,6 +43,7 @@ void run_free(struct coordinator_run *run) {
   struct native_node *node, *next;
   HASH_ITER(by_node, run->nodes, node, next) native_end(node);
   HASH_DELETE(hh, run->coordinator->runs, run);
+  run_touch(run);
   state_free(&run->state);
   world_free(&run->world);
   liveness_free(&run->liveness);
@@ -55,6 +60,7 @@ int64_t run_call_end(const struct coordinator_run *run) {
 void run_note_change(struct coordinator_run *run, const struct rendezvous_state *before) {
   const struct rendezvous_state *state = &run->state;
   run->changed = run->stale = true;
+  run_touch(run);
   const bool turned =
       state->complete != before->complete || state->closed != before->closed || state->round != before->round;
   const bool place = run->blocked && (state->complete ? state->num_participants < before->num_participants
@@ -107,11 +113,21 @@ static int apply(struct coordinator_run *run, struct rendezvous_context *context
   return 0;
 }
 
+struct seen {
+  const struct coordinator_run *run;
+  struct moment now;
+};
+
+static int64_t age_seen(const void *argument, const struct state_node *node) {
+  const struct seen *seen = argument;
+  return coordinator_see(seen->run, node, seen->now).heard_ms;
+}
+
 /* Thousands of joins may be too late at the same time, and all for the same reason. */
 static const struct summary *too_late(struct coordinator_run *run, const struct rendezvous_context *context) {
   const int64_t now_ms = context->now.mono_ms;
   if (run->too_late_ms != now_ms || run->too_late_min != context->settings->min_nodes) {
-    run->too_late = summary_joined(&run->state, context->settings, &run->liveness, now_ms);
+    run->too_late = summary_joined_by(&run->state, context->settings, age_seen, &(struct seen){run, context->now});
     run->too_late_ms = now_ms;
     run->too_late_min = context->settings->min_nodes;
   }
@@ -120,6 +136,8 @@ static const struct summary *too_late(struct coordinator_run *run, const struct 
 
 static int64_t set_deadline(struct native_node *node, struct moment now) {
   node->deadline_ms = now.mono_ms + node->settings.join_timeout;
+  node->over_us = now.wall_us + 1000 * node->settings.join_timeout;
+  run_touch(node->run);
   if (node->deadline_ms < node->run->deadline_ms) node->run->deadline_ms = node->deadline_ms;
   return node->deadline_ms;
 }
@@ -143,6 +161,7 @@ static void stop_pending(struct native_node *node) {
   DL_DELETE(node->run->pending, node);
   node->run->pending_count--;
   node->wish = NATIVE_NOTHING;
+  run_touch(node->run);
 }
 
 /* Takes it out of all lists of the state. */
@@ -165,8 +184,11 @@ void run_leave(struct native_node *node, struct moment now) {
 static void fail_join(struct native_node *node, const rdzv_error *error, struct moment now) {
   struct coordinator_run *run = node->run;
   coordinator_trace(run->coordinator, run, "'%s' cannot join: %s", node_text(&node->node).text, error->message);
-  native_emit(node, (struct coordinator_effect){
-                        .kind = COORDINATOR_DO_FAIL, .asked = COORDINATOR_EV_JOIN, .error = error, .run = run});
+  native_emit(node, (struct coordinator_effect){.kind = COORDINATOR_DO_FAIL,
+                                                .asked = COORDINATOR_EV_JOIN,
+                                                .number = node->number,
+                                                .error = error,
+                                                .run = run});
   run_leave(node, now);
 }
 
@@ -195,6 +217,7 @@ static bool enter(struct native_node *node) {
   node->in_round = true;
   node->told_gone = node->told_waits = 0;
   node->told_closed = false;
+  run_touch(run);
   tell_joined(node);
   return true;
 }
@@ -249,6 +272,7 @@ void run_begin_join(struct native_node *node, struct moment now) {
   node->in_round = node->unanswered = false;
   node->missed = 0;
   node->wish = NATIVE_EXIT;
+  node->order = ++run->coordinator->orders;
   set_deadline(node, now);
   DL_APPEND(run->pending, node);
   run->pending_count++;
@@ -341,6 +365,7 @@ void run_end_step(struct coordinator_run *run, struct moment now) {
   if (run->tell) tell_news(run, now);
   if (run->changed)
     coordinator_emit(coordinator, (struct coordinator_effect){.kind = COORDINATOR_DO_CHANGED, .run = run});
+  if (run->changed || run->pass) run_touch(run);
   run->changed = false;
   if (run->nodes) {
     wake_run(run, now);

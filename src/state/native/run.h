@@ -7,7 +7,7 @@
 
 #include "state/engine/last_call.h"
 #include "state/engine/liveness.h"
-#include "state/native/coordinator.h"
+#include "state/native/snapshot.h"
 #include "state/summary.h"
 
 #include <uthash.h>
@@ -26,6 +26,8 @@ struct native_node {
   void *link; /* NULL: no connection */
   uint8_t token[NATIVE_TOKEN_BYTES];
   uint64_t epoch;
+  uint64_t serial;
+  uint64_t order;  /* of its last join among all joins */
   uint64_t number; /* of the last join */
   struct native_times times;
   int64_t heard, lost;
@@ -36,6 +38,7 @@ struct native_node {
   int64_t first_round;
   enum native_wish wish;
   int64_t deadline_ms;
+  int64_t over_us; /* the same by the wall clock, for a server that is restarted */
   struct native_workers workers;
   char *texts; /* role and master_addr, behind each other */
   const char *master_addr;
@@ -72,6 +75,8 @@ struct coordinator_run {
   UT_hash_handle hh;
   struct coordinator *coordinator;
   void *user;
+  uint64_t serial;
+  bool touched; /* since coordinator_kept */
   struct rendezvous_state state;
   enum torch_layout layout;
   struct rendezvous_settings settings; /* of the last join: for what is not a matter of one node */
@@ -118,6 +123,8 @@ struct coordinator {
   struct coordinator_run *runs;
   struct native_node *links; /* by_link */
   size_t node_count;
+  uint64_t serials, orders; /* the last ones given */
+  bool touched;             /* a run was, or is gone */
   bool started;
   int64_t last_ms;  /* of the last step */
   int64_t credit;   /* the credited clock */
@@ -140,6 +147,12 @@ void native_emit(const struct native_node *node, struct coordinator_effect effec
 static inline void coordinator_wake_by(struct coordinator *coordinator, int64_t ms) {
   if (ms < coordinator->wake_ms) coordinator->wake_ms = ms;
 }
+
+/* Something has changed that a durable server keeps: snapshot.h. */
+static inline void run_touch(struct coordinator_run *run) { run->touched = run->coordinator->touched = true; }
+
+/* Of a long gap only a part is credited. */
+void coordinator_advance(struct coordinator *coordinator, int64_t now_ms);
 
 /* ---- run.c ---- */
 
@@ -180,6 +193,10 @@ int sessions_join(struct coordinator *coordinator, const struct coordinator_even
 int sessions_resume(struct coordinator *coordinator, const struct coordinator_event *event, rdzv_error *error);
 void sessions_lost(struct native_node *node, struct moment now);
 
+/* RDZV_E_CORRUPT, RDZV_E_NO_MEMORY. */
+int sessions_restore(struct coordinator_run *run, uint64_t serial, const struct native_node_snapshot *snapshot,
+                     struct moment now, rdzv_error *error);
+
 /* Marks the dead of a run; gives their number. `all`: look for the silent, too. */
 size_t sessions_judge(struct coordinator_run *run, bool all);
 
@@ -203,6 +220,10 @@ void tell_news(struct coordinator_run *run, struct moment now);
 /* ---- blob.c ---- */
 
 /* The state becomes that one, which is taken over. */
+/* Can a node know of that round? It may know of later ones than the run, whose state may have been lost. `run` may be
+ * NULL. */
+bool run_may_reach(const struct coordinator_run *run, int64_t round);
+
 void run_adopt(struct coordinator_run *run, struct rendezvous_state *state, enum torch_layout layout,
                struct moment now);
 

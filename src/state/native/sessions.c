@@ -9,8 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const int64_t MOST_MS = INT64_C(1) << 40;    /* of any time that a node asks for */
-static const int64_t MOST_ROUND = INT64_C(1) << 53; /* a number that every language counts to */
+static const int64_t MOST_MS = INT64_C(1) << 40; /* of any time that a node asks for */
 
 /* ---- finding -------------------------------------------------------------------------------------------------- */
 
@@ -77,6 +76,7 @@ static void detach(struct native_node *node) {
 }
 
 void native_end(struct native_node *node) {
+  run_touch(node->run);
   detach(node);
   HASH_DELETE(by_node, node->run->nodes, node);
   node->run->coordinator->node_count--;
@@ -95,6 +95,8 @@ static struct native_node *new_node(struct coordinator_run *run, const struct na
   memcpy(node->token, session->token, sizeof node->token);
   node->epoch = session->epoch;
   node->run = run;
+  node->serial = ++run->coordinator->serials;
+  run_touch(run);
   node->joined = node->trip_us = -1;
   HASH_ADD_KEYPTR(by_node, run->nodes, &node->pid, 2 * sizeof(int64_t) + len, node);
   if (!node->by_node.tbl) {
@@ -128,6 +130,7 @@ static int take_join(struct native_node *node, const struct native_join *join, r
   node->times.keep_alive_ms = at_least(join->times.keep_alive_ms, NATIVE_LEAST_KEEP_ALIVE_MS);
   node->times.grace_ms = at_least(join->times.grace_ms, 0);
   node->run->settings = node->settings;
+  run_touch(node->run);
   return 0;
 }
 
@@ -164,8 +167,6 @@ static int check_join(const struct native_join *join, rdzv_error *error) {
   if (!times_are_right(join)) return error_set(error, RDZV_E_INVALID, "a time of the join is out of range");
   if (settings->rank_order > RANK_ORDER_NATURAL || join->layout > TORCH_NEWEST)
     return error_set(error, RDZV_E_INVALID, "the join asks for a rank order or a layout that is not known");
-  if (join->first_round < 0 || join->first_round > MOST_ROUND)
-    return error_set(error, RDZV_E_INVALID, "%" PRId64 " is no round", join->first_round);
   if (strlen(join->master_addr) > NATIVE_MAX_MASTER || join->master_port < 0 || join->master_port > UINT16_MAX)
     return error_set(error, RDZV_E_INVALID, "the join has no proper address for rank 0");
   if (strlen(workers->role) > NATIVE_MAX_ROLE || workers->local_world_size < 0 || workers->local_world_size > 1 << 20 ||
@@ -179,8 +180,11 @@ static int check_join(const struct native_join *join, rdzv_error *error) {
 static int refuse(struct coordinator *coordinator, const struct coordinator_event *event, rdzv_error *error) {
   coordinator_trace(coordinator, NULL, "refused: %s", error->message);
   coordinator_emit(coordinator,
-                   (struct coordinator_effect){
-                       .kind = COORDINATOR_DO_FAIL, .link = event->link, .asked = event->kind, .error = error});
+                   (struct coordinator_effect){.kind = COORDINATOR_DO_FAIL,
+                                               .link = event->link,
+                                               .asked = event->kind,
+                                               .number = event->join ? event->join->number : event->session->epoch,
+                                               .error = error});
   return error->code == RDZV_E_NO_MEMORY ? error->code : 0;
 }
 
@@ -207,6 +211,7 @@ static bool take_connection(struct native_node *node, const struct coordinator_e
     return false;
   }
   node->epoch = epoch;
+  run_touch(node->run);
   return true;
 }
 
@@ -273,6 +278,10 @@ int sessions_join(struct coordinator *coordinator, const struct coordinator_even
   struct coordinator_run *run = coordinator_find(coordinator, join->run_id, strlen(join->run_id));
   struct native_node *node = run ? native_find(run, &session->node) : NULL;
   const struct native_node *bound = native_find_link(coordinator, event->link);
+  if (!run_may_reach(run, join->first_round)) {
+    error_set(error, RDZV_E_INVALID, "round %" PRId64 " cannot be the next one", join->first_round);
+    return refuse(coordinator, event, error);
+  }
   if (bound && bound != node) {
     error_set(error, RDZV_E_INVALID, "the connection belongs to node '%s'", node_text(&bound->node).text);
     return refuse(coordinator, event, error);
@@ -299,6 +308,49 @@ int sessions_resume(struct coordinator *coordinator, const struct coordinator_ev
   if (!take_connection(node, event, session->epoch, &result, error)) return result;
   native_emit(node, (struct coordinator_effect){.kind = COORDINATOR_DO_RESUMED, .run = run, .number = node->number});
   catch_up(node);
+  return 0;
+}
+
+/* ---- restoring ------------------------------------------------------------------------------------------------ */
+
+/* Until its client has tried to connect once more. */
+static int64_t longest_absence(const struct native_node *node) {
+  enum { TO_CONNECT_MS = 1000 };
+  return liveness_look_interval(&node->settings) + TO_CONNECT_MS;
+}
+
+static void restore_join(struct native_node *node, const struct native_node_snapshot *snapshot, struct moment now) {
+  struct coordinator_run *run = node->run;
+  const int64_t left = (snapshot->over_us - now.wall_us) / 1000, most = node->settings.join_timeout;
+  node->over_us = snapshot->over_us;
+  node->deadline_ms = now.mono_ms + (left < 0 ? 0 : left > most ? most : left);
+  node->wish = (enum native_wish)snapshot->wish;
+  if (node->wish == NATIVE_NOTHING) return;
+  if (node->deadline_ms < run->deadline_ms) run->deadline_ms = node->deadline_ms;
+  DL_APPEND(run->pending, node);
+  run->pending_count++;
+}
+
+int sessions_restore(struct coordinator_run *run, uint64_t serial, const struct native_node_snapshot *snapshot,
+                     struct moment now, rdzv_error *error) {
+  const struct native_join *join = &snapshot->join;
+  struct coordinator *coordinator = run->coordinator;
+  if (check_join(join, error) < 0 || native_find(run, &join->session.node))
+    return error_set(error, RDZV_E_CORRUPT, "a node of run '%s' is invalid", run->id);
+  struct native_node *node = new_node(run, &join->session);
+  if (!node || take_join(node, join, error) < 0) return error_no_memory(error);
+  node->serial = serial;
+  node->order = snapshot->order;
+  node->joined = snapshot->joined;
+  node->in_round = snapshot->in_round;
+  node->unanswered = snapshot->unanswered;
+  node->missed = snapshot->missed ? ENGINE_NEWS_EVICTED : 0;
+  node->ranks = snapshot->ranks;
+  if (serial > coordinator->serials) coordinator->serials = serial;
+  if (node->order > coordinator->orders) coordinator->orders = node->order;
+  restore_join(node, snapshot, now);
+  sessions_lost(node, now);
+  node->lost += longest_absence(node);
   return 0;
 }
 

@@ -96,6 +96,7 @@ bool world_make(struct coordinator_run *run) {
   }
   world_free(&run->world);
   run->world = world;
+  run_touch(run);
   run->waits = 0;
   run->waiting = 0; /* who waits already is told of, too */
   return true;
@@ -108,6 +109,7 @@ void world_lose(struct coordinator_run *run, const struct node_desc *node, enum 
   const size_t index = (size_t)(found - world->state.nodes);
   if (world->how[index] != NATIVE_HERE) return;
   world->how[index] = (uint8_t)how;
+  run_touch(run);
   world->gone[world->gone_count++] = (uint32_t)index;
   run->tell = true;
 }
@@ -124,6 +126,7 @@ void tell_joined(struct native_node *node) {
   joined.master_node = world->master_node.text;
   joined.master_addr = world->master_addr;
   joined.ranks = node->ranks;
+  if (node->unanswered != (node->link == NULL)) run_touch(run);
   node->unanswered = node->link == NULL;
   native_emit(node, (struct coordinator_effect){.kind = COORDINATOR_DO_JOINED, .run = run, .joined = &joined});
 }
@@ -163,6 +166,7 @@ void tell_evicted(struct native_node *node) {
   const struct native_news news = {.what = ENGINE_NEWS_EVICTED, .round = node->joined};
   node->in_round = node->unanswered = false;
   node->missed = node->link ? 0 : ENGINE_NEWS_EVICTED;
+  run_touch(node->run);
   native_emit(node, (struct coordinator_effect){.kind = COORDINATOR_DO_TELL, .run = node->run, .news = &news});
 }
 

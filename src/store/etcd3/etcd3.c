@@ -64,6 +64,7 @@ static const char *etcd3_store_describe(rdzv_store *store) { return etcd3_store_
 static int etcd3_store_clone(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_error *error);
 
 static const struct store_ops etcd3_ops = {.name = "etcd3",
+                                           .makes_flag_fd = true,
                                            .close = etcd3_store_close,
                                            .abandon = etcd3_store_abandon,
                                            .clone = etcd3_store_clone,

@@ -38,20 +38,47 @@ struct entry *entry_find(struct keyspace *ks, rdzv_bytes key) {
   return is_last(ks, key) ? ks->last : find_hashed(ks, key, siphash_short(&ks->seed, key.data, key.len));
 }
 
-static int make(struct keyspace *ks, rdzv_bytes key, uint64_t hash, struct entry **out) {
-  const size_t size = sizeof(struct entry) + key.len;
-  if (key.len > UINT32_MAX || !budget_take(ks->budget, size)) return RDZV_E_LIMIT;
-  struct entry *entry = calloc(1, size);
-  if (entry) {
-    entry->node.hash = hash;
-    entry->key_len = (uint32_t)key.len;
-    bytes_copy(entry->key, key.data, key.len);
+static size_t size_of(const struct keyspace *ks, size_t key_len, bool owned) {
+  return sizeof(struct entry) + key_len + kept_size(ks) + (owned ? sizeof(struct entry_owned) : 0);
+}
+
+static void release(struct entry *entry) {
+  if (!entry) return;
+  free(entry->kept);
+  free(entry->owned);
+  free(entry);
+}
+
+/* The parts of an entry. NULL: no memory. */
+static struct entry *allocate(struct keyspace *ks, rdzv_bytes key, struct ks_owner *owner) {
+  struct entry *entry = calloc(1, sizeof *entry + key.len);
+  if (!entry) return NULL;
+  if (owner) entry->owned = calloc(1, sizeof *entry->owned);
+  if ((ks->tracks && !kept_make(ks, entry)) || (owner && !entry->owned)) {
+    release(entry);
+    return NULL;
   }
+  if (owner) entry->owned->owner = owner;
+  entry->key_len = (uint32_t)key.len;
+  bytes_copy(entry->key, key.data, key.len);
+  return entry;
+}
+
+static int make(struct keyspace *ks, rdzv_bytes key, uint64_t hash, struct entry **out) {
+  struct ks_owner *owner = NULL;
+  if (key.len > UINT32_MAX) return RDZV_E_LIMIT;
+  if (ks->events.owner && !ks->events.owner(ks->user, key, &owner)) return RDZV_E_LIMIT;
+  struct budget *budget = owner ? &owner->budget : ks->budget;
+  const size_t size = size_of(ks, key.len, owner != NULL);
+  if (!budget_take(budget, size)) return RDZV_E_LIMIT;
+  struct entry *entry = allocate(ks, key, owner);
+  if (entry) entry->node.hash = hash;
   if (!entry || !table_add(&ks->table, &entry->node)) {
-    free(entry);
-    budget_give(ks->budget, size);
+    release(entry);
+    budget_give(budget, size);
     return RDZV_E_NO_MEMORY;
   }
+  if (owner) DL_APPEND2(owner->first, entry, owned->prev, owned->next);
   *out = entry;
   return 0;
 }
@@ -70,10 +97,12 @@ int entry_find_or_make(struct keyspace *ks, rdzv_bytes key, struct entry **out) 
 
 void entry_drop_if_unused(struct keyspace *ks, struct entry *entry) {
   if (entry->value || entry->queue || entry->groups || entry->pins) return;
+  if (entry->kept && entry->kept->is_dirty) return; /* ks_collected drops it */
   if (ks->last == entry) ks->last = NULL;
   table_remove(&ks->table, &entry->node);
-  budget_give(ks->budget, sizeof *entry + entry->key_len);
-  free(entry);
+  budget_give(entry_budget(ks, entry), size_of(ks, entry->key_len, entry->owned != NULL));
+  if (entry->owned) DL_DELETE2(entry->owned->owner->first, entry, owned->prev, owned->next);
+  release(entry);
 }
 
 bool entry_is_as_wanted(const struct entry *entry, enum ks_want want) {
@@ -81,12 +110,20 @@ bool entry_is_as_wanted(const struct entry *entry, enum ks_want want) {
   return (value && want != KS_WANT_QUEUE) || (queue && want != KS_WANT_VALUE);
 }
 
-static void pop_item(struct keyspace *ks, struct entry *entry) {
+void item_free(struct budget *budget, struct item *item) {
+  budget_give(budget, sizeof *item + item->len);
+  free(item);
+}
+
+void entry_pop_item(struct keyspace *ks, struct entry *entry) {
   struct item *item = entry->queue;
   DL_DELETE(entry->queue, item);
   entry->queue_len--;
-  budget_give(ks->budget, sizeof *item + item->len);
-  free(item);
+  entry_touch(ks, entry, false);
+  if (item->slot.parts > 0)
+    LL_PREPEND(entry->kept->popped, item); /* its records are to be removed */
+  else
+    item_free(entry_budget(ks, entry), item);
 }
 
 void ks_free(struct keyspace *ks) {
@@ -95,7 +132,8 @@ void ks_free(struct keyspace *ks) {
   for (size_t at = 0; ks && (node = table_any(&ks->table, &at)) != NULL;) {
     struct entry *entry = (struct entry *)node;
     waits_forget(ks, entry);
-    while (entry->queue) pop_item(ks, entry);
+    while (entry->queue) entry_pop_item(ks, entry);
+    kept_free(ks, entry);
     blob_drop(entry->value);
     entry->value = NULL;
     entry_drop_if_unused(ks, entry);
@@ -106,8 +144,7 @@ void ks_free(struct keyspace *ks) {
 
 /* ---- values ------------------------------------------------------------------------------------------------ */
 
-/* The key has got its first value. */
-static void appear(struct keyspace *ks, struct entry *entry) {
+void entry_appear(struct keyspace *ks, struct entry *entry) {
   DL_APPEND(ks->first, entry);
   ks->count++;
   ks->keys_bytes += entry->key_len + 8;
@@ -127,8 +164,9 @@ static void disappear(struct keyspace *ks, struct entry *entry) {
 /* What must happen after a value was written, except waking the waiters of the key. */
 static void written(struct keyspace *ks, struct entry *entry, struct blob *before) {
   const bool there = entry->version != 0;
-  if (!there) appear(ks, entry);
+  if (!there) entry_appear(ks, entry);
   entry->version = ++ks->version;
+  entry_touch(ks, entry, true);
   if (!entry->groups) return;
   waits_tell(ks, entry, there ? KS_CHANGE_UPDATED : KS_CHANGE_CREATED, before, entry->value);
   waits_wake(ks, entry, LINK_CHANGE);
@@ -142,7 +180,7 @@ static int make_room(struct keyspace *ks, struct entry *entry, size_t len, size_
   const bool shared = old && (old->holders > 1 || (entry->groups && entry_is_watched(entry)));
   *before = NULL;
   if (old && !shared) return need <= old->cap && need >= old->cap / 4 ? 0 : blob_resize(&entry->value, cap);
-  const int result = blob_new(ks->budget, cap, &fresh);
+  const int result = blob_new(entry_budget(ks, entry), cap, &fresh);
   if (result < 0) return result;
   if (old) bytes_copy(fresh->data, old->data, keep);
   *before = old;
@@ -213,7 +251,8 @@ int ks_stage(struct keyspace *ks, rdzv_bytes key, rdzv_bytes value, struct ks_st
   struct ks_stage stage = {0};
   int result = entry_find_or_make(ks, key, &stage.entry);
   if (result < 0) return result;
-  result = value.len > SIZE_MAX / 4 ? RDZV_E_LIMIT : blob_new(ks->budget, value.len + 1, &stage.value);
+  result =
+      value.len > SIZE_MAX / 4 ? RDZV_E_LIMIT : blob_new(entry_budget(ks, stage.entry), value.len + 1, &stage.value);
   if (result < 0) {
     entry_drop_if_unused(ks, stage.entry);
     return result;
@@ -288,12 +327,30 @@ bool ks_delete(struct keyspace *ks, rdzv_bytes key) {
   disappear(ks, entry);
   entry->value = NULL;
   entry->version = 0;
+  entry_touch(ks, entry, true);
   waits_tell(ks, entry, KS_CHANGE_DELETED, before, NULL);
   blob_drop(before);
   waits_wake(ks, entry, LINK_CHANGE);
   entry_drop_if_unused(ks, entry);
   waits_settle(ks);
   return true;
+}
+
+size_t ks_delete_owned(struct keyspace *ks, struct ks_owner *owner, size_t most) {
+  size_t done = 0;
+  struct entry *entry, *next;
+  DL_FOREACH_SAFE2(owner->first, entry, next, owned->next) {
+    if (done == most) break;
+    if (!entry->version && !entry->queue) continue; /* only waiters */
+    while (entry->queue) entry_pop_item(ks, entry);
+    const rdzv_bytes key = key_of(entry);
+    done++;
+    if (entry->version)
+      ks_delete(ks, key); /* which may free it */
+    else
+      entry_drop_if_unused(ks, entry);
+  }
+  return done;
 }
 
 uint64_t ks_get(struct keyspace *ks, rdzv_bytes key, rdzv_bytes *value) {
@@ -365,10 +422,11 @@ int ks_queue_push(struct keyspace *ks, rdzv_bytes key, rdzv_bytes value) {
   if (result < 0) return result;
   const size_t size = sizeof(struct item) + value.len;
   struct item *item = NULL;
-  if (!budget_take(ks->budget, size)) {
+  struct budget *budget = entry_budget(ks, entry);
+  if (!budget_take(budget, size)) {
     result = RDZV_E_LIMIT;
   } else if (!(item = malloc(size))) {
-    budget_give(ks->budget, size);
+    budget_give(budget, size);
     result = RDZV_E_NO_MEMORY;
   }
   if (!item) {
@@ -376,6 +434,9 @@ int ks_queue_push(struct keyspace *ks, rdzv_bytes key, rdzv_bytes value) {
     return result;
   }
   item->len = value.len;
+  item->slot = (struct record_slot){0};
+  entry_touch(ks, entry, false);
+  item->number = ks->tracks ? ++entry->kept->pushed : 0;
   bytes_copy(item->data, value.data, value.len);
   DL_APPEND(entry->queue, item);
   entry->queue_len++;
@@ -395,7 +456,7 @@ rdzv_bytes ks_queue_front(struct keyspace *ks, rdzv_bytes key) {
 
 void ks_queue_drop(struct keyspace *ks, rdzv_bytes key) {
   struct entry *entry = entry_find(ks, key);
-  pop_item(ks, entry);
+  entry_pop_item(ks, entry);
   entry_drop_if_unused(ks, entry);
 }
 

@@ -49,11 +49,21 @@ struct ks_news {
   struct blob *before, *after;
 };
 
+/* Keys that belong together, with a budget of their own; embedded in a struct of its maker, which outlives its keys and
+ * values: it may be freed when `first` is NULL and nothing is used of the budget. */
+struct ks_owner {
+  struct budget budget; /* its parent is the budget of the keyspace */
+  struct entry *first;  /* its entries */
+};
+
 /* Called during an operation or by ks_settle, after the keyspace has changed. They may read the keyspace, but not
  * change it. */
 struct ks_events {
   void (*wake)(void *user, struct ks_waiter *waiter);                                /* its wait has ended */
   void (*changed)(void *user, struct ks_waiter *waiter, const struct ks_news *news); /* NULL: changes were lost */
+
+  /* The owner of a key that is new; NULL: none. False: there must be no such key (RDZV_E_LIMIT). May be NULL. */
+  bool (*owner)(void *user, rdzv_bytes key, struct ks_owner **owner);
 };
 
 /* NULL: no memory. The budget must outlive the keyspace. */
@@ -112,6 +122,9 @@ size_t ks_count(const struct keyspace *ks);
 
 /* Does anybody wait for something about the key, or watch it? */
 bool ks_is_awaited(struct keyspace *ks, rdzv_bytes key);
+
+/* Deletes keys of an owner with all they have, at most `most`, and returns how many. */
+size_t ks_delete_owned(struct keyspace *ks, struct ks_owner *owner, size_t most);
 
 /* The bytes of all keys plus 8 for each; a number that changes when a key is created or deleted. */
 size_t ks_keys_bytes(const struct keyspace *ks);

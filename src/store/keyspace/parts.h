@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Inside the keyspace: keyspace.c has the values and queues, waits.c the waiters, table.c finds the entry of a key,
- * number.c parses and formats the numbers of ks_add. */
+ * number.c parses and formats the numbers of ks_add, changes.c tells a keep what has changed. */
 #ifndef RDZV_STORE_KEYSPACE_PARTS_H
 #define RDZV_STORE_KEYSPACE_PARTS_H
 
 #include "base/blob.h"
+#include "keep/batch.h"
 #include "store/keyspace/keyspace.h"
 #include "store/keyspace/table.h"
 
@@ -49,8 +50,28 @@ struct wait_group {
 
 struct item {
   struct item *prev, *next;
+  uint64_t number;         /* in its queue; only if changes are tracked */
+  struct record_slot slot; /* the same */
   size_t len;
   char data[];
+};
+
+/* What a keyspace that tracks changes knows of an entry: changes.c. */
+struct entry_kept {
+  uint64_t id;             /* of its records; 0: it has none yet */
+  struct record_slot slot; /* of the key and its value */
+  bool is_dirty;           /* in keyspace.dirty */
+  bool is_value_dirty;     /* not only its queue has changed */
+  uint64_t batch;          /* that it was collected into last; 0: none */
+  struct entry *dirty_prev, *dirty_next;
+  struct item *popped; /* items that have records, but are not in the queue any more */
+  uint64_t pushed;     /* number of the newest item */
+};
+
+/* Of an entry that has an owner. */
+struct entry_owned {
+  struct ks_owner *owner;
+  struct entry *prev, *next; /* of owner->first */
 };
 
 /* A name with a value, a queue or waiters. It is freed when it has none of them. */
@@ -62,6 +83,8 @@ struct entry {
   struct item *queue;
   size_t queue_len;
   struct wait_group *groups; /* at most one of each kind */
+  struct entry_kept *kept;   /* NULL: changes are not tracked */
+  struct entry_owned *owned; /* NULL: it has no owner */
   uint32_t key_len;
   uint32_t pins; /* pointers that ks_stage has given out */
   char key[];
@@ -81,6 +104,9 @@ struct keyspace {
   struct ks_events events;
   void *user;
   bool deferred;
+  bool tracks;
+  struct entry *dirty;     /* entries that have changed since the last collection */
+  uint64_t ids;            /* the last one given to an entry */
   struct wait_group *busy; /* groups with waiters to wake or to tell */
 };
 
@@ -89,6 +115,32 @@ struct entry *entry_find(struct keyspace *ks, rdzv_bytes key);
 int entry_find_or_make(struct keyspace *ks, rdzv_bytes key, struct entry **out);
 void entry_drop_if_unused(struct keyspace *ks, struct entry *entry);
 bool entry_is_as_wanted(const struct entry *entry, enum ks_want want); /* NULL is fine */
+
+/* What the memory of an entry, its value and its items is taken from. */
+static inline struct budget *entry_budget(const struct keyspace *ks, const struct entry *entry) {
+  return entry->owned ? &entry->owned->owner->budget : ks->budget;
+}
+
+/* Takes the oldest item off the queue, and frees it or keeps it for changes.c. */
+void entry_pop_item(struct keyspace *ks, struct entry *entry);
+void item_free(struct budget *budget, struct item *item);
+
+/* The entry has got its first value. */
+void entry_appear(struct keyspace *ks, struct entry *entry);
+
+/* ---- changes.c ---- */
+
+/* False: no memory. */
+bool kept_make(struct keyspace *ks, struct entry *entry);
+void kept_free(struct keyspace *ks, struct entry *entry);
+size_t kept_size(const struct keyspace *ks);
+
+/* The entry has changed: its value, too, or only its queue. */
+void kept_touch(struct keyspace *ks, struct entry *entry, bool value);
+
+static inline void entry_touch(struct keyspace *ks, struct entry *entry, bool value) {
+  if (ks->tracks) kept_touch(ks, entry, value);
+}
 
 /* ---- number.c ---- */
 enum { NUMBER_BYTES = 20 }; /* of the longest, -9223372036854775808 */

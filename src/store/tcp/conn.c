@@ -6,6 +6,7 @@
  *   a rendezvous sends one more, to which a server that forms rounds says so.
  * - PyTorch 1.x reads an impossible request and resets the connection. After two resets the client connects again and
  *   sends V1's CHECK of the empty key, which our own server answers like no server of PyTorch.
+ * - A standby of ours answers with the address of the active server, where the client goes next (choice.h).
  * A handle keeps the dialect until a server answers in another one. So a server that answered this greeting before and
  * resets it now counts as a lost connection.
  *
@@ -21,8 +22,10 @@
 #include "base/log.h"
 #include "base/net/net.h"
 #include "base/wait/waiting.h"
+#include "store/tcp/io.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -34,7 +37,12 @@ enum {
   TRY_MS = 10000,      /* a host that comes up late is found by the next try */
   SILENT_MS = 2500,    /* without an answer, before the server is asked what it is */
   SHORT_TRY_MS = 1000, /* a try that the deadline ends sooner has found no cause */
-  FOREIGN_MS = 10000   /* before a server that closes all connections is asked again what it is */
+  LOOK_MS = 3000, /* without an answer, before the other servers are asked who is active; then twice as long, … */
+  LONGEST_LOOK_MS = 30000,
+  SEVERAL_MS = 2000, /* a try at one of several servers */
+  HOPS = 2,          /* from one standby to another, in one pass over all servers */
+  STANDBY = 1,       /* no code: the server is a standby, and the endpoint that of the next server to try */
+  FOREIGN_MS = 10000 /* before a server that closes all connections is asked again what it is */
 };
 
 #define CANNOT_YET "cannot connect to '%s' yet: "
@@ -44,14 +52,22 @@ enum {
 static const struct wire_limits limits = {
     .max_key = 1u << 20, .max_value = 1u << 30, .max_count = 1u << 24, .max_message = 2u << 30};
 
-void tcp_conn_init(struct tcp_conn *conn, const struct endpoint *endpoint, rdzv_dialect wanted, const rdzv_log *log) {
-  *conn = (struct tcp_conn){.endpoint = *endpoint, .wanted = wanted, .log = *log, .fd = -1};
-  endpoint_format(endpoint->host, endpoint->port, conn->name);
+void tcp_conn_init(struct tcp_conn *conn, struct tcp_servers *servers, rdzv_dialect wanted, const rdzv_log *log) {
+  *conn = (struct tcp_conn){.wanted = wanted, .log = *log, .fd = -1};
+  tcp_choice_init(&conn->choice, servers);
+  for (size_t i = 0; i < servers->count; i++) {
+    const size_t len = strlen(conn->name);
+    char one[ENDPOINT_TEXT_SIZE];
+    endpoint_format(servers->list[i].host, servers->list[i].port, one);
+    snprintf(conn->name + len, sizeof conn->name - len, "%s%s", i > 0 ? "," : "", one);
+  }
 }
 
 void tcp_conn_drop(struct tcp_conn *conn) {
   if (conn->fd >= 0) close(conn->fd);
   conn->fd = -1;
+  tcp_io_end(conn);
+  conn->is_greeted = false;
   tcp_session_drop(&conn->session);
   conn->cancel_owed = false;
   conn->in.len = 0;
@@ -71,17 +87,15 @@ void tcp_conn_free(struct tcp_conn *conn) {
   buf_free(&conn->in);
   buf_free(&conn->out.buf);
   free(conn->run_id);
+  tls_client_drop(conn->guard);
+  tcp_servers_drop(conn->choice.servers);
 }
 
 /* ---- messages ---------------------------------------------------------------------------------------------- */
 
 int tcp_conn_send(struct tcp_conn *conn, deadline until, const struct flag *cancel, rdzv_error *error) {
   if (conn->out.failed) return error_no_memory(error);
-  size_t sent;
-  const int result = net_send(conn->fd, conn->out.buf.data, conn->out.buf.len, until, cancel, &sent, error);
-  if (sent > 0) conn->sent = true;
-  conn->out.buf.len = 0;
-  return result;
+  return tcp_io_send(conn, until, cancel, error);
 }
 
 /* How many bytes to make room for: what the message still needs, but at most as much again as has already come. */
@@ -92,8 +106,8 @@ static size_t room(const struct tcp_conn *conn) {
   return missing > most || missing < LEAST ? most : missing;
 }
 
-int tcp_conn_receive(struct tcp_conn *conn, const char *fields, uint64_t items, deadline until,
-                     const struct flag *cancel, rdzv_error *error) {
+static int receive(struct tcp_conn *conn, const char *fields, uint64_t items, deadline until, const struct flag *cancel,
+                   rdzv_error *error) {
   wire_scan_start(&conn->scan, fields, 0);
   conn->scan.items = items;
   for (;;) {
@@ -101,12 +115,22 @@ int tcp_conn_receive(struct tcp_conn *conn, const char *fields, uint64_t items, 
     if (result == WIRE_RESULT_DONE) return 0;
     if (result == WIRE_RESULT_BAD)
       return error_set(error, RDZV_E_PROTOCOL, "%s does not answer like a TCPStore: %s", conn->peer, conn->scan.why);
-    if (!buf_reserve(&conn->in, room(conn))) return error_no_memory(error);
-    size_t got;
-    const int failed =
-        net_recv(conn->fd, conn->in.data + conn->in.len, conn->in.cap - conn->in.len, until, cancel, &got, error);
+    const int failed = tcp_io_receive(conn, room(conn), until, cancel, error);
     if (failed) return failed;
-    conn->in.len += got;
+  }
+}
+
+/* Of one of several servers: an answer that does not come may never come. What has come in part stays. */
+int tcp_conn_receive(struct tcp_conn *conn, const char *fields, uint64_t items, deadline until,
+                     const struct flag *cancel, rdzv_error *error) {
+  const bool looks = conn->is_greeted && conn->dialect == WIRE_DIALECT_RDZV && tcp_choice_has_others(&conn->choice);
+  for (int64_t pause = LOOK_MS;; pause = 2 * pause < LONGEST_LOOK_MS ? 2 * pause : LONGEST_LOOK_MS) {
+    const deadline next = looks ? deadline_sooner(deadline_after(pause), until) : until;
+    const int result = receive(conn, fields, items, next, cancel, error);
+    if (result != RDZV_E_TIMEOUT || next == until) return result;
+    if (tcp_conn_is_left_behind(conn, until, cancel))
+      return error_set(error, RDZV_E_CONNECTION, "the server at %s does not answer, and another one is active",
+                       conn->peer);
   }
 }
 
@@ -126,13 +150,13 @@ struct conn_try {
 
 static int dial(struct tcp_conn *conn, const struct conn_try *try) {
   tcp_conn_drop(conn);
-  const int result = net_connect(&conn->endpoint, try->until, try->cancel, &conn->fd, try->error);
+  const int result = net_connect(&conn->choice.endpoint, try->until, try->cancel, &conn->fd, try->error);
   if (result < 0) return result;
   struct sockaddr_storage address = {0};
   socklen_t len = sizeof address;
   getpeername(conn->fd, (struct sockaddr *)&address, &len);
   net_format((struct sockaddr *)&address, conn->peer);
-  return 0;
+  return tcp_io_begin(conn, try->until, try->cancel, try->error);
 }
 
 const char *tcp_foreign_text(enum foreign foreign) {
@@ -141,8 +165,9 @@ const char *tcp_foreign_text(enum foreign foreign) {
       return "etcd answers there, not a store (did you mean --rdzv-backend etcd-v2, or rdzv store --etcd?)";
     case FOREIGN_HTTP: return "a web server answers there, not a store (is the port right?)";
     case FOREIGN_TLS:
-      return "a server that wants TLS answers there, not a store (is the port right? for etcd with TLS: "
-             "--rdzv-backend etcd-v2 --rdzv-conf protocol=https)";
+      return "the server there wants TLS (give the secret of the store with secret_file=FILE, or the CA of its "
+             "certificate with tls_ca=FILE; or is it another server, such as etcd? then: --rdzv-backend etcd-v2 "
+             "--rdzv-conf protocol=https)";
     case FOREIGN_SSH: return "an SSH server answers there, not a store (is the port right?)";
     case FOREIGN_UNKNOWN: break;
   }
@@ -152,12 +177,13 @@ const char *tcp_foreign_text(enum foreign foreign) {
 /* Fails if the server is known to speak another protocol. */
 static int look_for_foreign(struct tcp_conn *conn, const struct conn_try *try) {
   conn->foreign_asked = clock_now_ms();
-  const char *text = tcp_foreign_text(foreign_ask(&conn->endpoint, try->until, try->cancel));
+  const char *text = tcp_foreign_text(foreign_ask(&conn->choice.endpoint, try->until, try->cancel));
   return text ? error_set(try->error, RDZV_E_PROTOCOL, "%s", text) : 0;
 }
 
-/* A server that is silent for a while may wait for a request in its own protocol. */
+/* A server that is silent for a while may wait for a request in its own protocol. One with TLS has shown what it is. */
 static int receive_greeting(struct tcp_conn *conn, const char *fields, const struct conn_try *try) {
+  if (conn->tls) return tcp_conn_receive(conn, fields, 0, try->until, try->cancel, try->error);
   const deadline first = deadline_sooner(deadline_after(SILENT_MS), try->until);
   waiting_for(flag_waiting(try->cancel), CANNOT_YET NOT_ANSWERING, conn->name, conn->peer);
   int result = tcp_conn_receive(conn, fields, 0, first, try->cancel, try->error);
@@ -242,6 +268,19 @@ static int receive_native(struct tcp_conn *conn, const struct conn_try *try) {
   return result;
 }
 
+/* A standby tells which server is active. */
+static int receive_standby(struct tcp_conn *conn, const struct conn_try *try) {
+  tcp_conn_consume(conn);
+  const int result = ask(conn, "v", try);
+  if (result < 0) return result;
+  const rdzv_bytes active = wire_field_bytes(&conn->scan, 0, conn->in.data);
+  const int len = (int)(active.len < ENDPOINT_TEXT_SIZE ? active.len : 0);
+  error_set(try->error, RDZV_E_CONNECTION, "the server at %s is a standby%s%.*s", conn->peer,
+            len > 0 ? ", and the active one is at " : "; it knows of no active one", len, (const char *)active.data);
+  tcp_choice_follow(&conn->choice, active);
+  return STANDBY;
+}
+
 static int greet_v2(struct tcp_conn *conn, const struct conn_try *try) {
   put_validate(conn);
   put_ping(conn, WIRE_HELLO_NONCE);
@@ -251,6 +290,7 @@ static int greet_v2(struct tcp_conn *conn, const struct conn_try *try) {
   int result = ask(conn, "w", try);
   if (result < 0) return result;
   const uint64_t answer = conn->scan.field[0].number;
+  if (answer == WIRE_STANDBY_ANSWER) return receive_standby(conn, try);
   if (answer != WIRE_HELLO_NONCE && answer != WIRE_HELLO_ANSWER) return fail_greeting(conn, try);
   tcp_conn_consume(conn);
   conn->dialect = answer == WIRE_HELLO_ANSWER ? WIRE_DIALECT_RDZV : WIRE_DIALECT_V2;
@@ -298,7 +338,7 @@ static int greet(struct tcp_conn *conn, const struct conn_try *try) {
   conn->has_offer = conn->native = false;
   if (conn->wanted == RDZV_DIALECT_V1) {
     conn->dialect = WIRE_DIALECT_V1;
-    return 0;
+    return tcp_conn_send(conn, try->until, try->cancel, try->error); /* what is left of a handshake */
   }
   if (conn->wanted == RDZV_DIALECT_V2) {
     conn->dialect = WIRE_DIALECT_V2;
@@ -336,29 +376,79 @@ static int explain(struct tcp_conn *conn, int result, const struct conn_try *try
   return foreign < 0 ? foreign : result;
 }
 
+/* Our greeting, as a store answers it that wants no TLS. It tells nothing that a stranger may not know. */
+static bool is_plain_store(const struct tcp_conn *conn, const struct conn_try *try) {
+  struct wire_writer out = {0};
+  char answer[16];
+  wire_put_op(&out, WIRE_DIALECT_V2, WIRE_OP_VALIDATE);
+  wire_put32(&out, WIRE_MAGIC);
+  wire_put_op(&out, WIRE_DIALECT_V2, WIRE_OP_PING);
+  wire_put32(&out, WIRE_HELLO_NONCE);
+  const rdzv_bytes question = {out.buf.data, out.buf.len};
+  const size_t len =
+      out.failed ? 0 : net_ask(&conn->choice.endpoint, question, answer, sizeof answer, try->until, try->cancel);
+  buf_free(&out.buf);
+  const uint32_t first = len >= sizeof first ? wire_load32((const uint8_t *)answer) : 0;
+  return first == WIRE_HELLO_NONCE || first == WIRE_HELLO_ANSWER || first == WIRE_STANDBY_ANSWER;
+}
+
+/* The handshake failed. A server that has proved that it speaks TLS is not asked further. */
+static int explain_guarded(struct tcp_conn *conn, int result, const struct conn_try *try) {
+  const bool recently = conn->foreign_asked && clock_now_ms() - conn->foreign_asked < FOREIGN_MS;
+  if (recently || (result != RDZV_E_CONNECTION && result != RDZV_E_TIMEOUT)) return result;
+  conn->foreign_asked = clock_now_ms();
+  if (!is_plain_store(conn, try)) return result;
+  return error_set(try->error, RDZV_E_PROTOCOL,
+                   "no protected connection to '%s': the store there speaks without TLS (was it started without its "
+                   "secret or certificate? or leave ours out)",
+                   conn->name);
+}
+
 static int try_once(struct tcp_conn *conn, deadline until, const struct flag *cancel, rdzv_error *error) {
   const deadline pass = deadline_after(conn->foreign_asked ? TRY_MS : FIRST_TRY_MS);
   const struct conn_try one = {deadline_sooner(pass, until), cancel, error}, whole = {until, cancel, error};
   int result = dial(conn, &one);
-  if (result < 0) return result;
-  result = greet(conn, &one);
+  if (result < 0 && conn->fd < 0) return result;
+  if (result == 0) result = greet(conn, &one);
   if (result == 0) {
     conn->foreign_asked = 0;
+    conn->is_greeted = true;
     return 0;
   }
   tcp_conn_drop(conn);
-  return explain(conn, result, &whole);
+  return conn->guard ? explain_guarded(conn, result, &whole) : explain(conn, result, &whole);
+}
+
+/* One pass over all servers, and to where standbys send the client. A server that cannot be used at all does not keep
+ * the client from waiting for another one. */
+static int try_all(struct tcp_conn *conn, deadline until, const struct flag *cancel, rdzv_error *error) {
+  rdzv_error first = {0};
+  for (size_t tries = conn->choice.servers->count, hops = HOPS; tries > 0;) {
+    const bool others = tcp_choice_has_others(&conn->choice);
+    const deadline one = others ? deadline_sooner(deadline_after(SEVERAL_MS), until) : until;
+    const int result = try_once(conn, one, cancel, error);
+    if (result == 0 || result == RDZV_E_CANCELED || result == RDZV_E_NO_MEMORY) return result;
+    if (result == STANDBY && hops-- > 0) continue;
+    if (first.code == 0 || is_worth_another_try(error->code)) first = *error;
+    if (result != STANDBY) tcp_choice_next(&conn->choice);
+    tries--;
+  }
+  *error = first;
+  return first.code;
 }
 
 int tcp_conn_try(struct tcp_conn *conn, deadline until, const struct flag *cancel, rdzv_error *error) {
-  return conn->fd >= 0 ? 0 : try_once(conn, until, cancel, error);
+  rdzv_error own = {0};
+  const int result = conn->fd >= 0 ? 0 : try_all(conn, until, cancel, &own);
+  if (result < 0 && error) *error = own;
+  return result;
 }
 
 /* A last try that has little time left times out whatever is wrong. The cause of the try before is better then. */
 static int try_until(struct tcp_conn *conn, deadline until, const struct flag *cancel, rdzv_error *cause) {
   const int64_t began = clock_now_ms();
   const rdzv_error before = *cause;
-  const int result = try_once(conn, until, cancel, cause);
+  const int result = try_all(conn, until, cancel, cause);
   if (result != RDZV_E_TIMEOUT || before.code == 0 || clock_now_ms() - began >= SHORT_TRY_MS) return result;
   *cause = before;
   return before.code;

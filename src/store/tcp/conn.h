@@ -6,7 +6,9 @@
 
 #include "base/net/foreign.h"
 #include "base/wait/flag.h"
+#include "store/tcp/choice.h"
 #include "store/tcp/session.h"
+#include "tls/context.h"
 #include "wire/op.h"
 #include "wire/scan.h"
 #include "wire/writer.h"
@@ -14,15 +16,18 @@
 #include <rdzv/store.h>
 
 struct tcp_conn {
-  struct endpoint endpoint;
-  char name[ENDPOINT_TEXT_SIZE]; /* the endpoint, for messages */
+  struct tcp_choice choice;      /* the server to connect to */
+  char name[ENDPOINT_TEXT_SIZE]; /* the endpoint, or the list of them, for messages */
   char peer[ENDPOINT_TEXT_SIZE]; /* the address that answered */
   rdzv_dialect wanted;
-  char *run_id;     /* NULL: none */
-  bool asks_native; /* the greeting asks whether the server forms rounds */
+  char *run_id;             /* NULL: none */
+  bool asks_native;         /* the greeting asks whether the server forms rounds */
+  struct tls_client *guard; /* what protects it, which it holds; NULL: nothing */
   rdzv_log log;
 
   int fd;                    /* -1: not connected */
+  struct tls_stream *tls;    /* NULL: not connected, or plain */
+  bool is_greeted;           /* connected, and the greeting is done */
   enum wire_dialect dialect; /* of the server, as last seen; kept over a lost connection */
   uint64_t instance;         /* of our server, from the last greeting; 0: PyTorch's server */
   uint64_t known_instance;   /* the one whose keys the caller has seen */
@@ -39,16 +44,21 @@ struct tcp_conn {
   struct wire_scan scan;  /* the last message, in `in` */
 };
 
-void tcp_conn_init(struct tcp_conn *conn, const struct endpoint *endpoint, rdzv_dialect wanted, const rdzv_log *log);
+/* Takes over a hold on the servers. */
+void tcp_conn_init(struct tcp_conn *conn, struct tcp_servers *servers, rdzv_dialect wanted, const rdzv_log *log);
 
-/* Connects unless it is connected, and tries again until the deadline. Fails with RDZV_E_CONNECTION, RDZV_E_ADDRESS,
- * RDZV_E_CANCELED, RDZV_E_NO_MEMORY, RDZV_E_UNSUPPORTED (another dialect than the one wanted) and RDZV_E_STALE (the
- * server serves another run). RDZV_E_DATA_LOST: connected, but our server was restarted since the last time. */
+/* Connects unless it is connected, to the server that is active of several, and tries again until the deadline. Fails
+ * with RDZV_E_CONNECTION, RDZV_E_ADDRESS, RDZV_E_CANCELED, RDZV_E_NO_MEMORY, RDZV_E_UNSUPPORTED (another dialect than
+ * the one wanted) and RDZV_E_STALE (the server serves another run). RDZV_E_DATA_LOST: connected, but our server was
+ * restarted since the last time. */
 int tcp_conn_open(struct tcp_conn *conn, deadline until, const struct flag *cancel, rdzv_error *error);
 
-/* Connects in one try, unless it is connected. RDZV_E_TIMEOUT, too; and whether the server was restarted, `instance`
- * tells. */
+/* Connects in one try at each of the servers, unless it is connected. RDZV_E_TIMEOUT, too; and whether the server was
+ * restarted, `instance` tells. */
 int tcp_conn_try(struct tcp_conn *conn, deadline until, const struct flag *cancel, rdzv_error *error);
+
+/* Is another of the servers active by now? Asks them, each for a moment. */
+bool tcp_conn_is_left_behind(const struct tcp_conn *conn, deadline until, const struct flag *cancel);
 
 /* Closes the socket and forgets what was half sent or half received. */
 void tcp_conn_drop(struct tcp_conn *conn);

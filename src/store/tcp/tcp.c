@@ -78,12 +78,13 @@ static const struct tcp_op open_op = {"open the store", TCP_REPEATABLE, try_noth
 
 /* What a handle begins with. */
 struct opening {
-  const struct endpoint *endpoint;
+  struct tcp_servers *servers;
   const rdzv_tcp_options *options;
   enum wire_dialect known;   /* the dialect of the server, if it was found before */
   const struct flag *cancel; /* ends the opening; NULL: the handle's own flag does */
   struct waiting *waiting;
   bool asks_native;
+  struct tls_client *guard; /* what protects the connection; borrowed */
 };
 
 static int open_handle(const struct opening *opening, rdzv_store **out, rdzv_error *error);
@@ -93,9 +94,10 @@ static int tcp_clone(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_er
   options.announce_worker = false; /* it is the same worker */
   options.timeout_ms = store_request_time(store, options.timeout_ms);
   options.cancel_fd = cancel_fd;
-  const struct opening opening = {.endpoint = &self(store)->conn.endpoint,
+  const struct opening opening = {.servers = self(store)->conn.choice.servers,
                                   .options = &options,
                                   .known = tcp_dialect(self(store)),
+                                  .guard = self(store)->conn.guard,
                                   .cancel = cancel_fd == store->cancel_fd ? &store->cancel : NULL};
   return open_handle(&opening, out, error);
 }
@@ -126,7 +128,10 @@ static int make_handle(const struct opening *opening, struct tcp_store **out, rd
   tcp->options = *options;
   tcp->options.log = &tcp->base.log;
   tcp->options.timeout_ms = rdzv_store_get_timeout(&tcp->base);
-  tcp_conn_init(&tcp->conn, opening->endpoint, options->dialect, &tcp->base.log);
+  tcp_conn_init(&tcp->conn, tcp_servers_share(opening->servers), options->dialect, &tcp->base.log);
+  tcp->conn.guard = tls_client_hold(opening->guard);
+  tcp->options.secret_file = tcp->options.tls_ca = tcp->options.tls_cert = tcp->options.tls_key = NULL;
+  tcp->options.tls_host = NULL;
   tcp->options.run_id = tcp->conn.run_id = options->run_id ? strdup(options->run_id) : NULL;
   tcp->conn.dialect = tcp->facts.dialect = opening->known;
   tcp->conn.asks_native = opening->asks_native;
@@ -156,18 +161,36 @@ static int open_handle(const struct opening *opening, rdzv_store **out, rdzv_err
   return result;
 }
 
+static int open_guard(const rdzv_tcp_options *options, struct tls_client **out, rdzv_error *error) {
+  struct tls_names names = {.secret = options->secret_file,
+                            .ca = options->tls_ca,
+                            .cert = options->tls_cert,
+                            .key = options->tls_key,
+                            .host = options->tls_host};
+  tls_names_settle(&names);
+  const int result = tls_client_open(&names, out, error);
+  return result < 0 ? error_prefix(error, result, "cannot protect the connection") : 0;
+}
+
 int store_open_tcp(const char *endpoint, const rdzv_tcp_options *options, bool asks_native, struct waiting *waiting,
                    rdzv_store **out, rdzv_error *error) {
   if (!out) return error_null(error, "open a store", "out");
   rdzv_tcp_options own;
-  struct endpoint parsed;
+  struct tcp_servers *servers = NULL;
   int result = options_take(&own, sizeof own, options, "rdzv_tcp_options", error);
-  if (result == 0) result = endpoint_parse(endpoint, RDZV_DEFAULT_PORT, &parsed, error);
   if (result == 0 && (own.dialect < RDZV_DIALECT_AUTO || own.dialect > RDZV_DIALECT_RDZV))
     result = error_set(error, RDZV_E_INVALID, "invalid dialect %d", (int)own.dialect);
-  if (result < 0) return result;
-  const struct opening opening = {.endpoint = &parsed, .options = &own, .waiting = waiting, .asks_native = asks_native};
-  return open_handle(&opening, out, error);
+  if (result == 0) result = tcp_servers_parse(endpoint, &servers, error);
+  if (result < 0 || !servers) return result;
+  struct opening opening = {.servers = servers, .options = &own, .waiting = waiting, .asks_native = asks_native};
+  if (servers->count > 1 && (own.dialect == RDZV_DIALECT_V1 || own.dialect == RDZV_DIALECT_V2))
+    result =
+        error_set(error, RDZV_E_INVALID, "several endpoints are for servers of ours, and dialects v1 and v2 are not");
+  if (result == 0) result = open_guard(&own, &opening.guard, error);
+  if (result == 0) result = open_handle(&opening, out, error);
+  tls_client_drop(opening.guard);
+  tcp_servers_drop(servers);
+  return result;
 }
 
 bool store_is_native(rdzv_store *store) { return store->ops == &tcp_ops && self(store)->conn.native; }
@@ -179,10 +202,13 @@ bool tcp_store_split(rdzv_store *store, struct tcp_conn *to) {
   if (from->run_id && !run_id) return false;
   *to = *from;
   to->run_id = run_id;
+  tls_client_hold(to->guard);
+  tcp_servers_share(to->choice.servers);
   to->session = (struct tcp_session){0};
   to->has_offer = false;
   tcp_session_forget(&from->session);
   from->fd = -1;
+  from->tls = NULL;
   from->in = to->out.buf = (struct buf){0};
   return true;
 }
@@ -192,7 +218,8 @@ int tcp_store_clone_idle(rdzv_store *store, uint64_t instance, rdzv_store **out,
   rdzv_tcp_options options = tcp->options;
   options.announce_worker = false;
   options.cancel_fd = 0;
-  const struct opening opening = {.endpoint = &tcp->conn.endpoint, .options = &options, .known = tcp_dialect(tcp)};
+  const struct opening opening = {
+      .servers = tcp->conn.choice.servers, .options = &options, .known = tcp_dialect(tcp), .guard = tcp->conn.guard};
   const int result = make_handle(&opening, &copy, error);
   if (result < 0 || !copy) return result;
   copy->conn.known_instance = instance;

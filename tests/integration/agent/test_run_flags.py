@@ -106,7 +106,7 @@ class Backend(Case):
 
     def test_a_job_of_one_node_waits_for_no_others_and_names_its_store_once(self):
         done = self.run_words("--standalone", "true")
-        self.assertRegex(done.stderr, r" at c10d tcp 127\.0\.0\.1:\d+ \(rdzv\); this node is ")
+        self.assertRegex(done.stderr, r" at c10d tcp 127\.0\.0\.1:\d+ \(rdzv\), served by this process; this node is ")
         self.assertIn("info: the workers of this node are done\n", done.stderr)
 
     def test_port_0_as_pytorchs_documentation_has_it(self):

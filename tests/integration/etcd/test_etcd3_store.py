@@ -1,32 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """`rdzv store --etcd3` on real etcds: every operation, and everything that can be wrong with an etcd."""
-import base64
-import json
+import http.server
 import os
 import subprocess
 import threading
-import time
-import urllib.error
-import urllib.request
 
 import etcd
 import etcd_tls
 import etcd_wire
 import rdzvtest
+from etcd_v3 import await_forgotten, await_watch, b64, compact, post, start_with_users
 
 NEWER = os.path.join(rdzvtest.torch26_folder(), "usr", "bin", "etcd")
-
-
-def b64(text):
-    return base64.b64encode(text.encode()).decode()
-
-
-def post(member, path, body, token=None):
-    """A request to the gateway, as another program makes it."""
-    headers = {"Authorization": token} if token else {}
-    request = urllib.request.Request(member.url + path, json.dumps(body).encode(), headers)
-    with urllib.request.build_opener(etcd.NO_PROXY).open(request, timeout=30) as answer:
-        return json.loads(answer.read().split(b"\n")[0])
 
 
 class Case(rdzvtest.Case):
@@ -55,15 +40,6 @@ class Case(rdzvtest.Case):
     def finish(self, process):
         stdout, stderr = process.communicate(timeout=rdzvtest.DEADLINE)
         return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
-
-    def await_watch(self, member):
-        """Until etcd has a watch: somebody waits."""
-        def watching():
-            metrics = member.open("GET", "/metrics").decode()
-            return any(line.startswith("etcd_debugging_mvcc_watcher_total") and float(line.split()[1]) > 0
-                       for line in metrics.splitlines())
-
-        rdzvtest.wait_until(watching, "a watch in etcd")
 
     def play(self, member):
         """Every operation, once."""
@@ -113,7 +89,7 @@ class Operations(Case):
     def test_a_get_is_woken_by_a_set(self):
         member = etcd.start(self.addCleanup)
         waiting = self.begin(member, "get", "late")
-        self.await_watch(member)
+        await_watch(member)
         self.assert_done(self.ours(member, "set", "late", "x"))
         self.assert_done(self.finish(waiting), "x\n")
 
@@ -121,11 +97,10 @@ class Operations(Case):
         member = etcd.start(self.addCleanup)
         self.assert_done(self.ours(member, "set", "other", "0"))
         waiting = self.begin(member, "get", "late")
-        self.await_watch(member)
+        await_watch(member)
         for i in range(3):
             self.assert_done(self.ours(member, "set", "other", str(i)))
-        revision = post(member, "/v3/kv/range", {"key": b64("x")})["header"]["revision"]
-        post(member, "/v3/kv/compaction", {"revision": revision, "physical": True})
+        compact(member)
         member.kill()
         member.start().await_ready()
         self.assert_done(self.ours(member, "set", "late", "x"))
@@ -229,7 +204,7 @@ class Trouble(Case):
         for i in range(5):
             self.assert_done(self.ours(member, "set", "k", str(i)))
         waiting = self.begin(member, "get", "late")
-        self.await_watch(member)
+        await_watch(member)
         member.kill()
         member.wipe()
         member.start().await_ready()
@@ -244,6 +219,52 @@ class Trouble(Case):
         self.assert_done(self.ours(member, "--cacert", right, "get", "k"), "v\n")
         self.assert_exit(self.ours(member, "--cacert", wrong, "get", "k"), 2, "does not verify with")
         self.assert_exit(self.ours(member.endpoint, "get", "k"), 3, "requires TLS")
+
+
+class Doubt(Case):
+    """An etcd whose watch tells that data may be lost, and that is silent when asked."""
+
+    def test_a_wait_ends_in_time(self):
+        asked = []
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self):
+                self.rfile.read(int(self.headers["Content-Length"]))
+                asked.append(self.path)
+                if self.path == "/v3/watch":
+                    self.say('{"result":{"header":{"cluster_id":"7","revision":"1"},"watch_id":"1","created":true}}\n', True)
+                if self.path == "/v3/watch" or "/v3/watch" in asked:
+                    over.wait()
+                else:
+                    self.say('{"header":{"cluster_id":"7","revision":"9"}}')
+
+            def say(self, text, goes_on=False):
+                self.send_response(200)
+                if not goes_on:
+                    self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text.encode())
+                self.wfile.flush()
+
+            def log_message(self, *unused):
+                pass
+
+        over = threading.Event()
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            waiting = self.begin(f"http://127.0.0.1:{server.server_address[1]}", "--timeout", "2", "get", "late")
+            finished = self.finish(waiting)
+        finally:
+            over.set()
+            server.shutdown()
+            server.server_close()
+            thread.join()
+        self.assertIn("/v3/watch", asked, finished)
+        self.assertEqual(finished.returncode, 4, (finished.stderr, asked))
 
 
 class Process(Case):
@@ -269,30 +290,8 @@ class Users(Case):
 
     def setUp(self):
         super().setUp()
-        self.member = etcd.start(self.addCleanup, ["--auth-token", "simple", "--auth-token-ttl", "1"])
-        for name in ("root", "job"):
-            post(self.member, "/v3/auth/user/add", {"name": name, "password": f"of {name}"})
-        post(self.member, "/v3/auth/role/add", {"name": "job"})
-        post(self.member, "/v3/auth/role/grant", {"name": "job", "perm": {
-            "permType": "READWRITE", "key": b64("/tests/"), "range_end": b64("/tests0")}})
-        post(self.member, "/v3/auth/role/add", {"name": "root"})
-        post(self.member, "/v3/auth/user/grant", {"user": "job", "role": "job"})
-        post(self.member, "/v3/auth/user/grant", {"user": "root", "role": "root"})
-        post(self.member, "/v3/auth/enable", {})
+        self.member = start_with_users(self.addCleanup, "/tests/", "/tests0")
         self.job = self.member.url.replace("://", "://job:of%20job@")
-
-    def await_forgotten(self):
-        """Until etcd has forgotten a token that was given now and not used since, as which it would remember it. So each
-        that is looked at is another one."""
-        login = {"name": "job", "password": "of job"}
-        tokens = [post(self.member, "/v3/auth/authenticate", login)["token"] for _ in range(30)]
-        for token in tokens:
-            time.sleep(1)  # the time after which etcd forgets one
-            try:
-                post(self.member, "/v3/kv/range", {"key": b64("/tests/x")}, token)
-            except urllib.error.HTTPError:
-                return
-        self.fail("etcd does not forget tokens")
 
     def test_user_and_password(self):
         self.assert_done(self.ours(self.job, "set", "k", "v"))
@@ -300,8 +299,8 @@ class Users(Case):
 
     def test_a_token_is_renewed_when_etcd_has_forgotten_it(self):
         waiting = self.begin(self.job, "mget", "one", "two")  # a wait that is followed by a call
-        self.await_watch(self.member)
-        self.await_forgotten()
+        await_watch(self.member)
+        await_forgotten(self.member, "/tests/x")
         self.assert_done(self.ours(self.job, "mset", "one", "1", "two", "2"))
         self.assert_done(self.finish(waiting), "1\n2\n")
 

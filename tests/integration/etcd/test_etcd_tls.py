@@ -9,7 +9,8 @@ import ssl
 import etcd
 import etcd_wire
 import rdzvtest
-from etcd_tls import NOBODY, authority, client, folder, issued, openssl, server
+from certificates import authority, folder, issued, openssl
+from etcd_tls import NOBODY, client, server
 
 class Tls(rdzvtest.Case):
     def store(self, member, *operation, ca=None, cert=None, key=None, seconds="10", **options):

@@ -133,6 +133,21 @@ static void check_corrupt(struct scene *scene, bool native) {
 static void test_a_state_that_is_corrupt_is_told(void **state) { check_corrupt(*state, false); }
 static void test_a_state_that_is_corrupt_is_told_by_the_server(void **state) { check_corrupt(*state, true); }
 
+static void set_round(struct rendezvous_state *state, const void *round) { state->round = *(const int64_t *)round; }
+
+/* A number after which no other can come. */
+static void test_a_round_that_cannot_be_is_told(void **state) {
+  struct scene *scene = *state;
+  static const char *const confs[] = {SWAPPING, "mode=native"};
+  rewrite_state(scene->endpoint, "job", TORCH_NEWEST, set_round, &(int64_t){INT64_MAX});
+  for (size_t i = 0; i < COUNT_OF(confs); i++) {
+    struct node *node = &scene->nodes[i];
+    node_open(node, scene->endpoint, i == 0 ? "a" : "b", (struct node_options){.conf = confs[i]});
+    node_join_run(node);
+    assert_error(node->code, RDZV_E_CORRUPT, &node->error, "9223372036854775807 is no number of a round");
+  }
+}
+
 /* A member of a round whose state was spoilt is told before the others would take it for dead. */
 static void test_a_member_hears_that_the_state_is_spoilt(void **state) {
   struct scene *scene = *state;
@@ -453,6 +468,7 @@ int main(void) {
       IN_A_SCENE(test_a_store_that_stays_away_is_an_error_for_members),
       IN_A_SCENE(test_a_join_outlives_the_store),
       IN_A_SCENE(test_a_state_that_is_corrupt_is_told),
+      IN_A_SCENE(test_a_round_that_cannot_be_is_told),
       IN_A_SCENE(test_a_state_that_is_corrupt_is_told_by_the_server),
       IN_A_SCENE(test_a_member_hears_that_the_state_is_spoilt),
       IN_A_SCENE(test_a_state_of_native_nodes_cannot_be_spoilt),

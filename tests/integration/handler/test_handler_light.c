@@ -3,7 +3,6 @@
  * nodes are counted. */
 #include "nodes.h"
 
-#include <dirent.h>
 #include <malloc.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -38,14 +37,6 @@ static void serve_far(struct far_server *server) {
 static void end_server(struct far_server *server) {
   kill(server->pid, SIGKILL);
   waitpid(server->pid, NULL, 0);
-}
-
-static int count_fds(void) {
-  DIR *folder = opendir("/proc/self/fd");
-  int count = -3; /* ., .. and the folder itself */
-  while (readdir(folder)) count++;
-  closedir(folder);
-  return count;
 }
 
 static size_t heap(void) {

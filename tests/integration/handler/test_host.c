@@ -106,19 +106,33 @@ static void test_the_option_or_the_machine_decides_who_serves(void **state) {
   }
 }
 
-/* A server for loopback is not reachable from elsewhere; any other one listens on every address. */
+/* On all addresses only where it is said, or cannot be told: then there is a reason for the log. */
 static void test_the_endpoint_decides_where_to_listen(void **state) {
   (void)state;
-  static const char *const binds[][2] = {{"localhost", "127.0.0.1"},
-                                         {"LOCALHOST", "127.0.0.1"},
-                                         {"127.0.0.5", "127.0.0.5"},
-                                         {"::1", "::1"},
-                                         {"node0", "*"}};
+  static const char *const binds[][2] = {{"localhost", "127.0.0.1"}, {"LOCALHOST", "127.0.0.1"},
+                                         {"127.0.0.5", "127.0.0.5"}, {"::1", "::1"},
+                                         {"0.0.0.0", "0.0.0.0"},     {"::", "::"},
+                                         {"192.0.2.1", "*"},         {"x.invalid", "*"}};
   for (size_t i = 0; i < COUNT_OF(binds); i++) {
     struct endpoint endpoint = {.port = 1};
+    struct host_bind at;
     snprintf(endpoint.host, sizeof endpoint.host, "%s", binds[i][0]);
-    assert_string_equal(host_bind_address(endpoint.host), binds[i][1]);
+    host_bind(&endpoint, deadline_after(10000), NULL, &at);
+    assert_string_equal(at.address, binds[i][1]);
+    assert_int_equal(at.why != NULL, strcmp(binds[i][1], "*") == 0);
   }
+}
+
+/* An address of an interface is listened on alone. */
+static void test_an_own_address_is_the_only_one_listened_on(void **state) {
+  (void)state;
+  struct endpoint endpoint = {.port = 1};
+  struct host_bind at;
+  host_own_address(NULL, deadline_after(10000), NULL, endpoint.host);
+  if (host_is_loopback(endpoint.host)) skip(); /* a machine without a network */
+  host_bind(&endpoint, deadline_after(10000), NULL, &at);
+  assert_string_equal(at.address, endpoint.host);
+  assert_null(at.why);
 }
 
 /* .invalid resolves nowhere (RFC 2606): not ours, and `why` says that it cannot be resolved. */
@@ -253,6 +267,7 @@ int main(void) {
       cmocka_unit_test(test_a_foreign_address_is_not_ours),
       cmocka_unit_test(test_the_option_or_the_machine_decides_who_serves),
       cmocka_unit_test(test_the_endpoint_decides_where_to_listen),
+      cmocka_unit_test(test_an_own_address_is_the_only_one_listened_on),
       cmocka_unit_test(test_a_name_that_cannot_be_resolved_is_not_ours),
       cmocka_unit_test(test_a_match_ends_by_its_deadline_and_by_its_flag),
       cmocka_unit_test(test_the_own_address_is_one_that_the_endpoint_can_reach),

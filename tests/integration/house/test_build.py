@@ -129,15 +129,16 @@ class Build(rdzvtest.Case):
         self.assertRegex(said, r"only root can install them: apt-get install .*\blibuv1-dev\b")
         self.assertEqual(calls, "")
 
-    def test_a_build_without_etcd_and_agent_says_so_and_has_the_same_interface(self):
+    def test_a_build_without_etcd_agent_and_tls_says_so_and_has_the_same_interface(self):
         build = self.path("b")
-        for command in (["-S", self.checkout, "-B", build, "-G", "Ninja", "-DRDZV_ETCD=OFF", "-DRDZV_AGENT=OFF", "-DRDZV_TESTS=OFF",
-                         "-DRDZV_BENCH=OFF", "-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_C_FLAGS_DEBUG=-O0"], ["--build", build]):
+        for command in (["-S", self.checkout, "-B", build, "-G", "Ninja", "-DRDZV_ETCD=OFF", "-DRDZV_AGENT=OFF", "-DRDZV_TLS=OFF",
+                         "-DRDZV_TESTS=OFF", "-DRDZV_BENCH=OFF", "-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_C_FLAGS_DEBUG=-O0"], ["--build", build]):
             done = subprocess.run(["cmake", *command], capture_output=True, text=True, check=False)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         for part, command in (("agent", ["run", "true"]), ("etcd", ["etcd", "start"]), ("etcd", ["store", "--etcd", "::1", "get", "k"]),
                               ("etcd", ["join", "--rdzv-backend", "etcd", "--rdzv-id", "x"]),
-                              ("etcd", ["list", "--rdzv-backend", "etcd-v2"])):
+                              ("etcd", ["list", "--rdzv-backend", "etcd-v2"]),
+                              ("TLS", ["store", "--tls-ca", "/ca.pem", "get", "k"]), ("TLS", ["serve", "--secret-file", "/s"])):
             done = subprocess.run([os.path.join(build, "rdzv"), *command], capture_output=True, text=True, check=False)
             self.assertNotEqual(done.returncode, 0)
             self.assertRegex(done.stderr, f"built without (the )?{part} ")

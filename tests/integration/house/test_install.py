@@ -84,6 +84,17 @@ class Install(rdzvtest.Case):
             self.assertIn(name, files)
         self.assertEqual(run(os.path.join(self.prefix, "bin/rdzv"), "--version"), f"rdzv {self.version}\n")
 
+    def test_the_python_package_finds_the_library_and_torchrun_the_package(self):
+        folders = [folder for folder, _, files in os.walk(self.prefix) if "rdzv-torch.pth" in files]
+        self.assertEqual(len(folders), 1)
+        text = ("import rdzv, importlib.metadata as m; print(rdzv.__version__, m.version('rdzv'), sorted(e.name for e in "
+                "m.entry_points(group='torchrun.handlers')), rdzv._library.library._name)")
+        if rdzvtest.SANITIZED:
+            self.skipTest("Python is not built with a sanitizer")
+        said = run(rdzvtest.PYTHON, "-c", text, env={**os.environ, "PYTHONPATH": folders[0]}).split()
+        self.assertEqual(said[:4], [self.version, self.version, "['etcd-v3',", "'rdzv']"])
+        self.assertTrue(os.path.samefile(said[4], os.path.join(self.library_folder(), f"librdzv.so.{self.version}")))
+
     def test_a_program_finds_it_by_pkg_config(self):
         environment = {**os.environ, "PKG_CONFIG_PATH": os.path.join(self.library_folder(), "pkgconfig")}
         flags = run("pkg-config", "--cflags", "--libs", "rdzv", env=environment).split()

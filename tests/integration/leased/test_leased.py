@@ -34,8 +34,9 @@ class Case(rdzvtest.Case):
 
 
 def await_told(nodes, text):
-    """One of them is told so. Another may first hear that this one waits for the next round, and go there, too."""
-    rdzvtest.wait_until(lambda: any(text in event for node in nodes for event in node.events()), f"'{text}' in a log")
+    """Each of them is told so."""
+    for node in nodes:
+        node.await_event(text)
 
 
 class Rounds(Case):
@@ -78,7 +79,8 @@ class Rounds(Case):
         agree(self, nodes)
         nodes[0].kill()
         began = time.monotonic()
-        await_told(nodes[1:], "a participant died")
+        rdzvtest.wait_until(lambda: any("a participant died" in event for node in nodes[1:] for event in node.events()),
+                            "one hears of the death; the other may hear first that this one left for the next round")
         took = time.monotonic() - began
         agree(self, nodes[1:])
         self.assertLess(took, SHORT + 20)  # bench/etcd measures it; a node of another backend takes longer

@@ -101,7 +101,7 @@ class Joining(NativeCase):
 
     def test_a_join_that_takes_too_long_is_refused(self):
         node = self.node("a", min_nodes=2, max_nodes=2, join_timeout=50).begin()
-        node.conn.refused(E_TIMEOUT, 134)
+        node.conn.refused(E_TIMEOUT, 134, number=1)
         self.await_status(lambda status: not status.nodes, "the node is out again")
 
     def test_what_is_no_join_is_refused_and_the_connection_goes_on(self):
@@ -181,7 +181,7 @@ class Sessions(NativeCase):
         news = second.conn.expect(NEWS)
         self.assertEqual((news.what, news.nodes), (SOMEONE_DIED, [("a", 1, 0)]))
         first.connect().resume("run", first.session)
-        self.assertIn("is over", first.conn.refused(E_STALE, 135))
+        self.assertIn("is over", first.conn.refused(E_STALE, 135, number=2))
         first.again()  # begins a new session with the old token
         self.await_status(lambda status: any(node.addr == "a" for node in status.nodes), "the node is there again")
 

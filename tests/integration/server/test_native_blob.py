@@ -235,6 +235,30 @@ class Operations(BlobCase):
                     raw.wait_closed()
         self.assertEqual(self.version(), (version, before))
 
+    def test_a_round_that_cannot_be_is_a_lost_swap(self):
+        before = self.version()
+        torch = self.torch("2.6", "torch")
+        for number in (2**63 - 1, 2**62, -1, -2**63, 2**40):
+            with self.subTest(round=number):
+                state = load(before[1])
+                state.round = number
+                self.assertEqual(torch.compare_set(before[1], dump(state)), before[1])
+                self.assertIs(self.swap_version(before[0], dump(state)), False)
+                self.ours.ask("set", sized(KEY) + sized(dump(state)))
+                self.assertEqual(self.ours.receive_status()[0], REFUSED_CORRUPT)
+        self.assertEqual(self.version(), before)
+        with open(self.path("log"), encoding="utf8") as log:
+            self.assertIn("a state that was written for run 'run' is refused: round 9223372036854775807 cannot follow "
+                          "round 0", log.read())
+        self.assertEqual(torch.join(), 1)  # the node goes on
+
+    def test_the_round_of_a_node_that_knows_more_is_adopted(self):
+        version, before = self.version()
+        state = load(before)
+        state.round = 4711
+        self.assertIs(self.swap_version(version, dump(state)), True)
+        self.assertEqual(self.status().round, 4711)
+
     def test_numbers_appends_barriers_and_sets_of_many_are_refused(self):
         before = self.version()
         self.ours.ask("add", sized(KEY) + u64(1))

@@ -43,6 +43,7 @@ static void assert_refused(rdzv_store *store) {
   REFUSED(rdzv_store_queue_pop(store, key, false, &value, &error));
   REFUSED(rdzv_store_wait_changed(store, key, 0, 0, &value, &version, &error));
   REFUSED(rdzv_store_clone(store, &other, &error));
+  REFUSED(rdzv_store_clone_with(store, 0, &other, &error));
   REFUSED(rdzv_store_open_prefix(store, key, &other, &error));
   SCRIPT_CHECK(rdzv_store_features(store) == 0 && *rdzv_store_describe(store));
   rdzv_store_cancel(store); /* not the parent's */

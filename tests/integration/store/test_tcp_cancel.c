@@ -151,6 +151,30 @@ static void test_canceled_while_sending_to_a_full_socket(void **state) {
   peer_end(&peer);
 }
 
+/* A clone with a descriptor of its own: while that is readable, its calls are canceled, and no others. */
+static void test_a_clone_has_a_descriptor_of_its_own(void **state) {
+  (void)state;
+  rdzv_server *server = serve();
+  rdzv_store *store = store_of(server), *view, *clone;
+  rdzv_error error;
+  int64_t number;
+  uint64_t count = 1;
+  const int fd = eventfd(0, EFD_CLOEXEC);
+  assert_code(rdzv_store_open_prefix(store, BYTES("p"), &view, &error), 0);
+  assert_code(rdzv_store_clone_with(view, fd, &clone, &error), 0);
+  assert_code(rdzv_store_num_keys(clone, &number, &error), 0);
+  assert_int_equal(write(fd, &count, sizeof count), sizeof count);
+  assert_code(rdzv_store_num_keys(clone, &number, &error), RDZV_E_CANCELED);
+  assert_code(rdzv_store_num_keys(view, &number, &error), 0);
+  assert_int_equal(read(fd, &count, sizeof count), sizeof count);
+  assert_code(rdzv_store_num_keys(clone, &number, &error), 0);
+  rdzv_store_free(clone);
+  rdzv_store_free(view);
+  rdzv_store_free(store);
+  rdzv_server_free(server);
+  close(fd);
+}
+
 /* What comes after a cancel does nothing and says so; a clone goes its own way; a view goes with its base. */
 static void test_every_later_call_is_canceled_and_does_nothing(void **state) {
   (void)state;
@@ -186,6 +210,7 @@ int main(void) {
       cmocka_unit_test(test_canceled_while_greeting),
       cmocka_unit_test(test_canceled_before_it_was_opened),
       cmocka_unit_test(test_canceled_while_sending_to_a_full_socket),
+      cmocka_unit_test(test_a_clone_has_a_descriptor_of_its_own),
       cmocka_unit_test(test_every_later_call_is_canceled_and_does_nothing),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,6 +7,7 @@ run_peer.py SOCKET    prints "ready", runs until stdin closes
 The names that it obeys are the methods of Peer. This file runs under 1.13's Python and under 2.6's; nothing of the
 tests is imported here.
 """
+import atexit
 import ctypes
 import dataclasses
 import functools
@@ -21,6 +22,8 @@ import tempfile
 import traceback
 from datetime import timedelta
 
+if os.environ.get("RDZV_TEST_PLUGIN"):  # what rdzv-torch.pth does where the package is installed
+    import rdzv_torch_hook  # noqa: F401
 import fork_server
 import torch
 import torch.distributed as dist
@@ -138,6 +141,8 @@ class Peer:
         if keep_alive:
             set_keep_alive(*keep_alive)
         code = exit_code_of(lambda: torchrun.main(arguments))
+        if "rdzv" in sys.modules:  # what happens at the end of torchrun's own process
+            atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
         return code

@@ -15,6 +15,7 @@ import rendezvous_nodes
 from rendezvous_nodes import free_port
 
 EXAMPLE = os.path.join(rdzvtest.SOURCE, "examples", "gloo_allreduce.py")
+PACKAGE = os.path.join(rdzvtest.BUILD, "python")  # what a wheel installs
 WORKER = os.path.join(peers.HERE, "gloo_worker.py")
 FIRST, SECOND, THIRD = "127.0.0.1", "127.0.0.2", "127.0.0.3"  # nodes are ranked by their addresses
 LONG = 120.0  # seconds; much longer than anything takes, also on a machine that is not idle
@@ -24,13 +25,15 @@ SAID = re.compile(r"rank (\d+) of (\d+): attempt (\d+), (begins with|done after)
 
 
 @functools.lru_cache(maxsize=None)
-def run_peer(version):
-    """Starts run_peer.py of that version, for all tests of this file; gives its socket's path."""
+def run_peer(version, plugin=False):
+    """Starts run_peer.py of that version, for all tests of this file; gives its socket's path. `plugin`: torchrun has
+    the backends of the Python package."""
     folder = tempfile.mkdtemp(prefix="rdzv-torch-")
     unittest.addModuleCleanup(shutil.rmtree, folder)
     path = os.path.join(folder, "socket")
     process = subprocess.Popen(rdzvtest.torch_python(version) + [os.path.join(peers.HERE, "run_peer.py"), path],
-                               cwd=rdzvtest.SOURCE, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+                               cwd=rdzvtest.SOURCE, env=plugin_environment() if plugin else environment(),
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     unittest.addModuleCleanup(peers.end_torch, process)
     if process.stdout.readline() != b"ready\n":
         raise RuntimeError(f"PyTorch {version} does not start")
@@ -45,6 +48,11 @@ def environment(**more):
                  PYTHONDONTWRITEBYTECODE="1", PYTHON_EXEC=rdzvtest.PYTHON)
     names.update(more)
     return names
+
+
+def plugin_environment(**more):
+    """With the Python package, as it is in a wheel."""
+    return environment(RDZV_TEST_PLUGIN="1", PYTHONPATH=f"{PACKAGE}:{os.environ.get('PYTHONPATH', '')}", **more)
 
 
 class Agent:
@@ -97,9 +105,9 @@ class Ours(Agent):
 class Theirs(Agent):
     kind = "theirs"
 
-    def __init__(self, case, version, output, *arguments):
+    def __init__(self, case, version, output, *arguments, plugin=False):
         super().__init__(output)
-        self.peer = peers.TorchProcess(run_peer(version))
+        self.peer = peers.TorchProcess(run_peer(version, plugin) if plugin else run_peer(version))
         case.addCleanup(self.end)
         self.peer.begin("torchrun", *arguments)
 

@@ -39,7 +39,7 @@ static void world_changed(void *user, struct ks_waiter *waiter, const struct ks_
 }
 
 static int world_open(void **state) {
-  static const struct ks_events events = {world_wake, world_changed};
+  static const struct ks_events events = {.wake = world_wake, .changed = world_changed};
   struct world *world = calloc(1, sizeof *world);
   if (!world) return -1;
   world->budget.max = 1u << 20;

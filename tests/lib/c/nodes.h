@@ -12,6 +12,7 @@
 #include "state/pickle/read.h"
 #include "state/pickle/write.h"
 
+#include <dirent.h>
 #include <rdzv/handler.h>
 #include <rdzv/params.h>
 #include <stdatomic.h>
@@ -201,6 +202,15 @@ static inline void take_out(struct rendezvous_state *state, const void *node) {
       state_remove(state, &state->nodes[i]);
       return;
     }
+}
+
+/* Of this process. */
+static inline int count_fds(void) {
+  DIR *folder = opendir("/proc/self/fd");
+  int count = -3; /* ., .. and the folder itself */
+  while (readdir(folder)) count++;
+  closedir(folder);
+  return count;
 }
 
 #endif

@@ -21,7 +21,7 @@ Joined = namedtuple("Joined", "number round rank world_size flags master_node ma
 News = namedtuple("News", "what round waiting gone nodes")
 Status = namedtuple("Status", "exists complete closed layout round call_left reason nodes")
 Node = namedtuple("Node", "addr pid local_id rank kinds way heard_ms trip_us")
-Refusal = namedtuple("Refusal", "code op text")
+Refusal = namedtuple("Refusal", "code op number text")
 
 
 def text(value):
@@ -143,7 +143,8 @@ class NodeConn(Raw):
         if status == 0:
             return value[0], decode(value[0], value[1:])
         op = value[0] if value and value[0] >= 134 else None
-        return 0, Refusal(-status, op, value[1 if op else 0:].decode())
+        number = int.from_bytes(value[1:9], "little") if op else None
+        return 0, Refusal(-status, op, number, value[9 if op else 0:].decode())
 
     def expect(self, kind):
         """The next message, which must be of that kind."""
@@ -151,9 +152,10 @@ class NodeConn(Raw):
         assert got == kind, f"{message!r} of kind {got} instead of kind {kind}"
         return message
 
-    def refused(self, code, op=None):
+    def refused(self, code, op=None, number=None):
         refusal = self.expect(0)
         assert refusal.code == code and (op is None or refusal.op == op), refusal
+        assert number is None or refusal.number == number, refusal
         return refusal.text
 
     def join(self, run_id, session, **options):

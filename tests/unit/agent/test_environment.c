@@ -118,6 +118,19 @@ static void test_what_there_was_of_a_name_is_replaced(void **unused) {
   list_free(list);
 }
 
+/* Workers have no part in the secret of the job. */
+static void test_the_secret_is_not_passed_on(void **unused) {
+  (void)unused;
+  begin_with("RDZV_SECRET_FILE", "/a/secret");
+  setenv("PET_SECRET_FILE", "/a/secret", 1);
+  setenv("RDZV_SECRET_FILES", "another variable", 1);
+  char **list = made_of(&attempt, 0, "");
+  for (size_t i = 0; list[i]; i++) assert_null(strstr(list[i], "/a/secret"));
+  assert_string_equal(value_of(list, "RDZV_SECRET_FILES"), "another variable");
+  assert_string_equal(value_of(list, "RANK"), "4");
+  list_free(list);
+}
+
 static void test_what_the_user_chose_stays(void **unused) {
   (void)unused;
   static const char *const names[] = {"OMP_NUM_THREADS", "NCCL_ASYNC_ERROR_HANDLING",
@@ -179,6 +192,7 @@ int main(void) {
       cmocka_unit_test(test_all_that_torchrun_gives),
       cmocka_unit_test(test_without_the_agents_store),
       cmocka_unit_test(test_what_there_was_of_a_name_is_replaced),
+      cmocka_unit_test(test_the_secret_is_not_passed_on),
       cmocka_unit_test(test_what_the_user_chose_stays),
       cmocka_unit_test(test_one_worker_may_have_all_threads),
       cmocka_unit_test(test_the_local_rank_in_arguments),

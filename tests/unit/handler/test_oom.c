@@ -165,7 +165,7 @@ static uint64_t picture(void) {
   } while (0)
 
 static void use_keyspace(void) {
-  static const struct ks_events events = {on_wake, on_change};
+  static const struct ks_events events = {.wake = on_wake, .changed = on_change};
   struct ks_waiter waiter = {0}, watcher = {0}, many = {0};
   rdzv_bytes now;
   int64_t sum;

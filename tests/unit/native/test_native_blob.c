@@ -44,6 +44,53 @@ static void beat(struct scene *scene, int seconds, const char *heard, const char
 
 /* ---- rounds of both kinds ---- */
 
+/* A leap is what a node of a server that was restarted may know; more is nobody's. */
+static void test_rounds_that_cannot_be(void **context) {
+  (void)context;
+  const int64_t leap = INT64_C(1) << 32;
+  struct scene *scene = scene_begin(2, 2);
+  join(scene, "a");
+  struct rendezvous_state state = read_blob(scene);
+  const int64_t good[] = {0, 1, 57, leap}, bad[] = {-1, INT64_MIN, leap + 1, STATE_MOST_ROUND, INT64_MAX};
+  for (size_t i = 0; i < COUNT_OF(good); i++) {
+    state.round = good[i];
+    assert_code(coordinator_check_swap(run_of(scene), &state, NULL), 0);
+  }
+  for (size_t i = 0; i < COUNT_OF(bad); i++) {
+    rdzv_error error;
+    state.round = bad[i];
+    assert_code(coordinator_check_swap(run_of(scene), &state, &error), RDZV_E_CORRUPT);
+    assert_non_null(strstr(error.message, "cannot follow round 0"));
+  }
+  for (size_t i = 0; i < COUNT_OF(bad); i++) {
+    state.round = bad[i];
+    if (bad[i] >= 0 && bad[i] <= STATE_MOST_ROUND) continue;
+    assert_code(coordinator_adopt(scene->coordinator, "other", &state, TORCH_NEWEST, scene->now, NULL), RDZV_E_CORRUPT);
+  }
+  assert_null(coordinator_find(scene->coordinator, "other", 5));
+  state_free(&state);
+  scene_end(scene);
+}
+
+/* The leap is from where the run is, or was. */
+static void test_a_leap_is_from_the_round_of_the_run(void **context) {
+  (void)context;
+  const int64_t leap = INT64_C(1) << 32;
+  struct scene *scene = scene_begin(2, 2);
+  join(scene, "a");
+  struct rendezvous_state state = read_blob(scene);
+  state.round = leap;
+  swap_to(scene, &state, TORCH_NEWEST);
+  state = read_blob(scene);
+  assert_int_equal(state.round, leap);
+  state.round = 2 * leap;
+  assert_code(coordinator_check_swap(run_of(scene), &state, NULL), 0);
+  state.round++;
+  assert_code(coordinator_check_swap(run_of(scene), &state, NULL), RDZV_E_CORRUPT);
+  state_free(&state);
+  scene_end(scene);
+}
+
 static void test_either_kind_completes_a_round(void **context) {
   (void)context;
   struct scene *scene = scene_begin(2, 2);
@@ -372,6 +419,8 @@ static void test_runs_do_not_touch_each_other(void **context) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_rounds_that_cannot_be),
+      cmocka_unit_test(test_a_leap_is_from_the_round_of_the_run),
       cmocka_unit_test(test_either_kind_completes_a_round),
       cmocka_unit_test(test_a_native_node_completes_a_round_of_others),
       cmocka_unit_test(test_every_layout_is_adopted_and_kept),

@@ -128,6 +128,18 @@ static void test_closing_a_run_without_nodes(void **context) {
   scene_end(scene);
 }
 
+static void test_a_join_that_is_too_late_tells_who_is_silent(void **context) {
+  (void)context;
+  struct scene *scene = scene_begin(3, 4);
+  join(scene, "a");
+  join(scene, "b");
+  pass(scene, 56000, "ab");
+  pass(scene, 4001, "a");
+  expect(scene, "a: fail TIMEOUT | b: fail TIMEOUT | save");
+  assert_non_null(strstr(scene->error.message, "'b_1_0' (heard 4 s ago), 'a_1_0' (heard 0 s ago)"));
+  scene_end(scene);
+}
+
 static void test_a_join_that_is_too_late_names_the_nodes(void **context) {
   (void)context;
   struct scene *scene = scene_begin(3, 4);
@@ -157,6 +169,7 @@ int main(void) {
       cmocka_unit_test(test_closing_fails_joins_and_tells_participants),
       cmocka_unit_test(test_closing_a_run_without_nodes),
       cmocka_unit_test(test_a_join_that_is_too_late_names_the_nodes),
+      cmocka_unit_test(test_a_join_that_is_too_late_tells_who_is_silent),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,11 @@
 
 enum { LEASE = 0x2a, OTHER = 0x2b, RUN = 0x77 };
 
+/* Of round 0: 'there' is rank 0, we are rank 1. */
+#define WORLD_OF_TWO                                                 \
+  "{\"round\":0,\"size\":2,\"master_addr\":\"x\",\"master_port\":1," \
+  "\"nodes\":[[\"there\",1,0,\"2b\"],[\"here\",7,0,\"2a\"]]}"
+
 struct case_node {
   struct leased machine;
   struct leased_update update;
@@ -102,13 +107,7 @@ static void test_one_who_is_not_the_oldest_waits_for_the_world(void **state) {
   assert_int_equal(node.update.request, LEASED_DO_WATCH);
   assert_false(node.update.watch.all);
   assert_int_equal(node.update.watch.nodes_from, 7);
-  const struct leased_kv world = {"world",
-                                  "{\"round\":0,\"size\":2,\"master_addr\":\"x\",\"master_port\":1,"
-                                  "\"nodes\":[[\"there\",1,0,\"2b\"],[\"here\",7,0,\"2a\"]]}",
-                                  7,
-                                  7,
-                                  RUN,
-                                  false};
+  const struct leased_kv world = {"world", WORLD_OF_TWO, 7, 7, RUN, false};
   step(&node, (struct leased_event){.kind = LEASED_EV_CHANGED, .kvs = &world, .kv_count = 1});
   assert_int_equal(node.update.news, ENGINE_NEWS_JOINED);
   assert_int_equal(node.update.rank, 1);
@@ -122,10 +121,7 @@ static void test_a_world_that_a_member_has_left_is_not_entered(void **state) {
   join(&node);
   step(&node, (struct leased_event){.kind = LEASED_EV_DONE, .revision = 6, .count = 1});
   const struct leased_kv kvs[] = {{"0/nodes/there_1_0.2b", "{}", 7, 8, OTHER, true},
-                                  {"world",
-                                   "{\"round\":0,\"size\":2,\"master_addr\":\"x\",\"master_port\":1,"
-                                   "\"nodes\":[[\"there\",1,0,\"2b\"],[\"here\",7,0,\"2a\"]]}",
-                                   9, 9, RUN, false}};
+                                  {"world", WORLD_OF_TWO, 9, 9, RUN, false}};
   step(&node, (struct leased_event){.kind = LEASED_EV_CHANGED, .kvs = kvs, .kv_count = 2});
   assert_int_equal(node.update.news, 0);
   assert_int_equal(node.update.request, LEASED_DO_TXN); /* says that it leaves, and goes on to the next */
@@ -185,6 +181,60 @@ static void test_changes_that_are_told_again_do_nothing(void **state) {
   step(&node, (struct leased_event){.kind = LEASED_EV_CHANGED, .kvs = &want, .kv_count = 1});
   assert_int_equal(node.update.news, 0);
   leased_free(&node.machine);
+}
+
+/* In a round of two: 'there' is rank 0, we are rank 1. */
+static struct case_node node_in_two(void) {
+  struct case_node node = node_of(2, 3);
+  join(&node);
+  step(&node, (struct leased_event){.kind = LEASED_EV_DONE, .revision = 6, .count = 1});
+  const struct leased_kv world = {"world", WORLD_OF_TWO, 7, 7, RUN, false};
+  step(&node, (struct leased_event){.kind = LEASED_EV_CHANGED, .kvs = &world, .kv_count = 1});
+  assert_int_equal(node.update.news, ENGINE_NEWS_JOINED);
+  return node;
+}
+
+static void test_a_participant_that_waits_has_left(void **state) {
+  (void)state;
+  struct case_node node = node_in_two();
+  const struct leased_kv want = {"want", "{}", 9, 9, OTHER, false};
+  const struct leased_kv gone = {"0/nodes/there_1_0.2b", "{\"left\":true}", 5, 8, OTHER, true};
+  step(&node, (struct leased_event){.kind = LEASED_EV_CHANGED, .kvs = &want, .kv_count = 1});
+  assert_int_equal(node.update.news, ENGINE_NEWS_SOMEONE_WAITS | ENGINE_NEWS_PARTICIPANT_LEFT);
+  const struct leased_member *member = leased_gone(&node.machine, NULL);
+  assert_string_equal(member->desc.addr, "there");
+  assert_false(member->died);
+  step(&node, (struct leased_event){.kind = LEASED_EV_CHANGED, .kvs = &gone, .kv_count = 1}); /* its key, late */
+  assert_int_equal(node.update.news, 0);
+  leased_free(&node.machine);
+}
+
+static void test_another_that_waits_has_not_left(void **state) {
+  (void)state;
+  struct case_node node = node_in_two();
+  const struct leased_kv want = {"want", "{}", 9, 9, 0x2c, false};
+  step(&node, (struct leased_event){.kind = LEASED_EV_CHANGED, .kvs = &want, .kv_count = 1});
+  assert_int_equal(node.update.news, ENGINE_NEWS_SOMEONE_WAITS);
+  leased_free(&node.machine);
+}
+
+/* After changes were missed: who has a key in a later round has left, not died. */
+static void test_a_participant_that_is_found_in_a_later_round_has_left(void **state) {
+  (void)state;
+  for (int there = 0; there <= 1; there++) {
+    struct case_node node = node_in_two();
+    step(&node, (struct leased_event){.kind = LEASED_EV_WATCH_LOST});
+    assert_int_equal(node.update.request, LEASED_DO_READ);
+    const struct leased_kv found[] = {
+        {"0/nodes/here_7_0.2a", "{}", 6, 6, LEASE, false},
+        {"world", WORLD_OF_TWO, 7, 7, RUN, false},
+        {"1/nodes/there_1_0.2b", "{}", 9, 9, OTHER, false},
+    };
+    step(&node,
+         (struct leased_event){.kind = LEASED_EV_FOUND, .revision = 9, .kvs = found, .kv_count = (size_t)(2 + there)});
+    assert_int_equal(node.update.news, there ? ENGINE_NEWS_PARTICIPANT_LEFT : ENGINE_NEWS_PARTICIPANT_DIED);
+    leased_free(&node.machine);
+  }
 }
 
 static void test_a_lost_answer_is_looked_up(void **state) {
@@ -253,6 +303,9 @@ int main(void) {
       cmocka_unit_test(test_a_node_that_slept_renews_its_lease_before_anything_else_and_is_told),
       cmocka_unit_test(test_another_world_is_the_loss_of_the_place),
       cmocka_unit_test(test_changes_that_are_told_again_do_nothing),
+      cmocka_unit_test(test_a_participant_that_waits_has_left),
+      cmocka_unit_test(test_another_that_waits_has_not_left),
+      cmocka_unit_test(test_a_participant_that_is_found_in_a_later_round_has_left),
       cmocka_unit_test(test_a_lost_answer_is_looked_up),
       cmocka_unit_test(test_keys),
       cmocka_unit_test(test_records_that_cannot_be_read),

@@ -341,20 +341,21 @@ static void long_names_are_left_out(void **scene) {
 static void refusals(void **scene) {
   (void)scene;
   struct wire_writer out = {0};
-  wire_put_native_refusal(&out, WIRE_OP_NODE_RESUME, RDZV_E_STALE, "the place is lost");
+  wire_put_native_refusal(&out, WIRE_OP_NODE_RESUME, UINT64_MAX - 1, RDZV_E_STALE, "the place is lost");
   struct wire_native_message message = message_of(&out);
   assert_true(message.code == RDZV_E_STALE && message.asked == WIRE_OP_NODE_RESUME);
+  assert_true(message.number == UINT64_MAX - 1);
   assert_true(bytes_equal(message.body, BYTES("the place is lost")));
   out.buf.len = 0;
   wire_put8(&out, (uint8_t)-RDZV_E_STOPPED); /* what the server says to any client before it closes */
   wire_put_bytes(&out, BYTES("the server is stopping"));
   message = message_of(&out);
-  assert_true(message.code == RDZV_E_STOPPED && message.asked == -1);
+  assert_true(message.code == RDZV_E_STOPPED && message.asked == -1 && message.number == 0);
   assert_true(bytes_equal(message.body, BYTES("the server is stopping")));
   out.buf.len = 0;
   char *text = text_of(3 * WIRE_NATIVE_MAX_MESSAGE);
-  wire_put_native_refusal(&out, WIRE_OP_NODE_JOIN, RDZV_E_CLOSED, text);
-  assert_int_equal(message_of(&out).body.len, WIRE_NATIVE_MAX_MESSAGE - 1);
+  wire_put_native_refusal(&out, WIRE_OP_NODE_JOIN, 1, RDZV_E_CLOSED, text);
+  assert_int_equal(message_of(&out).body.len, WIRE_NATIVE_MAX_MESSAGE - 9);
   free(text);
   buf_free(&out.buf);
 }
@@ -397,6 +398,7 @@ static void heads_that_lie(void **scene) {
   assert_int_equal(head(0, 2, 0), WIRE_RESULT_BAD);
   assert_int_equal(head(0, 2, 9), WIRE_RESULT_BAD);
   assert_int_equal(head(0, UINT64_MAX, -1), WIRE_RESULT_BAD);
+  assert_int_equal(head(16, 1, 134), WIRE_RESULT_BAD); /* a refusal without its number */
   assert_int_equal(head(0, MOST + 1, WIRE_NATIVE_STATUS), WIRE_RESULT_BAD);
   assert_int_equal(head(0, MOST, WIRE_NATIVE_STATUS), WIRE_RESULT_MORE);
   assert_int_equal(head(0, WIRE_NATIVE_MAX_MESSAGE + 1, WIRE_NATIVE_NEWS), WIRE_RESULT_BAD);

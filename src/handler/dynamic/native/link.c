@@ -4,7 +4,6 @@
 #include "handler/dynamic/native/native.h"
 #include "wire/native.h"
 
-#include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -41,21 +40,7 @@ int link_connect(struct link *link, deadline until, const struct flag *wake, rdz
 
 /* ---- sending -------------------------------------------------------------------------------------------------- */
 
-static int fail_io(const struct link *link, int errnum, rdzv_error *error) {
-  return error_errno(error, RDZV_E_CONNECTION, errnum, "the connection to '%s' was lost", link->conn.name);
-}
-
-int link_flush(struct link *link, rdzv_error *error) {
-  struct buf *out = &link->conn.out.buf;
-  while (out->len > 0) {
-    const ssize_t sent = send(link->conn.fd, out->data, out->len, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0) return errno == EAGAIN ? 0 : fail_io(link, errno, error);
-    buf_consume(out, (size_t)sent);
-  }
-  buf_free(out);
-  return 0;
-}
+int link_flush(struct link *link, rdzv_error *error) { return tcp_io_send_some(&link->conn, error); }
 
 int link_put(struct link *link, const struct member_update *update, rdzv_error *error) {
   struct wire_writer *out = &link->conn.out;
@@ -73,15 +58,7 @@ int link_put(struct link *link, const struct member_update *update, rdzv_error *
 
 /* ---- receiving ------------------------------------------------------------------------------------------------ */
 
-int link_receive(struct link *link, rdzv_error *error) {
-  struct buf *in = &link->conn.in;
-  if (!buf_reserve(in, MESSAGE_ROOM)) return error_no_memory(error);
-  const ssize_t got = recv(link->conn.fd, in->data + in->len, in->cap - in->len, MSG_DONTWAIT);
-  if (got > 0) in->len += (size_t)got;
-  if (got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR))) return 0;
-  if (got < 0) return fail_io(link, errno, error);
-  return error_set(error, RDZV_E_CONNECTION, "the server at '%s' has closed the connection", link->conn.name);
-}
+int link_receive(struct link *link, rdzv_error *error) { return tcp_io_receive_some(&link->conn, MESSAGE_ROOM, error); }
 
 static enum member_request request_of(int op) {
   switch (op) {
@@ -102,6 +79,7 @@ static int refused(struct link *link, const struct wire_native_message *message,
   error_set(&out->error, message->code, "%.*s", len, (const char *)message->body.data);
   out->event.kind = MEMBER_EV_REFUSED;
   out->event.refused = request_of(message->asked);
+  out->event.number = message->number;
   return 1;
 }
 

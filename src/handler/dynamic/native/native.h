@@ -15,6 +15,7 @@
 #include "base/wait/waiting.h"
 #include "handler/dynamic/driver.h"
 #include "state/native/member.h"
+#include "store/tcp/io.h"
 #include "store/tcp/tcp.h"
 
 /* The connection of a node. */
@@ -67,7 +68,7 @@ void link_drop(struct link *link);
 /* Puts the requests of an update behind each other, and sends as much as goes. link_flush sends more of it. */
 int link_put(struct link *link, const struct member_update *update, rdzv_error *error);
 int link_flush(struct link *link, rdzv_error *error);
-static inline bool link_is_full(const struct link *link) { return link->conn.out.buf.len > 0; }
+static inline bool link_is_full(const struct link *link) { return tcp_io_is_full(&link->conn); }
 
 /* Takes in what has come. RDZV_E_CONNECTION: the server has closed. */
 int link_receive(struct link *link, rdzv_error *error);

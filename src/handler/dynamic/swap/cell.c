@@ -36,6 +36,7 @@ static int decode(struct swap *swap, rdzv_value *bytes, uint64_t token, struct e
   event->state = NULL;
   if (token != 0) {
     result = pickle_read(rdzv_value_bytes(bytes), state, &layouts, error);
+    if (result == 0 && (result = state_check_round(state, error)) < 0) state_free(state);
     if (result == RDZV_E_CORRUPT)
       error_prefix(error, result, "the state of the rendezvous at %s is corrupt", driver_describe(&swap->base));
     if (result == 0) {

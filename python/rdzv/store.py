@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The key-value store of a job: the contract of PyTorch's c10d Store, on several implementations. See rdzv/store.h.
+
+Keys and values are bytes or str; str is UTF-8. Values come back as bytes. Timeouts are seconds or timedelta.
+
+    with rdzv.Store.tcp("localhost:29400") as store:
+        store.set("key", "value")
+        store.get("key")
+"""
+from __future__ import annotations
+
+import time
+from ctypes import POINTER, byref, c_bool, c_int64, c_size_t, c_uint64, c_void_p, pointer, sizeof
+
+from rdzv._call import (Cancel, Object, as_array, as_bytes, left_of, make_log, milliseconds, milliseconds_or, open_object,
+                        optional_text, take, take_all, text_of)
+from rdzv._library import (Etcd3StoreOptions, EtcdOptions, EtcdStoreOptions, FileOptions, HashOptions, TcpOptions,
+                           Value, library)
+from rdzv.errors import Invalid
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any, TypeVar, Union
+
+    from rdzv._call import Data, LogFunction, Seconds, Text
+
+    Options = TypeVar("Options", bound=Any)
+
+DEFAULT_PORT = 29400
+DIALECTS = {"auto": 0, "v1": 1, "v2": 2, "rdzv": 3}
+FEATURES = {"append": 1, "queues": 2, "list_keys": 4, "versions": 8}
+TIMEOUT_OF_STORE = -1
+
+
+class Store(Object):
+    """A handle on a store. Several threads may use it. A call on a tcp handle delays the others: give each thread that
+    waits a handle of its own (clone)."""
+
+    _kind = "store"
+
+    def __init__(self, cancel: Cancel | None = None) -> None:
+        """Not for programs: use hash, file, tcp, etcd, etcd3."""
+        super().__init__(cancel)
+        self._kept: list[object] = []
+        self._views: list[Any] = []
+        self._name = b""
+
+    # ---- opening
+
+    def _common(self, options: Options, timeout: Seconds | None, log: LogFunction | None, level: str) -> Options:
+        made, kept = make_log(log, level)
+        self._kept.append(kept)
+        options.size, options.cancel_fd = sizeof(options), self._cancel.fd
+        options.timeout_ms = milliseconds_or(timeout, 0)
+        if made is not None:
+            options.log = pointer(made)
+        return options
+
+    def _open(self, timeout: Seconds | None, function: Any, *arguments: object) -> Store:
+        open_object(self, function, *arguments)
+        if timeout is not None and milliseconds(timeout) == 0:
+            self.set_timeout(0)  # in the options that is the default
+        return self
+
+    @classmethod
+    def hash(cls, *, timeout: Seconds | None = None, log: LogFunction | None = None, level: str = "warning") -> Store:
+        """Opens an empty store in this process, which the handle and its clones share."""
+        store = cls()
+        options = store._common(HashOptions(), timeout, log, level)
+        return store._open(timeout, library.rdzv_store_open_hash, byref(options))
+
+    @classmethod
+    def file(cls, path: Text, *, num_workers: int = 0, run_id: Text | None = None, timeout: Seconds | None = None,
+             log: LogFunction | None = None, level: str = "warning") -> Store:
+        """Opens a store in a file that several processes share: PyTorch's FileStore."""
+        store = cls()
+        options = FileOptions(num_workers=num_workers, run_id=optional_text(run_id, "run_id"))
+        return store._open(timeout, library.rdzv_store_open_file, optional_text(path, "path"),
+                           byref(store._common(options, timeout, log, level)))
+
+    @classmethod
+    def tcp(cls, endpoint: Text, *, dialect: str = "auto", announce_worker: bool = False, run_id: Text | None = None,
+            secret_file: Text | None = None, tls_ca: Text | None = None, tls_cert: Text | None = None,
+            tls_key: Text | None = None, tls_host: Text | None = None, timeout: Seconds | None = None,
+            log: LogFunction | None = None, level: str = "warning") -> Store:
+        """Opens a client of `rdzv serve` or of a PyTorch TCPStore at "host:port", or of several servers of one state at
+        "host:port,host:port"."""
+        if dialect not in DIALECTS:
+            raise Invalid(f"dialect '{dialect}': choose one of {', '.join(DIALECTS)}")
+        store = cls()
+        options = TcpOptions(dialect=DIALECTS[dialect], announce_worker=announce_worker,
+                             run_id=optional_text(run_id, "run_id"),
+                             secret_file=optional_text(secret_file, "secret_file"),
+                             tls_ca=optional_text(tls_ca, "tls_ca"), tls_cert=optional_text(tls_cert, "tls_cert"),
+                             tls_key=optional_text(tls_key, "tls_key"), tls_host=optional_text(tls_host, "tls_host"))
+        return store._open(timeout, library.rdzv_store_open_tcp, optional_text(endpoint, "endpoint"),
+                           byref(store._common(options, timeout, log, level)))
+
+    @classmethod
+    def etcd(cls, prefix: Text, etcd: Etcd | None = None, *, timeout: Seconds | None = None,
+             log: LogFunction | None = None, level: str = "warning") -> Store:
+        """Opens PyTorch's EtcdStore, by the v2 API of etcd."""
+        store = cls()
+        options = store._common(EtcdStoreOptions(), timeout, log, level)
+        options.etcd = pointer((etcd or Etcd())._options())
+        return store._open(timeout, library.rdzv_store_open_etcd, optional_text(prefix, "prefix"), byref(options))
+
+    @classmethod
+    def etcd3(cls, prefix: Text, etcd: Etcd | None = None, *, lease: Seconds | None = None,
+              timeout: Seconds | None = None, log: LogFunction | None = None, level: str = "warning") -> Store:
+        """Opens a store by the v3 API of etcd. `lease`: how long keys stay after the last handle is freed."""
+        store = cls()
+        options = store._common(Etcd3StoreOptions(lease_ms=milliseconds_or(lease, 0)), timeout, log, level)
+        options.etcd = pointer((etcd or Etcd())._options())
+        return store._open(timeout, library.rdzv_store_open_etcd3, optional_text(prefix, "prefix"), byref(options))
+
+    def prefix(self, prefix: Data) -> Store:
+        """Opens a view in which the key k is the key "prefix/k" of this store. It is closed with this store."""
+        import weakref
+        view = type(self)(self._cancel)
+        view._kept.append(self)  # it must outlive the view
+        self._ask(lambda base: open_object(view, library.rdzv_store_open_prefix, base, as_bytes(prefix)))
+        self._views = [each for each in self._views if each() is not None] + [weakref.ref(view)]
+        return view
+
+    def clone(self) -> Store:
+        """Opens a second handle on the same store, with its own connection."""
+        store = type(self)()
+        store._kept.append(self._kept[0] if self._kept else None)
+        self._ask(lambda base: open_object(store, library.rdzv_store_clone_with, base, store._cancel.fd))
+        return store
+
+    def _free(self, pointer: int) -> None:
+        library.rdzv_store_free(pointer)
+
+    def _close(self, patience: float | None) -> None:
+        for view in self._views:
+            opened = view()
+            if opened is not None:
+                opened._close(patience)
+        super()._close(patience)
+
+    def cancel(self) -> None:
+        """Makes the running call and all later ones raise Canceled."""
+        self._cancel.for_good = True
+        self._ask(library.rdzv_store_cancel)
+
+    # ---- about the store
+
+    @property
+    def timeout(self) -> float:
+        """How long get, multi_get, wait and queue_pop wait, in seconds."""
+        number: int = self._ask(library.rdzv_store_get_timeout)
+        return number / 1000
+
+    @timeout.setter
+    def timeout(self, seconds: Seconds) -> None:
+        self.set_timeout(seconds)
+
+    def set_timeout(self, seconds: Seconds) -> None:
+        self._call(library.rdzv_store_set_timeout, milliseconds(seconds))
+
+    def set_request_timeout(self, seconds: Seconds) -> None:
+        """Limits the time of requests that wait for no other process; 0 removes the limit."""
+        self._call(library.rdzv_store_set_request_timeout, milliseconds(seconds))
+
+    @property
+    def features(self) -> frozenset[str]:
+        """What this store has of "append", "queues", "list_keys", "versions"."""
+        bits = self._ask(library.rdzv_store_features)
+        return frozenset(name for name, bit in FEATURES.items() if bits & bit)
+
+    def describe(self) -> str:
+        return text_of(self._ask(library.rdzv_store_describe))
+
+    def __repr__(self) -> str:
+        return "<rdzv.Store closed>" if self.closed else f"<rdzv.Store {self.describe()}>"
+
+    # ---- keys and values
+
+    def set(self, key: Data, value: Data) -> None:
+        """Sets the value of a key."""
+        self._call(library.rdzv_store_set, as_bytes(key), as_bytes(value))
+
+    def get(self, key: Data) -> bytes:
+        """Waits until the key exists, and reads its value."""
+        value, name = Value(), as_bytes(key)
+        began = time.monotonic()
+        while not self._try(library.rdzv_store_get, name, value):
+            self._wait([key], self._left(began))
+        return take(value)
+
+    def add(self, key: Data, delta: int = 1) -> int:
+        """Adds to the number in a value, and returns the sum."""
+        total = c_int64()
+        self._once(library.rdzv_store_add, as_bytes(key), delta, byref(total))
+        return total.value
+
+    def compare_set(self, key: Data, expected: Data, desired: Data) -> bytes:
+        """Sets `desired` if the value is `expected`, and returns the value that holds then."""
+        value = Value()
+        self._once(library.rdzv_store_compare_set, as_bytes(key), as_bytes(expected), as_bytes(desired), value)
+        return take(value)
+
+    def check(self, keys: Iterable[Data]) -> bool:
+        """Do all keys exist?"""
+        array, count = as_array(keys)
+        answer = c_bool()
+        self._call(library.rdzv_store_check, array, count, byref(answer))
+        return answer.value
+
+    def wait(self, keys: Iterable[Data], timeout: Seconds | None = None) -> None:
+        """Waits until each key existed."""
+        self._wait(keys, milliseconds_or(timeout, TIMEOUT_OF_STORE))
+
+    def _wait(self, keys: Iterable[Data], timeout_ms: int) -> None:
+        array, count = as_array(keys)
+        began, left = time.monotonic(), timeout_ms
+        while not self._try(library.rdzv_store_wait, array, count, left):
+            left = self._left(began, timeout_ms)
+
+    def _left(self, began: float, timeout_ms: int = TIMEOUT_OF_STORE) -> int:
+        total = self._ask(library.rdzv_store_get_timeout) if timeout_ms == TIMEOUT_OF_STORE else timeout_ms
+        return left_of(began, total)
+
+    def delete_key(self, key: Data) -> bool:
+        """Deletes a key, and returns whether it existed."""
+        answer = c_bool()
+        self._once(library.rdzv_store_delete_key, as_bytes(key), byref(answer))
+        return answer.value
+
+    def num_keys(self) -> int:
+        number = c_int64()
+        self._call(library.rdzv_store_num_keys, byref(number))
+        return number.value
+
+    def append(self, key: Data, value: Data) -> None:
+        """Appends bytes to a value."""
+        self._once(library.rdzv_store_append, as_bytes(key), as_bytes(value))
+
+    def multi_get(self, keys: Iterable[Data]) -> list[bytes]:
+        """Waits until all keys exist, and reads their values."""
+        keys = list(keys)
+        array, count = as_array(keys)
+        values = POINTER(Value)()
+        began = time.monotonic()
+        while not self._try(library.rdzv_store_multi_get, array, count, byref(values)):
+            self._wait(keys, self._left(began))
+        return take_all(values, count)
+
+    def multi_set(self, items: Mapping[Data, Data]) -> None:
+        """Sets several keys, in one step where the store can."""
+        keys, count = as_array(items.keys())
+        values, _ = as_array(items.values())
+        self._call(library.rdzv_store_multi_set, keys, values, count)
+
+    def publish(self, items: Mapping[Data, Data]) -> None:
+        """Sets several keys that no other process writes: a write whose outcome is unknown is repeated."""
+        keys, count = as_array(items.keys())
+        values, _ = as_array(items.values())
+        self._call(library.rdzv_store_publish, keys, values, count)
+
+    def list_keys(self) -> list[bytes]:
+        values, count = POINTER(Value)(), c_size_t()
+        self._call(library.rdzv_store_list_keys, byref(values), byref(count))
+        return take_all(values, count.value)
+
+    # ---- queues
+
+    def queue_push(self, key: Data, value: Data) -> None:
+        """Adds a value to the end of a queue."""
+        self._once(library.rdzv_store_queue_push, as_bytes(key), as_bytes(value))
+
+    def queue_pop(self, key: Data, block: bool = True) -> bytes:
+        """Takes the oldest value of a queue. Without `block`, an empty queue raises Empty."""
+        value = Value()
+        self._once(library.rdzv_store_queue_pop, as_bytes(key), block, value)
+        return take(value)
+
+    def queue_len(self, key: Data) -> int:
+        number = c_int64()
+        self._call(library.rdzv_store_queue_len, as_bytes(key), byref(number))
+        return number.value
+
+    # ---- versions
+
+    def get_version(self, key: Data) -> tuple[bytes, int]:
+        """Reads value and version of a key without waiting; a missing key has version 0."""
+        value, version = Value(), c_uint64()
+        self._call(library.rdzv_store_get_version, as_bytes(key), value, byref(version))
+        return take(value), version.value
+
+    def compare_set_version(self, key: Data, expected: int, value: Data) -> tuple[bool, bytes, int]:
+        """Sets the value if the key has that version. Returns whether it did, the current value if it did not, and the
+        version that holds then."""
+        swapped, current, version = c_bool(), Value(), c_uint64()
+        self._once(library.rdzv_store_compare_set_version, as_bytes(key), expected, as_bytes(value), byref(swapped),
+                   current, byref(version))
+        return swapped.value, take(current), version.value
+
+    def wait_changed(self, key: Data, known: int, timeout: Seconds | None = None) -> tuple[bytes, int]:
+        """Waits until the key has another version than `known`."""
+        value, version, name = Value(), c_uint64(), as_bytes(key)
+        total = left = milliseconds_or(timeout, TIMEOUT_OF_STORE)
+        began = time.monotonic()
+        while not self._try(library.rdzv_store_wait_changed, name, known, left, value, byref(version)):
+            left = self._left(began, total)
+        return take(value), version.value
+
+
+def adopt(base: int) -> Store:
+    """A clone of a store that a result owns."""
+    store = Store()
+    open_object(store, library.rdzv_store_clone_with, c_void_p(base), store._cancel.fd)
+    return store
+
+
+class Etcd:
+    """How to reach an etcd cluster: rdzv_etcd_options."""
+
+    def __init__(self, endpoints: Text | None = None, *, https: bool = False, ca_cert: Text | None = None,
+                 cert: Text | None = None, key: Text | None = None, user: Text | None = None,
+                 password: Text | None = None, read_timeout: Seconds | None = None) -> None:
+        self._made = EtcdOptions(
+            endpoints=optional_text(endpoints, "endpoints"), https=https, ca_cert=optional_text(ca_cert, "ca_cert"),
+            cert=optional_text(cert, "cert"), key=optional_text(key, "key"), user=optional_text(user, "user"),
+            password=optional_text(password, "password"), read_timeout_ms=milliseconds_or(read_timeout, 0))
+        self._made.size = sizeof(self._made)
+
+    def _options(self) -> EtcdOptions:
+        return self._made

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A server with a certificate: what its clients accept, what it accepts of them, and how it is replaced."""
+import shutil
+import signal
+
+import protection
+import rawclient
+import rdzvtest
+from certificates import authority, issued
+from protection import s_client
+
+HERE = "IP:127.0.0.1,DNS:localhost"
+
+
+class Case(protection.Case):
+    def certified(self, *options, by="right", name="server", names=HERE, days=2):
+        cert, key = issued(by, name, names, days)
+        return self.serve("--tls-cert", cert, "--tls-key", key, *options)
+
+    @staticmethod
+    def trusting(by="right"):
+        return ["--tls-ca", authority(by).cert]
+
+    def showing(self, by="right", name="client", days=2):
+        cert, key = issued(by, name, "DNS:client", days)
+        return [*self.trusting(), "--tls-cert", cert, "--tls-key", key]
+
+
+class OfTheServer(Case):
+    def test_a_good_one(self):
+        server = self.certified()
+        self.assert_works(server, *self.trusting())
+        server.endpoint = f"localhost:{server.port}"
+        self.assert_works(server, *self.trusting())
+        self.stop(server)
+
+    def test_an_expired_one(self):
+        server = self.certified(name="expired", days=-1)
+        self.assert_refused(server, "its certificate has expired", *self.trusting())
+        self.stop(server)
+
+    def test_one_of_another_authority(self):
+        server = self.certified()
+        self.assert_refused(server, "its certificate is not of a CA that is trusted here", *self.trusting("foreign"))
+        self.wait_for_line(server, "it does not accept the certificate of this server")
+        self.stop(server)
+
+    def test_one_for_another_host(self):
+        server = self.certified(name="elsewhere", names="DNS:elsewhere.invalid,IP:192.0.2.1")
+        self.assert_refused(server, "its certificate is for another host", *self.trusting())
+        server.endpoint = f"localhost:{server.port}"
+        self.assert_refused(server, "its certificate is for another host", *self.trusting())
+        self.stop(server)
+
+    def test_plain_clients_and_clients_with_a_secret(self):
+        server = self.certified()
+        self.assertEqual(protection.answer_of(server.port, rawclient.HELLO), b"")
+        self.assert_refused(server, "wants TLS")
+        self.assert_refused(server, "it does not know the secret", "--secret-file", self.secret)
+        self.stop(server)
+
+    def test_a_client_with_an_authority_at_a_server_with_a_secret(self):
+        server = self.guarded()
+        self.assert_refused(server, "it wants a secret (secret_file), not a certificate", *self.trusting())
+        self.stop(server)
+
+    def test_no_older_version(self):
+        server = self.certified()
+        for flags in (["-tls1_2"], ["-tls1_1", "-cipher", "ALL:@SECLEVEL=0"]):
+            done = s_client(server.port, *flags)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertNotIn(b"BEGIN CERTIFICATE", done.stdout)
+        self.stop(server)
+
+
+class OfTheClient(Case):
+    def mutual(self, *options):
+        return self.certified("--tls-client-ca", authority().cert, *options)
+
+    def test_a_good_one(self):
+        server = self.mutual()
+        self.assert_works(server, *self.showing())
+        self.stop(server)
+
+    def test_none(self):
+        server = self.mutual()
+        self.assert_refused(server, "it wants a certificate of its clients", *self.trusting())
+        self.wait_for_line(server, "it shows no certificate")
+        self.stop(server)
+
+    def test_one_of_another_authority(self):
+        server = self.mutual()
+        self.assert_refused(server, "it does not know the CA of our certificate", *self.showing("foreign"))
+        self.stop(server)
+
+    def test_an_expired_one(self):
+        server = self.mutual()
+        self.assert_refused(server, "our certificate has expired", *self.showing(name="late", days=-1))
+        self.wait_for_line(server, "its certificate has expired")
+        self.stop(server)
+
+    def test_a_secret_or_a_certificate(self):
+        server = self.mutual("--secret-file", self.secret)
+        self.assert_works(server, "--secret-file", self.secret)
+        self.assert_works(server, *self.showing())
+        self.assert_refused(server, "it does not know the secret", "--secret-file", self.other)
+        self.assert_refused(server, "it wants a certificate of its clients", *self.trusting())
+        self.stop(server)
+
+
+class Replaced(Case):
+    def test_a_hang_up_reads_certificate_and_authority_again(self):
+        """The old authority of clients is revoked by its replacement; so is the certificate of the server."""
+        own = {name: self.path(name) for name in ("cert", "key", "ca")}
+        cert, key = issued("right", "server", HERE)
+        for path, name in ((cert, "cert"), (key, "key"), (authority().cert, "ca")):
+            shutil.copy(path, own[name])
+        server = self.serve("--tls-cert", own["cert"], "--tls-key", own["key"], "--tls-client-ca", own["ca"])
+        self.assert_works(server, *self.showing())
+        cert, key = issued("next", "server", HERE)
+        for path, name in ((cert, "cert"), (key, "key"), (authority("next").cert, "ca")):
+            shutil.copy(path, own[name])
+        server.send_signal(signal.SIGHUP)
+        self.wait_for_line(server, "were read again")
+        self.assert_refused(server, "its certificate is not of a CA that is trusted here", *self.showing())
+        flags = self.showing()
+        flags[1] = authority("next").cert
+        self.assert_refused(server, "it does not know the CA of our certificate", *flags)
+        cert, key = issued("next", "client", "DNS:client")
+        self.assert_works(server, "--tls-ca", authority("next").cert, "--tls-cert", cert, "--tls-key", key)
+        self.stop(server)
+
+    def test_a_key_of_another_certificate_is_not_taken(self):
+        cert, key = issued("right", "server", HERE)[0], issued("right", "client", "DNS:client")[1]
+        done = self.rdzv("serve", "--port", "0", "--tls-cert", cert, "--tls-key", key)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("cannot use key", done.stderr)
+
+
+class Wrong(Case):
+    def test_flags_that_do_not_go_together(self):
+        cert, key = issued("right", "server", HERE)
+        for flags, sentence in ((["--tls-cert", cert], "tls_key"), (["--tls-key", key], "tls_cert"),
+                                (["--tls-client-ca", authority().cert], "needs one itself"),
+                                (["--secret-file", self.secret, "--tls-cert", cert, "--tls-key", key], "tls_client_ca"),
+                                (["--tls-cert", "/nonexistent", "--tls-key", key], "/nonexistent")):
+            done = self.rdzv("serve", "--port", "0", *flags)
+            self.assertIn(done.returncode, (2, 7), flags)
+            self.assertIn(sentence, done.stderr)
+        done = self.rdzv("store", "--secret-file", self.secret, *self.trusting(), "get", "k")
+        self.assertEqual((done.returncode, "not both" in done.stderr), (2, True), done.stderr)
+
+    def test_a_node_that_serves_needs_a_certificate(self):
+        done = self.rdzv("join", "--rdzv-endpoint", "127.0.0.1:0", "--rdzv-id", "j", *self.trusting())
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("needs a certificate to show", done.stderr)
+
+    def test_a_node_serves_with_its_certificate(self):
+        cert, key = issued("right", "server", HERE)
+        done = self.rdzv("join", "--rdzv-endpoint", "127.0.0.1:0", "--rdzv-id", "j", "--rdzv-conf",
+                         f"tls_client_ca={authority().cert}", *self.trusting(), "--tls-cert", cert, "--tls-key", key, "--",
+                         "true")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+
+if __name__ == "__main__":
+    rdzvtest.main()
