@@ -104,7 +104,8 @@ int record_read_session(rdzv_bytes head, struct record_session *out, rdzv_error 
   out->done = wire_take64(&cursor, "the number of the write");
   out->result = wire_take64(&cursor, "the result");
   const int op = wire_op_of(WIRE_DIALECT_RDZV, wire_take8(&cursor, UINT8_MAX, "the operation"));
-  if (op < 0) wire_note_bad(&cursor, "the operation");
+  const bool fits = op >= 0 && wire_ops[op].writes && (out->done != 0 || op == WIRE_OP_SET);
+  if (!fits) wire_note_bad(&cursor, "the operation");
   out->op = cursor.bad ? WIRE_OP_SET : (enum wire_op)op;
   return end(&cursor, "a session", error);
 }
