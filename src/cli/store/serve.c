@@ -185,9 +185,10 @@ static rdzv_server_options options_of(const struct settings *settings) {
   };
 }
 
+/* A state folder can be in use, too. */
 static int fail_open(int result, const rdzv_error *error) {
-  complain(me, "%s%s", error->message,
-           result == RDZV_E_IN_USE ? " (is another server running? choose another --port)" : "");
+  const bool is_port = result == RDZV_E_IN_USE && !strstr(error->message, "state folder");
+  complain(me, "%s%s", error->message, is_port ? " (is another server running? choose another --port)" : "");
   return exit_code_of(result);
 }
 
