@@ -73,7 +73,7 @@ class Partitions(Clients):
         ended = time.monotonic() + SECONDS
         turns = 0
         while time.monotonic() < ended:
-            active = next(one for one in them if one.is_active())
+            active = rdzvtest.wait_until(lambda: next((one for one in them if one.is_active()), None), "a server is active")
             self.cut_off(active, them, whole=turns % 2 == 1)
             turns += 1
             time.sleep(self.random.uniform(1.0, 3.0))  # in which the clients get on
