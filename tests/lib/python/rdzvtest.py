@@ -50,6 +50,19 @@ def wait_until(condition, what, seconds=DEADLINE):
     return result
 
 
+def is_connected(process, port):
+    """Whether that process has a connection to that port, of IPv4."""
+    try:
+        with os.scandir(f"/proc/{process.pid}/fd") as files:
+            own = {os.readlink(file) for file in files}
+    except FileNotFoundError:  # it has closed one meanwhile
+        return False
+    with open("/proc/net/tcp", encoding="ascii") as table:
+        sockets = [line.split() for line in list(table)[1:]]
+    return any(remote.endswith(f":{port:04X}") and state == "01" and f"socket:[{inode}]" in own
+               for _, _, remote, state, _, _, _, _, _, inode, *_ in sockets)
+
+
 class Case(unittest.TestCase):
     """A test with a folder of its own; whatever it starts is ended and waited for, and its folder removed."""
 

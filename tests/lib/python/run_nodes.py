@@ -15,11 +15,12 @@ from rdzvtest import wait_until
 
 YES, NO, USAGE, CONNECT, TIMEOUT, UNKNOWN, REFUSED, IO, CLOSED = range(9)
 
-# What every worker script begins with. "note" is one write to a file that all share.
+# What every worker script begins with. "note" is one write to a file that all share. "forever" sleeps shortly: a
+# signal that comes between two commands is acted on after the next one.
 PRELUDE = """
 note() { printf '%s\\n' "$*" >>"$T/notes"; }
 await() { while [ ! -e "$T/$1" ]; do sleep 0.02; done; }
-forever() { while :; do sleep 60; done; }
+forever() { while :; do sleep 0.1; done; }
 """
 QUICK = "last_call_timeout=0.1,keep_alive_interval=0.2,keep_alive_max_attempt=3"  # dead after 0.6 s
 NEVER = "last_call_timeout=0.1,keep_alive_interval=60"  # nobody dies: who is missed has said so
