@@ -183,6 +183,7 @@ class Signals:
         self.fired, self.cancel = False, None
 
 
+raised_by_signals: tuple[type[Exception], ...] = ()  # by handlers that a program has set
 signals = Signals()
 signals.find_main()
 os.register_at_fork(after_in_child=signals.reset)
@@ -439,7 +440,8 @@ atexit.register(close_all)
 def end_callback(error: BaseException) -> None:
     """What a callback raises must not end what it tells. A signal's exception is raised when the call returns, which
     the signal ends."""
-    if not isinstance(error, Exception) and _thread.get_ident() == signals.main:
+    is_signal = not isinstance(error, Exception) or isinstance(error, raised_by_signals)
+    if is_signal and _thread.get_ident() == signals.main:
         signals.raised = error
 
 

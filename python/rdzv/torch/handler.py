@@ -21,7 +21,7 @@ from torch.distributed.elastic.events import NodeState
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.rendezvous import api
 
-from rdzv import errors
+from rdzv import _call, errors
 from rdzv.handler import Handler
 from rdzv.server import Server
 from rdzv.torch.store import OwnStore, PlainStore, torch_client
@@ -43,6 +43,7 @@ LINGER_TIME = 10.0  # seconds for the others to be done with a store that this n
 SOON = 0.1  # seconds between two looks of torchrun at num_nodes_waiting, as since 2.x
 DONE = "its agent is done"  # the reason of a rendezvous that was closed because the job is over
 SIGNALS = (SignalException, KeyboardInterrupt)
+_call.raised_by_signals = (SignalException,)
 TORCH = ".".join(torch.__version__.split(".")[:2])
 HAS_INFO = hasattr(api, "RendezvousInfo")  # 2.4 and later
 MASTER_KEYS = ("MASTER_ADDR", "MASTER_PORT")
@@ -138,6 +139,8 @@ def find_local(name: str, fits: Callable[[Any], bool]) -> Any:
         try:
             if value is not None and fits(value):
                 return value
+        except SIGNALS:
+            raise
         except Exception:  # something else of that name
             pass
     return None
@@ -173,6 +176,7 @@ class TorchHandler(api.RendezvousHandler):  # type: ignore[misc]
         self._workers_server: Server | None = None
         self._pending = 0  # what num_nodes_waiting tells until the next round
         self._closed = self._ended = self._spared = False
+        self._outer = sys.exc_info()[1]  # of a program that launches a job while it handles an error
         atexit.register(self._leave_at_exit)
 
     # ---- about it
@@ -343,14 +347,14 @@ class TorchHandler(api.RendezvousHandler):  # type: ignore[misc]
     # ---- the end
 
     def shutdown(self) -> bool:
-        """Leaves after a signal and after a failed join, which are this node's own matter; else closes the rendezvous
-        for all nodes: the job is over."""
+        """Closes the rendezvous for all nodes when the job is over: its workers are done, or failed for good. Whatever
+        else ends an agent (a signal, a failed join, an error on the way of one of them) is its own matter: it leaves."""
         error = sys.exc_info()[1]
         if self._spared:
             return self._end_spare(error)
         if self._ended:
             return True
-        if isinstance(error, SIGNALS) or isinstance(error, api.RendezvousError):
+        if error is not None and error is not self._outer and not getattr(error, "failures", None):
             return self._end(self._handler.leave, "left", 0)
         why = first_failure()
         reason = f"{self._handler.node}: {why or DONE}"
@@ -400,6 +404,8 @@ class TorchHandler(api.RendezvousHandler):  # type: ignore[misc]
                 run_id=self._settings.run_id, message=f"The node '{self._handler.node}' {message}", node_state=state,
                 name="rdzv", rank=result.rank if result else None,
                 master_endpoint=f"{result.master_addr}:{result.master_port}" if result else "")
+        except SIGNALS:
+            raise
         except Exception as error:  # a record must not end what it tells
             log.debug("cannot record an event: %s", error)
 

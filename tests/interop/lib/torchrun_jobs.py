@@ -60,6 +60,10 @@ class Agent:
 
     def __init__(self, output):
         self.output = output
+        self.job = None  # once it is in one
+
+    def others_said(self):
+        return self.job.everything_said() if self.job else ""
 
     def said(self):
         if not os.path.exists(self.output):
@@ -76,7 +80,7 @@ class Agent:
         """Until its workers have begun in a job of so many; gives how often they have begun so far."""
         def began():
             if self.ended():
-                raise AssertionError(f"the agent has ended: {self.said()}")
+                raise AssertionError(f"the agent has ended: {self.said()}\n{self.others_said()}")
             sizes = [each[1] for each in self.workers(BEGAN)]
             return len(sizes) if size in sizes[after:] else None
 
@@ -163,12 +167,16 @@ class Job:
             return flags + [f"--node_rank={len(self.agents)}", f"--master_addr={addr}", f"--master_port={port}"]
         return flags + ["--rdzv_backend=c10d", f"--rdzv_endpoint={self.endpoint}", f"--rdzv_conf={self.conf(kind)}"]
 
+    def add(self, agent):
+        agent.job = self
+        self.agents.append(agent)
+        return agent
+
     def ours(self, addr, workers=2):
         agent = Ours(self.case, self.path(f"output-{len(self.agents)}"),
                      [*self.flags("ours", workers), f"--local-addr={addr}", *self.program],
                      env=self.environment, cwd=rdzvtest.SOURCE)
-        self.agents.append(agent)
-        return agent
+        return self.add(agent)
 
     def theirs(self, addr, workers=2):
         """Of what happens torchrun hears only when it looks. -r and -t are for 1.13, which with Python 3.11 does not
@@ -178,8 +186,7 @@ class Job:
         agent = Theirs(self.case, self.version, output,
                        [*self.flags("theirs", workers), "--monitor_interval=0.3", *own, *self.program],
                        self.environment, rdzvtest.SOURCE, [output, output], addr, self.keep_alive)
-        self.agents.append(agent)
-        return agent
+        return self.add(agent)
 
     def make(self, kind, addr, workers=2):
         return self.ours(addr, workers) if kind == "ours" else self.theirs(addr, workers)

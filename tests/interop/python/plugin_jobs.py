@@ -66,8 +66,7 @@ class PluginJob(torchrun_jobs.Job):
             make = Plugin if kind == "plugin" else lambda *rest: Theirs(*rest, plugin=True)
             agent = make(self.case, self.version, output, words, self.environment, rdzvtest.SOURCE, [output, output],
                          addr, None)
-        self.agents.append(agent)
-        return agent
+        return self.add(agent)
 
     def plugin(self, addr, workers=2):
         return self.agent("plugin", addr, workers)

@@ -283,6 +283,34 @@ class Registered(unittest.TestCase):
             get_rendezvous_handler(RendezvousParameters("rdzv", "127.0.0.1:1", "x", 1, 1, is_host="false",
                                                         read_timeout="0.2"))
 
+    def test_what_ends_an_agent_closes_the_rendezvous_only_if_the_job_is_over(self):
+        from torch.distributed.elastic.multiprocessing import SignalException
+        from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+        from torch.distributed.elastic.rendezvous import RendezvousParameters
+        from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
+
+        def is_closed_after(error):
+            run_id = f"{name_of(self)}-{type(error).__name__}-{sys.exc_info()[0]}"
+            handler, witness = (get_rendezvous_handler(RendezvousParameters("rdzv", endpoint, run_id, 1, 2,
+                                                                            is_host="false")) for _ in range(2))
+            handler.next_rendezvous()
+            try:
+                if error:
+                    raise error
+                handler.shutdown()
+            except Exception:
+                handler.shutdown()
+            return witness.is_closed()
+
+        failure = ChildFailedError("program", {1: ProcessFailure(0, 77, 3, "")})
+        self.assertEqual([is_closed_after(error) for error in (None, failure)], [True, True])
+        for error in (SignalException("SIGTERM", 15), OSError("gone"), RuntimeError("a participant is gone")):
+            self.assertFalse(is_closed_after(error), error)
+        try:
+            raise ValueError("a program launches a job while it handles this")
+        except ValueError:
+            self.assertTrue(is_closed_after(None))
+
     def test_events_and_metrics(self):
         import logging
         from torch.distributed.elastic import metrics
