@@ -21,14 +21,20 @@ static void close_unfinished(struct rdzv_server *server, int64_t now) {
   }
 }
 
+/* A client that has asked for something is not: its answer may be sent in a later iteration of the loop. */
+static bool is_idle(const struct conn *conn) {
+  const bool waits = conn->pending || conn->watches || conn->is_node;
+  return !waits && !conn->out && !conn->is_ready && !conn->is_unfinished;
+}
+
 static void close_idle(struct rdzv_server *server, int64_t now) {
   struct conn *conn;
   while ((conn = server->idle) && now - conn->last_request >= server->options.idle_timeout_ms) {
-    if (conn->pending || conn->watches || conn->is_node || conn->is_unfinished) {
-      timeouts_note(conn);
-    } else {
+    if (is_idle(conn)) {
       timeouts_forget(conn);
       conn_doom(conn, RDZV_E_TIMEOUT, "it was idle for too long");
+    } else {
+      timeouts_note(conn);
     }
   }
 }

@@ -304,6 +304,26 @@ class Limits(rdzvtest.Case):
                 time.sleep(0.02)
             waiting.num_keys()
 
+    def test_who_is_answered_late_was_not_idle(self):
+        """The waits of many end at once. They are answered one by one, and meanwhile none is taken for idle."""
+        self.open("--idle-timeout", "0.3")
+        for turn in range(12):
+            waiting = []
+            for _ in range(200):
+                waiting.append(Client(self.port, "rdzv"))
+                self.addCleanup(waiting[-1].close)
+                waiting[-1].ask("get_wait", keys(b"/%d" % turn))
+            time.sleep(0.3 + turn * 0.007)  # the subject: the idle time is over, at one moment or another
+            waiting = [client for client in waiting if not client.is_closed()]  # who was too slow with its request
+            self.assertGreater(len(waiting), 100)
+            with Client(self.port, "v2") as last:
+                last.set(b"/%d" % turn, bytes(60000))
+            for client in waiting:
+                self.assertEqual(client.receive_status(), 0)
+                self.assertEqual(len(client.receive_value()), 60000)
+                client.close()
+        self.witness = Client(self.port, "v2")
+
     def test_a_large_value_that_ends_a_wait_leaves_the_connection_in_order(self):
         """An answer that does not fit into the socket at once, given to one that waited, is followed by the next."""
         self.open()

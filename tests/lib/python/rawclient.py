@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A client of the wire that can misbehave: requests as bytes, in the three dialects, sent whole, cut or not at all."""
+import select
 import socket
 import struct
 import time
@@ -103,6 +104,15 @@ class Raw:
         """Our dialect: 0, or the code and the sentence of a refusal."""
         status = self.receive(1)[0]
         return 0 if status == 0 else (-status, self.receive_value().decode())
+
+    def is_closed(self):
+        """By the server, without an answer."""
+        if not select.select([self.socket], [], [], 0)[0]:
+            return False
+        try:
+            return self.socket.recv(1, socket.MSG_PEEK) == b""
+        except ConnectionResetError:
+            return True
 
     def wait_closed(self, seconds=DEADLINE):
         """Waits until the server closes, passing over what it still says; gives how long that took."""
