@@ -13,14 +13,15 @@
  * The server opens a keep, loads it once, and then commits one batch after another. It sends no answer before the batch
  * that covers the answer is durable. So the whole of durability is in the contract of `commit`:
  *
- *   Atomic    After a crash at any moment, a load finds all changes of a batch or none of them.
- *   Ordered   Batches become durable in the order of their commits. A load finds the changes of the first n, for some
- * n. Durable   When commit has returned 0, a load finds the batch, whatever ends: this process, its machine. Repeated
- * A batch that failed may have been stored, or may be stored later (never after close): the outcome is open. The server
- * commits the same changes again, maybe together with others that came later, until it succeeds. A change says what a
- * record is to be, not what to do with it, so a repetition does no harm. Fenced    While one keep is open, no other
- * process can commit to the same place. An engine that cannot exclude others for good (a lease) makes each commit
- * depend on the exclusion itself.
+ *   - Atomic: after a crash at any moment, a load finds all changes of a batch or none of them.
+ *   - Ordered: batches become durable in the order of their commits. A load finds the changes of the first n, for some
+ *     n.
+ *   - Durable: when commit has returned 0, a load finds the batch, whatever ends: this process, its machine.
+ *   - Repeated: a batch that failed may have been stored, or may be stored later (never after close): the outcome is
+ *     open. The server commits the same changes again, maybe together with others that came later, until it succeeds. A
+ *     change says what a record is to be, not what to do with it, so a repetition does no harm.
+ *   - Fenced: while one keep is open, no other process can commit to the same place. An engine that cannot exclude
+ *     others for good (a lease) makes each commit depend on the exclusion itself.
  *
  * The sizes. A record has a name of at most KEEP_MAX_NAME bytes and a value of at most KEEP_MAX_VALUE: longer objects
  * are split by batch.c. A batch has any number of records: typically 2 to 2000, at most all that the server holds. An
@@ -29,12 +30,14 @@
  * memcmp. The record of the head (RECORD_HEAD) is in every batch.
  *
  * Errors of open, load and commit name the place, what was tried, and the innermost cause. The codes:
- *   RDZV_E_NO_SPACE   there is no room: the server refuses writes with this sentence, and tries again now and then
- *   RDZV_E_IO, RDZV_E_TIMEOUT, RDZV_E_CONNECTION, RDZV_E_NO_MEMORY   the same, for another cause
- *   RDZV_E_STALE      commit only: another one has taken the place over, for good. The server sends no more answers,
- * not even to reads, and ends. Every later commit returns it, too RDZV_E_IN_USE     open only: another server has the
- * place RDZV_E_CORRUPT    open, load: what is stored is damaged. Nothing is changed or removed RDZV_E_UNSUPPORTED open,
- * load: it is of another program, or of a newer version of this one. Nothing is changed RDZV_E_CANCELED   after cancel
+ *   - RDZV_E_NO_SPACE: there is no room. The server refuses writes with this sentence, and tries again now and then.
+ *   - RDZV_E_IO, RDZV_E_TIMEOUT, RDZV_E_CONNECTION, RDZV_E_NO_MEMORY: the same, for another cause.
+ *   - RDZV_E_STALE (commit only): another one has taken the place over, for good. The server sends no more answers, not
+ *     even to reads, and ends. Every later commit returns it, too.
+ *   - RDZV_E_IN_USE (open only): another server has the place.
+ *   - RDZV_E_CORRUPT (open, load): what is stored is damaged. Nothing is changed or removed.
+ *   - RDZV_E_UNSUPPORTED (open, load): it is of another program, or of a newer version of this one. Nothing is changed.
+ *   - RDZV_E_CANCELED: after cancel.
  *
  * Threads. open, load and close are called from one thread. commit, room and rest are called from one other thread, one
  * call at a time, between load and close; they may block. cancel and holds are called from any thread, at any time

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * What a server is that does not answer as the v2 or v3 API of etcd does, and what the user can do about it. Each
- * function gives a code below 0 where waiting does not help, and 0 where it may: RDZV_E_PROTOCOL     a server of
- * another kind, a port of etcd that is not for clients, TLS on one side only RDZV_E_UNSUPPORTED  an etcd without that
- * API
+ * function gives a code below 0 where waiting does not help, and 0 where it may:
+ *   - RDZV_E_PROTOCOL: a server of another kind, a port of etcd that is not for clients, TLS on one side only.
+ *   - RDZV_E_UNSUPPORTED: an etcd without that API.
  */
 #ifndef RDZV_ETCD_CLIENT_EXPLAIN_H
 #define RDZV_ETCD_CLIENT_EXPLAIN_H

@@ -2,10 +2,11 @@
 /*
  * What a rendezvous keeps in etcd v3, below <prefix>/<run>/:
  *
- *   <round>/nodes/<node>.<lease>  a node that joins that round or is in it, under its own lease. JSON, struct
- * leased_node world                         the round that was completed last. JSON, struct leased_world closed the
- * rendezvous is closed. JSON: {"reason": …} want                          a node waits for the round after the world's,
- * and there is room for it: {"node": …}
+ *   - <round>/nodes/<node>.<lease>: a node that joins that round or is in it, under its own lease. JSON, struct
+ *     leased_node.
+ *   - world: the round that was completed last. JSON, struct leased_world.
+ *   - closed: the rendezvous is closed. JSON: {"reason": …}.
+ *   - want: a node waits for the round after the world's, and there is room for it: {"node": …}.
  *
  * The last three are the board, which everybody watches. A key is told by its lease, which no other node ever has; the
  * name before it is for people.

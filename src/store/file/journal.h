@@ -8,10 +8,10 @@
  *           are not put into `keys` and `own`: the next refresh reads them like all others.
  *
  * What can happen to the file:
- *   removed, replaced, truncated   the copy is cleared, and the file is read from its start
- *   its writer died in a record    readers ignore the partial record; the next writer, which holds the lock, cuts it
- * off no space for all of a record   the writer cuts its own partial record off before it unlocks the file a lock that
- * is never released  RDZV_E_TIMEOUT
+ *   - It is removed, replaced or truncated: the copy is cleared, and the file is read from its start.
+ *   - Its writer died in a record: readers ignore the partial record; the next writer, which has the lock, cuts it off.
+ *   - There is no space for all of a record: the writer cuts its own partial record off before it unlocks the file.
+ *   - A lock is never released: RDZV_E_TIMEOUT.
  *
  * Not thread-safe: the store locks its handle.
  */
