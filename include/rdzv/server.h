@@ -103,7 +103,7 @@ RDZV_API int rdzv_server_port(const rdzv_server *server);
 /** Serves in the calling thread until the server is stopped, and returns 0 then. With state_etcd, it first waits until
  * no other server is active. RDZV_E_STALE: the server was the active one, and is it no more, because it was paused, or
  * cut off from etcd, for longer than the lease; open another one to stand by. Other codes: etcd cannot be used, or the
- * state in it cannot be loaded. */
+ * state in it cannot be loaded. When it returns, another server can have the state. */
 RDZV_API int rdzv_server_run(rdzv_server *server, rdzv_error *error);
 
 /** Serves in a new thread, and returns at once. RDZV_E_IO: the thread cannot be started. */

@@ -258,6 +258,7 @@ FUNCTIONS: dict[str, tuple[object, list[object]]] = {
     "server_address": (c_char_p, [c_void_p]),
     "server_port": (c_int, [c_void_p]),
     "server_start": (c_int, [c_void_p, FAIL]),
+    "server_run": (c_int, [c_void_p, FAIL]),
     "server_stop": (None, [c_void_p]),
     "server_reload": (None, [c_void_p]),
     "server_drain": (None, [c_void_p, c_int64]),

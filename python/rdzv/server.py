@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from rdzv._call import LogFunction, Seconds, Text
+    from rdzv.store import Etcd
 
 ANY_PORT = -1
 LIMITS = ("max_connections", "max_key_bytes", "max_value_bytes", "max_keys", "max_memory", "max_waits", "max_runs",
@@ -24,7 +25,8 @@ LIMITS = ("max_connections", "max_key_bytes", "max_value_bytes", "max_keys", "ma
 
 
 class Server(Object):
-    """A server that listens and serves, in a thread of the library, until it is closed."""
+    """A server that listens and serves, in a thread of the library, until it is closed. With start=False it only
+    listens, and run() serves."""
 
     _kind = "server"
 
@@ -32,12 +34,15 @@ class Server(Object):
                  listen_fd: int = 0, request_timeout: Seconds | None = None, idle_timeout: Seconds | None = None,
                  session_timeout: Seconds | None = None, run_ttl: Seconds | None = None, state_dir: Text | None = None,
                  secret_file: Text | None = None, tls_cert: Text | None = None, tls_key: Text | None = None,
-                 tls_client_ca: Text | None = None, allow_plain: Text | None = None, log: LogFunction | None = None,
-                 level: str = "warning", **limits: int) -> None:
+                 tls_client_ca: Text | None = None, allow_plain: Text | None = None, state_etcd: Etcd | None = None,
+                 state_prefix: Text | None = None, state_lease: Seconds | None = None, advertise: Text | None = None,
+                 start: bool = True, log: LogFunction | None = None, level: str = "warning", **limits: int) -> None:
         """`port` 0 is any free one; default 29400. `limits` are those of rdzv_server_options: max_connections,
         max_key_bytes, max_value_bytes, max_keys, max_memory, max_waits, max_runs, max_run_memory. `secret_file` "" is
-        none, whatever RDZV_SECRET_FILE says."""
+        none, whatever RDZV_SECRET_FILE says. With `state_etcd` use start=False and run(), which tells when another server
+        has become the active one."""
         super().__init__()
+        self._serving = False  # by run()
         unknown = set(limits) - set(LIMITS)
         if unknown:
             raise Invalid(f"limit '{unknown.pop()}': choose one of {', '.join(LIMITS)}")
@@ -49,12 +54,31 @@ class Server(Object):
             run_ttl_ms=milliseconds_or(run_ttl, 0), state_dir=optional_text(state_dir, "state_dir"),
             secret_file=optional_text(secret_file, "secret_file"), tls_cert=optional_text(tls_cert, "tls_cert"),
             tls_key=optional_text(tls_key, "tls_key"), tls_client_ca=optional_text(tls_client_ca, "tls_client_ca"),
-            allow_plain=optional_text(allow_plain, "allow_plain"), **limits)
+            allow_plain=optional_text(allow_plain, "allow_plain"),
+            state_prefix=optional_text(state_prefix, "state_prefix"), state_lease_ms=milliseconds_or(state_lease, 0),
+            advertise=optional_text(advertise, "advertise"), **limits)
         options.size = sizeof(options)
         if made is not None:
             options.log = pointer(made)
+        if state_etcd is not None:
+            options.state_etcd = pointer(state_etcd._options())
         open_object(self, library.rdzv_server_open, byref(options))
-        self._call(library.rdzv_server_start)
+        if start:
+            self._call(library.rdzv_server_start)
+
+    def run(self) -> None:
+        """Serves in the calling thread until the server is stopped, or a signal is caught. With state_etcd, it first
+        waits until no other server is active; Stale: it was the active one, and is it no more. Then a new Server can
+        stand by."""
+        self._serving = True
+        self._try(library.rdzv_server_run)
+
+    def _interrupt(self, number: int) -> None:
+        if self._serving and self._pointer:
+            library.rdzv_server_stop(self._pointer)
+
+    def _stop(self, pointer: int) -> None:
+        library.rdzv_server_stop(pointer)
 
     def _free(self, pointer: int) -> None:
         library.rdzv_server_free(pointer)

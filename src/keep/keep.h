@@ -39,8 +39,8 @@
  *   - RDZV_E_UNSUPPORTED (open, load): it is of another program, or of a newer version of this one. Nothing is changed.
  *   - RDZV_E_CANCELED: after cancel.
  *
- * Threads. open, load and close are called from one thread. commit, room and rest are called from one other thread, one
- * call at a time, between load and close; they may block. cancel and holds are called from any thread, at any time
+ * Threads. open, load and close are called one after another. commit, room and rest are called from one other thread,
+ * one call at a time, between load and close; they may block. cancel and holds are called from any thread, at any time
  * between open and close.
  */
 #ifndef RDZV_KEEP_KEEP_H

@@ -247,6 +247,8 @@ static void serve(struct rdzv_server *server) {
   atomic_store(&server->running, true);
   uv_run(&server->loop, UV_RUN_DEFAULT);
   atomic_store(&server->running, false);
+  keeper_free(server); /* another server may have the state from now on, whenever this one is freed */
+  standby_free(server);
   const struct timespec at_once = {0};
   if (!sigismember(&before, SIGPIPE)) sigtimedwait(&pipe_signal, NULL, &at_once);
   pthread_sigmask(SIG_SETMASK, &before, NULL);

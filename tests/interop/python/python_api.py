@@ -214,6 +214,43 @@ class Stores(unittest.TestCase):
             other.stop()
         self.assertEqual(repr(other), "<rdzv.Server closed>")
 
+    def test_a_server_runs_in_a_thread_of_ours(self):
+        with rdzv.Server("127.0.0.1", 0, start=False) as server:
+            thread = threading.Thread(target=server.run)
+            thread.start()
+            with rdzv.Store.tcp(server.address) as store:
+                store.set("k", "v")
+            server.stop()
+            thread.join()
+            with self.assertRaises(errors.Invalid):
+                server.run()
+        with rdzv.Server("127.0.0.1", 0, start=False) as server:
+            timer = Soon(signal.SIGINT)
+            timer.begin()
+            with self.assertRaises(KeyboardInterrupt):
+                server.run()
+            timer.join()
+
+    def test_servers_with_their_state_in_etcd(self):
+        """One is active. The other stands by, and has what was written when it takes over."""
+        etcd = rdzv.Etcd(os.environ["ETCD_ENDPOINT"])
+        prefix = f"/python-{os.getpid()}"
+        servers = [rdzv.Server("127.0.0.1", 0, state_etcd=etcd, state_prefix=prefix, state_lease=2, start=False)
+                   for _ in range(2)]
+        threads = [threading.Thread(target=server.run) for server in servers]
+        threads[0].start()
+        with rdzv.Store.tcp(servers[0].address, timeout=SOON) as store:
+            store.set("k", "v")
+            threads[1].start()
+            servers[0].stop()
+            threads[0].join()
+        with rdzv.Store.tcp(servers[1].address, timeout=SOON) as store:
+            self.assertEqual(store.get("k"), b"v")
+        servers[1].stop()
+        threads[1].join()
+        for server in servers:
+            server.close()
+
     def test_a_server_with_a_secret_and_a_folder(self):
         """The state is there again; only who has the secret gets it, also when it was replaced."""
         with tempfile.TemporaryDirectory() as folder:

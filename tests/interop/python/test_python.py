@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 
+import etcd
 import peers
 import rdzvtest
 
@@ -26,11 +27,13 @@ class Interface(rdzvtest.Case):
     """Every call, by the Python of each PyTorch; both at once."""
 
     def test_python_3_11_and_3_13(self):
+        etcd.need()
         for version in peers.VERSIONS:
             peers.need(version)
         running = {version: self.start([*rdzvtest.torch_python(version), API], cwd=rdzvtest.SOURCE,
                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                       env=environment(PYTHONPATH=PACKAGE)) for version in peers.VERSIONS}
+                                       env=environment(PYTHONPATH=PACKAGE, ETCD_ENDPOINT=etcd.shared().endpoint))
+                   for version in peers.VERSIONS}
         for version, process in running.items():
             with self.subTest(version=version):
                 said, _ = process.communicate(timeout=LONG)
@@ -67,7 +70,7 @@ class Source(rdzvtest.Case):
         """But for those that a Python program has no use for."""
         sys.path.insert(0, PACKAGE)
         from rdzv import _library
-        left_out = re.compile(r"rdzv_(printable|error_name|error_class_of|version|log_level_\w+|server_run|registry_\w+|"
+        left_out = re.compile(r"rdzv_(printable|error_name|error_class_of|version|log_level_\w+|registry_\w+|"
                               r"\w*backend\w*|handler_open_dynamic|agent_(suspend|handler)|etcd_process_wait|"
                               r"handler_protection)$")
         functions = set(re.findall(r"RDZV_API[^(;]*?\b(rdzv_\w+)\(", self.headers()))
