@@ -39,8 +39,8 @@
  *   - RDZV_E_UNSUPPORTED (open, load): it is of another program, or of a newer version of this one. Nothing is changed.
  *   - RDZV_E_CANCELED: after cancel.
  *
- * Threads. open, load and close are called one after another. commit, room and rest are called from one other thread,
- * one call at a time, between load and close; they may block. cancel and holds are called from any thread, at any time
+ * Threads. open, load and close are called one after another. commit, room and rest are called one at a time, between
+ * load and close, mostly from another thread; they may block. cancel and holds are called from any thread, at any time
  * between open and close.
  */
 #ifndef RDZV_KEEP_KEEP_H
@@ -119,6 +119,9 @@ static inline int keep_room(struct keep *keep, rdzv_error *error) {
 static inline bool keep_rest(struct keep *keep) { return keep->ops->rest && keep->ops->rest(keep); }
 
 static inline bool keep_holds(struct keep *keep) { return !keep->ops->holds || keep->ops->holds(keep); }
+
+/* Does a commit wait for others than the disk? */
+static inline bool keep_waits(const struct keep *keep) { return keep->ops->cancel; }
 
 static inline void keep_cancel(struct keep *keep) {
   if (keep->ops->cancel) keep->ops->cancel(keep);

@@ -55,12 +55,14 @@ void keeper_hold(struct conn *conn) {
   struct keeper *keeper = conn->server->keeper;
   if (conn->is_held) return;
   conn->is_held = true;
+  keeper->held_count++;
   DL_APPEND2(keeper->held, conn, held_prev, held_next);
 }
 
 void keeper_forget(struct conn *conn) {
   if (!conn->is_held) return;
   DL_DELETE2(conn->server->keeper->held, conn, held_prev, held_next); /* NOLINT: it is in the list */
+  conn->server->keeper->held_count--;
   conn->is_held = false;
 }
 

@@ -7,6 +7,8 @@
  * The clients that are let go often ask again within a moment. What they change belongs into one commit, not into two
  * that alternate, each with half of them. So a commit waits a moment for as many clients as the one before has let go,
  * but no longer than a part of the time that a commit takes.
+ *
+ * Where all clients wait for the commit, and commits are quick, the loop makes it itself.
  */
 #include "server/keeper/keeper.h"
 
@@ -27,7 +29,8 @@ enum {
 
 /* ---- the commit thread ---------------------------------------------------------------------------------------- */
 
-static void do_job(struct keeper *keeper, enum keeper_job job) {
+/* In the thread, which wakes the loop, or in the loop itself. */
+static void do_job(struct keeper *keeper, enum keeper_job job, bool wake) {
   int result = 0, room = 0;
   bool more = false;
   rdzv_error error = {0}, room_error = {0};
@@ -42,8 +45,7 @@ static void do_job(struct keeper *keeper, enum keeper_job job) {
   if (room < 0) keeper->room_error = room_error;
   keeper->job = KEEPER_NOTHING;
   keeper->is_done = true;
-  uv_async_send(
-      &keeper->done); /* before anybody who holds the lock can find the thread at rest, and close the handle */
+  if (wake) uv_async_send(&keeper->done); /* before anybody finds the thread at rest, and closes the handle */
   pthread_cond_signal(&keeper->answered);
   pthread_mutex_unlock(&keeper->lock);
 }
@@ -56,7 +58,7 @@ static void *commit_thread(void *argument) {
     const enum keeper_job job = keeper->job;
     pthread_mutex_unlock(&keeper->lock);
     if (job == KEEPER_END) return NULL;
-    do_job(keeper, job);
+    do_job(keeper, job, true);
   }
 }
 
@@ -90,6 +92,16 @@ static void later(struct keeper *keeper, uint64_t ms) {
   if (!keeper->server->stopping) uv_timer_start(&keeper->again, on_again, ms, 0);
 }
 
+static void job_done(struct keeper *keeper);
+
+/* Would the loop have nothing else to do? All clients wait for this commit, and commits are quick here: then it saves
+ * the way to the thread and back. */
+static bool is_alone(const struct keeper *keeper) {
+  enum { QUICK_NS = 2000000 };
+  const uint64_t took_ns = keeper->ended_ns - keeper->began_ns;
+  return !keep_waits(keeper->keep) && took_ns < QUICK_NS && keeper->held_count == keeper->server->conns_count;
+}
+
 static void begin(struct keeper *keeper) {
   if (!gather_batch(keeper)) {
     later(keeper, AGAIN_MS);
@@ -98,8 +110,14 @@ static void begin(struct keeper *keeper) {
   charge(keeper);
   keeper->in_flight = true;
   keeper->rested = false;
+  const bool alone = is_alone(keeper);
   keeper->began_ns = uv_hrtime();
-  ask(keeper, KEEPER_COMMIT);
+  if (!alone) {
+    ask(keeper, KEEPER_COMMIT);
+    return;
+  }
+  do_job(keeper, KEEPER_COMMIT, false);
+  job_done(keeper);
 }
 
 /* Answers go, and their clients come back. */
@@ -183,12 +201,13 @@ static bool take_done(struct keeper *keeper) {
   return true;
 }
 
-static void on_done(uv_async_t *async) {
-  struct keeper *keeper = async->data;
+static void job_done(struct keeper *keeper) {
   if (!take_done(keeper) || keeper->server->stopping || keeper->in_flight || keeper->refuses) return;
   if (!keeper->rested) later(keeper, REST_MS);
   if (keeper->rested && keeper->more) later(keeper, REST_AGAIN_MS);
 }
+
+static void on_done(uv_async_t *async) { job_done(async->data); }
 
 /* A commit is repeated, room is looked for, or there is time to rest. */
 static void on_again(uv_timer_t *timer) {

@@ -45,7 +45,8 @@ struct keeper {
   uint64_t issued;    /* serials of sessions up to this one are reserved by it */
   struct kept_run *runs;
   struct native_scratch scratch;
-  struct conn *held; /* with answers that wait */
+  struct conn *held; /* with answers that wait, */
+  size_t held_count; /* so many */
 
   bool refuses; /* writes, for lack of room or because a commit has failed */
   bool failing; /* a commit has failed, and is to be repeated */
