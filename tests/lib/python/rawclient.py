@@ -148,6 +148,11 @@ class Client(Raw):
         self.done()
         return self.receive_value()
 
+    def check(self, *names):
+        self.ask("check", keys(*names))
+        self.done()
+        return self.receive(1) == b"\0"
+
     def add(self, key, delta):
         self.ask("add", sized(key) + u64(delta))
         self.done()
