@@ -8,7 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIRST_PAUSE_MS = 2, LAST_PAUSE_MS = 100 };
+enum {
+  FIRST_PAUSE_MS = 2,
+  LAST_PAUSE_MS = 100,
+  AT_ONCE = 3, /* tries between two pauses */
+};
 
 static struct etcd3_op put_op(rdzv_bytes name, rdzv_bytes value) {
   return (struct etcd3_op){ETCD3_OP_PUT, {.put = {.key = name, .value = value}}};
@@ -116,20 +120,39 @@ static int try_change(rdzv_store *store, rdzv_bytes name, const struct change *c
   return 1;
 }
 
+/* A key that others change, too. */
+struct contest {
+  const struct store_call *call;
+  deadline until;
+  struct backoff pauses;
+  int tries;
+};
+
+static struct contest contest_of(const struct store_call *call, const struct etcd_call *own) {
+  return (struct contest){call, own->until, {FIRST_PAUSE_MS, LAST_PAUSE_MS}, 0};
+}
+
+/* Another one was faster. What it left is known, so the next try is made at once. Where many write, pauses make room
+ * for them; but after a pause the first try only finds out what there is, so some tries are made before the next. 1:
+ * try again. */
+static int try_again(struct contest *contest) {
+  const struct store_call *call = contest->call;
+  if (deadline_left(contest->until) == 0)
+    return error_set(call->error, RDZV_E_TIMEOUT, "others wrote it first each time");
+  if (++contest->tries % AT_ONCE != 0 || flag_pause(call->cancel, backoff_next(&contest->pauses)) == 0) return 1;
+  return error_set(call->error, RDZV_E_CANCELED, "canceled");
+}
+
 /* The first try takes it that there is no such key, and finds what there is. */
 static int change_key(rdzv_store *store, rdzv_bytes key, const struct change *change, const struct store_call *call) {
   const struct etcd_call own = etcd3_store_quick_call(store, call);
-  struct backoff pauses = {FIRST_PAUSE_MS, LAST_PAUSE_MS};
+  struct contest contest = contest_of(call, &own);
   rdzv_value name = etcd3_name_key(etcd3_store_prefix(store), key);
   struct etcd3_reply old = {0};
   int result = name.data ? 1 : error_no_memory(call->error);
-  for (int tries = 0; result == 1; tries++) {
+  while (result == 1) {
     result = try_change(store, rdzv_value_bytes(&name), change, &own, &old);
-    if (result != 1 || tries < 2) continue;
-    if (deadline_left(own.until) == 0)
-      result = error_set(call->error, RDZV_E_TIMEOUT, "others wrote it first each time");
-    else if (flag_pause(call->cancel, backoff_next(&pauses)) < 0)
-      result = error_set(call->error, RDZV_E_CANCELED, "canceled");
+    if (result == 1) result = try_again(&contest);
   }
   etcd3_reply_free(&old);
   rdzv_value_free(&name);
@@ -147,12 +170,33 @@ static int make_sum(void *argument, const struct etcd3_kv *old, struct buf *new,
   if (old && ks_parse_number(rdzv_value_bytes(&old->value), &number) < 0)
     return error_set(error, RDZV_E_NOT_A_NUMBER, "the value is not a number");
   addition->sum = (int64_t)((uint64_t)number + (uint64_t)addition->delta);
+  if (old && addition->delta == 0) return 1;
   snprintf(sum, sizeof sum, "%" PRId64, addition->sum);
   return buf_append(new, sum, strlen(sum)) ? 0 : error_no_memory(error);
 }
 
+/* Adding 0 is how PyTorch's barriers look at a counter, again and again: that must not keep others from adding to it.
+ */
+static int look_at_sum(rdzv_store *store, rdzv_bytes key, int64_t *sum, bool *found, struct store_call *call) {
+  const struct etcd_call own = etcd3_store_quick_call(store, call);
+  struct addition nothing = {0, 0};
+  struct etcd3_reply reply = {0};
+  struct buf unused = {0};
+  int result = etcd3_store_read(store, key, &own, &reply);
+  *found = result == 0 && reply.results[0].kv_count > 0;
+  if (*found) result = make_sum(&nothing, &reply.results[0].kvs[0], &unused, call->error);
+  etcd3_reply_free(&reply);
+  *sum = nothing.sum;
+  return result == 0 || result == 1 ? 0 : etcd3_store_fail(store, result, "add to", key, call);
+}
+
 int etcd3_store_add(rdzv_store *store, rdzv_bytes key, int64_t delta, int64_t *sum, struct store_call *call) {
   struct addition addition = {delta, 0};
+  bool found = false;
+  if (delta == 0) {
+    const int looked = look_at_sum(store, key, sum, &found, call);
+    if (looked < 0 || found) return looked;
+  }
   const int result = change_key(store, key, &(struct change){"add to", make_sum, &addition}, call);
   if (result == 0) *sum = addition.sum;
   return result;
@@ -192,7 +236,7 @@ static int make_swap(void *argument, const struct etcd3_kv *old, struct buf *new
 int etcd3_store_compare_set(rdzv_store *store, rdzv_bytes key, rdzv_bytes expected, rdzv_bytes desired, rdzv_value *out,
                             struct store_call *call) {
   const struct etcd_call own = etcd3_store_quick_call(store, call);
-  struct backoff pauses = {FIRST_PAUSE_MS, LAST_PAUSE_MS};
+  struct contest contest = contest_of(call, &own);
   struct swap swap = {.expected = expected, .desired = desired};
   const struct change change = {"compare_set", make_swap, &swap};
   rdzv_value name = etcd3_name_key(etcd3_store_prefix(store), key);
@@ -200,10 +244,7 @@ int etcd3_store_compare_set(rdzv_store *store, rdzv_bytes key, rdzv_bytes expect
   int result = name.data ? etcd3_store_read(store, key, &own, &old) : error_no_memory(call->error);
   for (result = result == 0 ? 1 : result; result == 1;) {
     result = try_change(store, rdzv_value_bytes(&name), &change, &own, &old);
-    if (result == 1 && flag_pause(call->cancel, backoff_next(&pauses)) < 0)
-      result = error_set(call->error, RDZV_E_CANCELED, "canceled");
-    if (result == 1 && deadline_left(own.until) == 0)
-      result = error_set(call->error, RDZV_E_TIMEOUT, "others wrote it first each time");
+    if (result == 1) result = try_again(&contest);
   }
   etcd3_reply_free(&old);
   rdzv_value_free(&name);

@@ -120,6 +120,34 @@ static void test_no_count_is_lost_on_clones(void **state) {
   rdzv_store_free(store);
 }
 
+/* ---- a barrier as PyTorch 1.13 makes it -------------------------------------------------------------------------- */
+
+enum { BARRIER = 30 };
+
+static void *pass_barrier(void *arg) {
+  rdzv_store *store;
+  rdzv_error error;
+  const rdzv_etcd3_store_options options = {
+      .size = sizeof options,
+      .timeout_ms = 30000,
+      .etcd = &(rdzv_etcd_options){
+          .size = sizeof(rdzv_etcd_options), .endpoints = member.endpoint, .read_timeout_ms = 20000}};
+  (void)arg;
+  if (rdzv_store_open_etcd3("/barrier", &options, &store, &error) < 0) fail_msg("%s", error.message);
+  must_add(store, "count", 1);
+  while (must_add(store, "count", 0) < BARRIER) usleep(10000); /* as PyTorch does: the subject */
+  rdzv_store_free(store);
+  return NULL;
+}
+
+/* Those that are there look at the counter all the time, and must not keep the others from counting. */
+static void test_who_looks_does_not_keep_others_from_adding(void **state) {
+  (void)state;
+  pthread_t threads[BARRIER];
+  for (int i = 0; i < BARRIER; i++) assert_int_equal(pthread_create(&threads[i], NULL, pass_barrier, NULL), 0);
+  for (int i = 0; i < BARRIER; i++) pthread_join(threads[i], NULL);
+}
+
 /* ---- calls that wait ------------------------------------------------------------------------------------------ */
 
 struct waiter {
@@ -369,6 +397,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_no_count_is_lost_on_one_handle),
       cmocka_unit_test(test_no_count_is_lost_on_clones),
+      cmocka_unit_test(test_who_looks_does_not_keep_others_from_adding),
       cmocka_unit_test(test_blocked_gets_are_woken),
       cmocka_unit_test(test_cancel_of_a_blocked_get),
       cmocka_unit_test(test_cancel_by_a_descriptor),
