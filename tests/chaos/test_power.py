@@ -1,17 +1,101 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Power loss: what was synced is there, and of what was written since, any sectors. A durable server goes on from that
-with every write that it has answered."""
+"""Power loss. What was synced is there, and of what was written since, any sectors: tests/lib/write_log.c notes both. A
+durable server goes on from that with every write that it has answered."""
 import os
 import shutil
+import struct
 import unittest
 
 import chaos
-import power
 import rdzvtest
 from rawclient import Client
 
 SHIM = os.path.join(rdzvtest.BUILD, "tests", "write_log.so")
 KEYS = 8
+SECTOR = 512
+
+
+class File:
+    def __init__(self):
+        self.safe = bytearray()  # as it was when it was synced last
+        self.later = []  # (offset, bytes), or (length, None): cut to that length
+        self.is_there, self.is_gone = False, False  # for good; perhaps
+
+    def sync(self):
+        for offset, data in self.later:
+            put(self.safe, offset, data)
+        self.later, self.is_there, self.is_gone = [], True, False
+
+    def after(self, luck, lies):
+        """Its bytes; None: it is not there. `lies`: a sync has saved nothing."""
+        if (not self.is_there or self.is_gone) and luck.random() < 0.5:
+            return None
+        found = bytearray() if lies else bytearray(self.safe)
+        reached = luck.choice((0, 0.5, 0.9))
+        for offset, data in [] if lies else self.later:
+            if data is None:
+                if luck.random() < reached:
+                    put(found, offset, None)
+                continue
+            for at in range(0, len(data), SECTOR):
+                if luck.random() < reached:
+                    put(found, offset + at, data[at:at + SECTOR])
+        return bytes(found)
+
+
+def put(content, offset, data):
+    if data is None:
+        del content[offset:]
+    elif len(content) < offset:
+        content.extend(bytes(offset - len(content)))
+    if data is not None:
+        content[offset:offset + len(data)] = data
+
+
+def log_record(kind, name, data=b"", offset=0):
+    """As write_log.c writes it."""
+    return struct.pack("<cB", kind.encode(), len(name)) + name.encode() + struct.pack("<qq", offset, len(data)) + data
+
+
+def read_log(log):
+    """The files, by name."""
+    with open(log, "rb") as file:
+        text = file.read()
+    files, at = {}, 0
+    while at < len(text):
+        kind, size = chr(text[at]), text[at + 1]
+        name = text[at + 2:at + 2 + size].decode()
+        at += 2 + size
+        offset, length = struct.unpack_from("<qq", text, at)
+        at += 16
+        if kind == "s" and not name:
+            for gone in [each for each in files if files[each].is_gone]:
+                del files[gone]
+            continue
+        file = files.setdefault(name, File())
+        if kind == "w":
+            file.later.append((offset, text[at:at + length]))
+            at += length
+        elif kind == "t":
+            file.later.append((offset, None))
+        elif kind == "u":
+            file.is_gone = True
+        else:
+            file.sync()
+    return files
+
+
+def make_image(log, left, folder, luck, lies=False):
+    """Makes the folder as it may be. `left`: as the process has left it, for what it has mapped and so was not logged."""
+    os.mkdir(folder, 0o700)
+    for name, file in read_log(log).items():
+        content = file.after(luck, lies)
+        if content is not None:
+            with open(os.path.join(folder, name), "wb") as out:
+                out.write(content)
+    for name in ("mark", "reserve"):
+        if os.path.exists(os.path.join(left, name)):
+            shutil.copy(os.path.join(left, name), folder)
 
 
 @unittest.skipIf(rdzvtest.SANITIZED, "the sanitizer wants to be loaded first")
@@ -67,7 +151,7 @@ class Power(chaos.Case):
             self.run_and_cut(self.random.choice((1, 10, 100, 400)))
             images = [self.path(f"image-{turn}-{number}") for number in range(4)]
             for folder in images:
-                power.image(self.log, self.state, folder, self.random)
+                make_image(self.log, self.state, folder, self.random)
                 numbers = self.check(folder)
             self.sent, self.answered = list(numbers), list(numbers)
             shutil.rmtree(self.state)
@@ -81,13 +165,13 @@ class Power(chaos.Case):
         with open(self.log, "wb") as out:
             for name, path in files.items():
                 with open(path, "rb") as file:
-                    out.write(power.record("w", name, file.read()) + power.record("s", name))
+                    out.write(log_record("w", name, file.read()) + log_record("s", name))
 
     def test_a_disk_that_lies_is_found_out(self):
         """Syncs that save nothing: the writes are gone, and the server says so instead of serving a part of them."""
         self.run_and_cut(100)
         folder = self.path("image")
-        power.image(self.log, self.state, folder, self.random, lies=True)
+        make_image(self.log, self.state, folder, self.random, lies=True)
         done = self.rdzv("serve", "--port", "0", "--state-dir", folder, timeout=rdzvtest.DEADLINE)
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("is damaged", done.stderr)

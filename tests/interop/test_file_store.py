@@ -26,7 +26,7 @@ def records(path):
 
 def is_watching(pid):
     """Has the process got as far as waiting for a change of its file?"""
-    names = [os.readlink(f"/proc/{pid}/fd/{number}") for number in os.listdir(f"/proc/{pid}/fd")]
+    names = rdzvtest.descriptors(pid).values()
     return any("inotify" in name for name in names) and peers.is_asleep(pid)
 
 

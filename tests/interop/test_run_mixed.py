@@ -39,10 +39,15 @@ class EveryVersion:
         self.assertEqual([ranks_of(agents[leader]), ranks_of(agents[other(leader)])], [[0, 1], [2, 3]])
         for agent in agents.values():
             self.assertEqual([each[1:] for each in agent.workers(BEGAN)[:2]], [(4, 0, 0)] * 2, agent.said())
-            again = [each[3] for each in agent.workers(BEGAN)[2:]]
-            self.assertIn(again, ([1] * 2, [2] * 2), agent.said())  # rank 0 may be stopped before it has saved step 2
+            self.assert_went_on([each[3] for each in agent.workers(BEGAN)[2:]], agent)
             self.assertEqual([each[3] for each in agent.workers(DONE)], [6] * 2)
         self.assertIn("as it was told to", agents[fails].said())
+
+    def assert_went_on(self, steps, agent):
+        """Where workers were started again. Rank 0 may be stopped before it has saved step 2; and the other node's agent may
+        join the next round before the failure is known: that round uses up no restart, and its worker fails, too."""
+        self.assertIn(len(steps), (2, 4), agent.said())
+        self.assertIn(steps, ([1] * len(steps), [2] * len(steps), [1, 1, 2, 2]), agent.said())
 
     def recovery_stories(self, shares, leaders=KINDS):
         stories = {}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* For LD_PRELOAD: notes what is written to the files of the folder $WRITE_LOG_OF, and when it is synced, in the file
- * $WRITE_LOG. From that, tests/lib/python/power.py makes what a disk may have after a power loss.
+ * $WRITE_LOG. From that, tests/chaos/test_power.py makes what a disk may have after a power loss.
  *
  * A record is a kind ('w'rite, 't'runcate, 's'ync, 'u'nlink), the length of the file's name, the name (none: the folder
  * itself), an offset, a length, and the bytes of a write. */

@@ -155,8 +155,7 @@ class Serve(rdzvtest.Case):
         waiter = self.start([rdzvtest.RDZV, "store", "--endpoint", server.endpoint, "get", "never"],
                             stderr=subprocess.PIPE, text=True)
         # The server has a client when it counts one descriptor more.
-        folder = f"/proc/{server.pid}/fd"
-        sockets = lambda: sum(os.readlink(os.path.join(folder, fd)).startswith("socket:") for fd in os.listdir(folder))
+        sockets = lambda: sum(name.startswith("socket:") for name in rdzvtest.descriptors(server.pid).values())
         rdzvtest.wait_until(lambda: sockets() == 2, "the waiter connects")
         self.stop(server)
         self.assertEqual(waiter.wait(rdzvtest.DEADLINE), CONNECT)

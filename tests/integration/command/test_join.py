@@ -379,13 +379,7 @@ class Failures(Rendezvous):
 
     @staticmethod
     def has_socket(pid):
-        for fd in os.listdir(f"/proc/{pid}/fd"):
-            try:
-                if "socket:" in os.readlink(f"/proc/{pid}/fd/{fd}"):
-                    return True
-            except FileNotFoundError:  # closed since it was listed
-                pass
-        return False
+        return any("socket:" in name for name in rdzvtest.descriptors(pid).values())
 
     def test_a_server_that_accepts_and_never_answers(self):
         listener = socket.create_server(("127.0.0.1", 0))

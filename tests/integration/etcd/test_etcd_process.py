@@ -349,13 +349,8 @@ class Surroundings(Case):
         shutil.rmtree(os.path.join(self.path("tmp"), "x" * 200))
         self.assert_nothing_left(*others)
 
-    @staticmethod
-    def descriptors(pid):
-        folder = f"/proc/{pid}/fd"
-        return {int(number): os.readlink(os.path.join(folder, number)) for number in os.listdir(folder)}
-
     def assert_standard_ones(self, server):
-        found = self.descriptors(server)
+        found = rdzvtest.descriptors(server)
         self.assertEqual(found[0], "/dev/null")
         self.assertTrue(found[1].endswith("/log") and found[1] == found[2], found)
         return found
@@ -366,11 +361,11 @@ class Surroundings(Case):
         high = os.dup2(ours, 900)
         self.addCleanup(os.close, high)
         process, guard, server = self.start_etcd(pass_fds=[ours, high])
-        self.assertIn(self.path("ours"), self.descriptors(process.pid).values())
+        self.assertIn(self.path("ours"), rdzvtest.descriptors(process.pid).values())
         for pid in guard, server:
-            self.assertNotIn(self.path("ours"), self.descriptors(pid).values())
+            self.assertNotIn(self.path("ours"), rdzvtest.descriptors(pid).values())
         found = self.assert_standard_ones(server)
-        lines = {name for name in self.descriptors(guard).values() if name.startswith("socket:")}
+        lines = {name for name in rdzvtest.descriptors(guard).values() if name.startswith("socket:")}
         self.assertEqual(len(lines), 1)
         self.assertFalse(lines & set(found.values()))
 

@@ -96,12 +96,7 @@ class Hostile(rdzvtest.Case):
 
     def listening(self):
         """The descriptors of a server without clients: all but connected sockets."""
-        connected = 0
-        for fd in os.listdir(f"/proc/{self.server.pid}/fd"):
-            try:
-                connected += os.readlink(f"/proc/{self.server.pid}/fd/{fd}").startswith("socket:")
-            except FileNotFoundError:
-                pass
+        connected = sum(name.startswith("socket:") for name in rdzvtest.descriptors(self.server.pid).values())
         return self.descriptors() - connected + 1
 
     def resident(self):

@@ -198,7 +198,8 @@ class Gloo(unittest.TestCase):
 
     def test_init_method(self):
         """Without a launcher. One process goes; the others join the next round by the same call."""
-        for url in (f"rdzv://{endpoint}/{time.monotonic_ns()}?nnodes=2:3&is_host=false",):
+        for url in (f"rdzv://{endpoint}/{time.monotonic_ns()}?nnodes=2:3&is_host=false",
+                    f"rdzv://{etcd_endpoint}/{time.monotonic_ns()}?nnodes=2:3&backend=etcd-v3"):
             def join(size, url=url):
                 """On a busy machine one may come later than the last call: then all join once more."""
                 from rdzv.torch import init_method

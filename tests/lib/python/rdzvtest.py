@@ -3,6 +3,7 @@
 
 Nothing here sleeps to be safe: readiness is a port file, an end is a waited-for process.
 """
+import contextlib
 import os
 import shutil
 import signal
@@ -50,13 +51,18 @@ def wait_until(condition, what, seconds=DEADLINE):
     return result
 
 
+def descriptors(pid):
+    """What a process has open, by number."""
+    found = {}
+    for number in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):  # closed since it was listed
+            found[int(number)] = os.readlink(f"/proc/{pid}/fd/{number}")
+    return found
+
+
 def is_connected(process, port):
     """Whether that process has a connection to that port, of IPv4."""
-    try:
-        with os.scandir(f"/proc/{process.pid}/fd") as files:
-            own = {os.readlink(file) for file in files}
-    except FileNotFoundError:  # it has closed one meanwhile
-        return False
+    own = set(descriptors(process.pid).values())
     with open("/proc/net/tcp", encoding="ascii") as table:
         sockets = [line.split() for line in list(table)[1:]]
     return any(remote.endswith(f":{port:04X}") and state == "01" and f"socket:[{inode}]" in own
