@@ -71,7 +71,8 @@ static void on_closed_by_others(struct monitor *monitor) {
 
 static void on_nodes(struct monitor *monitor, const rdzv_change *change) {
   rdzv_agent *agent = monitor->agent;
-  const char *what = rdzv_change_what(change) & RDZV_CHANGE_DIED ? "died" : "left";
+  const bool died = rdzv_change_what(change) & RDZV_CHANGE_DIED, left = rdzv_change_what(change) & RDZV_CHANGE_LEFT;
+  const char *what = died && left ? "died or left" : died ? "died" : "left";
   const bool waiting = rdzv_change_what(change) & RDZV_CHANGE_WAITING;
   const size_t gone = rdzv_change_node_count(change);
   const struct supervisor_event event = {.kind = SUPERVISOR_EV_NODES,

@@ -9,7 +9,6 @@
 #include <string.h>
 
 enum {
-  MAX_REPEATS = 3, /* after a lost connection, of a request that was not done */
   FIRST_PAUSE_MS = 20,
   LONGEST_PAUSE_MS = 1000,
   SLACK_MS = 1000, /* beyond its own time, for the call that holds the handle */
@@ -100,7 +99,7 @@ static int try_connected(struct tcp_store *tcp, const struct tcp_op *op, struct 
 
 static bool is_worth_repeating(const struct tcp_store *tcp, int result, int repeats) {
   if (result != RDZV_E_CONNECTION || deadline_left(tcp->until) == 0) return false;
-  return tcp->in_flight ? tcp->write != 0 : repeats < MAX_REPEATS;
+  return tcp->in_flight ? tcp->write != 0 : repeats < TCP_MAX_REPEATS;
 }
 
 /* RDZV_E_DATA_LOST stays: whether the write was done or not, its effect is gone. */

@@ -13,6 +13,8 @@ enum tcp_kind {
   TCP_BLOCKS = 1 << 1, /* it waits for something, as long as the call says */
 };
 
+enum { TCP_MAX_REPEATS = 5 }; /* after a lost connection, of a request that was not done */
+
 /* The arguments of an operation, and places for its results; each operation uses some of them. */
 struct tcp_args {
   const rdzv_bytes *keys;

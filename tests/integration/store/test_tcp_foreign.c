@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Our client in PyTorch's dialects: writes whose answer is lost, and values that are deleted while they are read. */
 #include "proxy.h"
+#include "store/tcp/call.h"
 
 /* ---- writes are once-only -------------------------------------------------------------------------------------- */
 
@@ -122,7 +123,7 @@ static void test_a_push_whose_connection_is_lost_is_of_unknown_outcome(void **st
 
 /* A server of PyTorch 2.6: it knows operations up to PING. */
 static void knows_no_queues(struct peer *peer) {
-  for (int connections = 0; connections < 4; connections++) {
+  for (int connections = 0; connections < TCP_MAX_REPEATS + 1; connections++) {
     uint8_t request[5];
     const int fd = peer_accept(peer);
     peer_read(fd, request, sizeof request);

@@ -156,7 +156,7 @@ bool pytorch_has(const struct tcp_store *tcp, enum pytorch_newer what) {
 
 int pytorch_try_newer(struct tcp_store *tcp, enum pytorch_newer what, tcp_try *harmless, struct tcp_args *args,
                       const char *since) {
-  enum { CLOSINGS = 4 }; /* as often as a call is tried */
+  enum { CLOSINGS = TCP_MAX_REPEATS + 1 }; /* as often as a call is tried */
   uint64_t unused;
   int result = pytorch_need_v2(tcp, since);
   if (result == 0 && !pytorch_has(tcp, what)) {
