@@ -17,7 +17,7 @@ import time
 import unittest
 
 import rdzvtest
-from rdzvtest import wait_until
+from rdzvtest import free_port, wait_until
 
 YES, NO, USAGE, CONNECT, TIMEOUT, UNKNOWN, REFUSED, IO, CLOSED = range(9)
 FIELDS = {"round", "rank", "world_size", "run_id", "backend", "node", "master_addr", "master_port", "members"}
@@ -26,11 +26,6 @@ EVENT_FIELDS = {"time", "run_id", "node", "host", "pid", "local_id", "round", "r
 STATUS_FIELDS = {"run_id", "exists", "round", "phase", "complete", "closed", "participants", "waiting", "spares",
                  "torch_layout", "nodes", "deadline_left_ms"}
 NEVER = "keep_alive_interval=60"  # nobody dies within a test: who is missed has said so
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
 
 
 def dead_endpoint(case):

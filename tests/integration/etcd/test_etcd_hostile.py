@@ -369,9 +369,10 @@ class Members(Case):
     def the_next_one_is_asked(self):
         good = self.broken(message("200 OK", GOOD))
         bad = self.broken(lambda server, connection, path: False)
-        closed = socket.create_server(("127.0.0.1", 0))
+        closed = socket.socket()  # has the port, and does not listen
+        self.addCleanup(closed.close)
+        closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
-        closed.close()
         url = f"http://127.0.0.1:{port},{bad.endpoint},{good.endpoint}"
         finished = self.rdzv("store", "--etcd", url, "--prefix", "/p", "get", "k")
         self.assertEqual((finished.returncode, finished.stdout), (0, "v\n"), finished.stderr)

@@ -4,9 +4,7 @@ import concurrent.futures
 import functools
 import json
 import os
-import random
 import shutil
-import socket
 import subprocess
 import tempfile
 import unittest
@@ -14,6 +12,7 @@ import unittest
 import peers
 import rdzvtest
 from join_node import CLOSED, Ours  # noqa: F401, the tests have them from here
+from rdzvtest import free_port
 
 DEFAULTS = (5, 3)  # seconds between heartbeats, and how many may be missing
 FAST = (1, 4)  # for tests in which nodes die; PyTorch looks once a second
@@ -37,17 +36,6 @@ def torch_nodes(version):
     if process.stdout.readline() != b"ready\n":
         raise RuntimeError(f"PyTorch {version} does not start")
     return path
-
-
-def free_port():
-    """One that nobody is given by chance: it is outside the range for outgoing connections."""
-    while True:
-        port = random.randrange(20000, 32000)
-        try:
-            socket.create_server(("127.0.0.1", port)).close()
-            return port
-        except OSError:
-            pass
 
 
 class Theirs(peers.TorchProcess):

@@ -196,9 +196,10 @@ class Stores(unittest.TestCase):
         self.assertIn("never", lines[0][1])
 
     def test_nothing_listens(self):
-        free = socket.create_server(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-        free.close()
+        silent = socket.socket()  # has the port, so that nobody else gets it, and does not listen
+        self.addCleanup(silent.close)
+        silent.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
         with self.assertRaises(errors.ConnectionFailed) as raised:
             rdzv.Store.tcp(address, timeout=0.3)
         self.assertIsInstance(raised.exception, ConnectionError)

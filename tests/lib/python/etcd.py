@@ -19,6 +19,7 @@ import urllib.parse
 import urllib.request
 
 import rdzvtest
+from rdzvtest import free_port
 
 PR_SET_PDEATHSIG = 1
 PRCTL = ctypes.CDLL(None).prctl
@@ -29,17 +30,6 @@ def need():
     """Ends the test file as skipped, which in CI is a failure, where there is no etcd."""
     if not shutil.which("etcd"):
         rdzvtest.skip("there is no etcd (Debian's etcd-server)")
-
-
-def free_port():
-    """One that nobody is given by chance: it is outside the range for outgoing connections."""
-    while True:
-        port = random.randrange(10000, 32000)
-        try:
-            socket.create_server(("127.0.0.1", port)).close()
-            return port
-        except OSError:
-            pass
 
 
 def hold_port():

@@ -5,8 +5,10 @@ Nothing here sleeps to be safe: readiness is a port file, an end is a waited-for
 """
 import contextlib
 import os
+import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -39,6 +41,17 @@ def torch_python(version):
     if version == "1.13":
         return [PYTHON]
     return [os.path.join(SOURCE, "scripts", "torch26"), "run", "python3"]
+
+
+def free_port():
+    """One that nobody is given by chance: it is outside the range for outgoing connections."""
+    while True:
+        port = random.randrange(10000, 32000)
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+            return port
+        except OSError:
+            pass
 
 
 def wait_until(condition, what, seconds=DEADLINE):

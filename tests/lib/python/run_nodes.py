@@ -7,11 +7,10 @@ Workers meet the test through files: note() adds a line to a file, await waits f
 import json
 import os
 import signal
-import socket
 import subprocess
 
 import rdzvtest
-from rdzvtest import wait_until
+from rdzvtest import free_port, wait_until
 
 YES, NO, USAGE, CONNECT, TIMEOUT, UNKNOWN, REFUSED, IO, CLOSED = range(9)
 
@@ -25,17 +24,6 @@ forever() { while :; do sleep 0.1; done; }
 QUICK = "last_call_timeout=0.1,keep_alive_interval=0.2,keep_alive_max_attempt=3"  # dead after 0.6 s
 NEVER = "last_call_timeout=0.1,keep_alive_interval=60"  # nobody dies: who is missed has said so
 STEADY = "last_call_timeout=0.1"
-
-
-def free_port():
-    """One that nobody is given by chance, since it is outside the range for outgoing connections."""
-    for port in range(10000 + os.getpid() * 37 % 20000, 32000):
-        try:
-            socket.create_server(("127.0.0.1", port)).close()
-            return port
-        except OSError:
-            pass
-    raise OSError("no free port")
 
 
 def environment_of(pid):
