@@ -143,14 +143,16 @@ static int try_again(struct contest *contest) {
   return error_set(call->error, RDZV_E_CANCELED, "canceled");
 }
 
-/* The first try takes it that there is no such key, and finds what there is. */
-static int change_key(rdzv_store *store, rdzv_bytes key, const struct change *change, const struct store_call *call) {
+/* `looks`: it reads the key first. Else the first try takes it that there is no such key, and finds what there is. */
+static int change_key(rdzv_store *store, rdzv_bytes key, const struct change *change, bool looks,
+                      const struct store_call *call) {
   const struct etcd_call own = etcd3_store_quick_call(store, call);
   struct contest contest = contest_of(call, &own);
   rdzv_value name = etcd3_name_key(etcd3_store_prefix(store), key);
   struct etcd3_reply old = {0};
-  int result = name.data ? 1 : error_no_memory(call->error);
-  while (result == 1) {
+  int result = name.data ? 0 : error_no_memory(call->error);
+  if (result == 0 && looks) result = etcd3_store_read(store, key, &own, &old);
+  for (result = result == 0 ? 1 : result; result == 1;) {
     result = try_change(store, rdzv_value_bytes(&name), change, &own, &old);
     if (result == 1) result = try_again(&contest);
   }
@@ -175,29 +177,11 @@ static int make_sum(void *argument, const struct etcd3_kv *old, struct buf *new,
   return buf_append(new, sum, strlen(sum)) ? 0 : error_no_memory(error);
 }
 
-/* Adding 0 is how PyTorch's barriers look at a counter, again and again: that must not keep others from adding to it.
- */
-static int look_at_sum(rdzv_store *store, rdzv_bytes key, int64_t *sum, bool *found, struct store_call *call) {
-  const struct etcd_call own = etcd3_store_quick_call(store, call);
-  struct addition nothing = {0, 0};
-  struct etcd3_reply reply = {0};
-  struct buf unused = {0};
-  int result = etcd3_store_read(store, key, &own, &reply);
-  *found = result == 0 && reply.results[0].kv_count > 0;
-  if (*found) result = make_sum(&nothing, &reply.results[0].kvs[0], &unused, call->error);
-  etcd3_reply_free(&reply);
-  *sum = nothing.sum;
-  return result == 0 || result == 1 ? 0 : etcd3_store_fail(store, result, "add to", key, call);
-}
-
+/* Adding 0 is how PyTorch's barriers look at a counter, again and again: it writes nothing to one that is there, so
+ * that it does not keep others from adding to it. */
 int etcd3_store_add(rdzv_store *store, rdzv_bytes key, int64_t delta, int64_t *sum, struct store_call *call) {
   struct addition addition = {delta, 0};
-  bool found = false;
-  if (delta == 0) {
-    const int looked = look_at_sum(store, key, sum, &found, call);
-    if (looked < 0 || found) return looked;
-  }
-  const int result = change_key(store, key, &(struct change){"add to", make_sum, &addition}, call);
+  const int result = change_key(store, key, &(struct change){"add to", make_sum, &addition}, delta == 0, call);
   if (result == 0) *sum = addition.sum;
   return result;
 }
@@ -210,7 +194,7 @@ static int make_longer(void *argument, const struct etcd3_kv *old, struct buf *n
 }
 
 int etcd3_store_append(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, struct store_call *call) {
-  return change_key(store, key, &(struct change){"append to", make_longer, &value}, call);
+  return change_key(store, key, &(struct change){"append to", make_longer, &value}, false, call);
 }
 
 /* `now` is the value that holds then. */
@@ -231,25 +215,12 @@ static int make_swap(void *argument, const struct etcd3_kv *old, struct buf *new
   return buf_append(new, swap->desired.data, swap->desired.len) ? 0 : error_no_memory(error);
 }
 
-/* A first look, since the first try of change_key would create a key whose absence is expected only by an empty value;
- * it tells the same. */
+/* It looks first, since a first try without would create a key whose absence is expected only by an empty value. */
 int etcd3_store_compare_set(rdzv_store *store, rdzv_bytes key, rdzv_bytes expected, rdzv_bytes desired, rdzv_value *out,
                             struct store_call *call) {
-  const struct etcd_call own = etcd3_store_quick_call(store, call);
-  struct contest contest = contest_of(call, &own);
   struct swap swap = {.expected = expected, .desired = desired};
-  const struct change change = {"compare_set", make_swap, &swap};
-  rdzv_value name = etcd3_name_key(etcd3_store_prefix(store), key);
-  struct etcd3_reply old = {0};
-  int result = name.data ? etcd3_store_read(store, key, &own, &old) : error_no_memory(call->error);
-  for (result = result == 0 ? 1 : result; result == 1;) {
-    result = try_change(store, rdzv_value_bytes(&name), &change, &own, &old);
-    if (result == 1) result = try_again(&contest);
-  }
-  etcd3_reply_free(&old);
-  rdzv_value_free(&name);
-  if (result != 0 && result != 2) result = etcd3_store_fail(store, result, "compare_set", key, call);
-  return store_give(result == 2 ? 0 : result, &swap.now, out);
+  const int result = change_key(store, key, &(struct change){"compare_set", make_swap, &swap}, true, call);
+  return store_give(result, &swap.now, out);
 }
 
 /* ---- one condition -------------------------------------------------------------------------------------------- */
