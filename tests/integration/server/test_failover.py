@@ -69,6 +69,12 @@ class Standby(Case):
 
 
 class Turns(Case):
+    def begin_waiter(self, group, active):
+        """A client that waits for a key, connected to the active server."""
+        waiter = group.begin("store", "--endpoint", group.endpoints, "--timeout", str(DEADLINE), "get", "late")
+        wait_until(lambda: rdzvtest.is_connected(waiter, active.port), "the client has connected")
+        return waiter
+
     def test_an_orderly_stop_hands_over(self):
         group = self.group()
         active, standby = group.start(2)
@@ -84,8 +90,7 @@ class Turns(Case):
         group = self.group()
         active, standby = group.start(2)
         self.ok(group.store("set", "k", "v"))
-        waiter = group.begin("store", "--endpoint", group.endpoints, "--timeout", str(DEADLINE), "get", "late")
-        wait_until(lambda: rdzvtest.is_connected(waiter, active.port), "the client has connected")
+        waiter = self.begin_waiter(group, active)
         self.stop(active)
         group.await_active(standby)
         self.ok(group.store("set", "late", "now"))
@@ -131,8 +136,7 @@ class Turns(Case):
         group = self.group()
         active, standby = group.start(2)
         self.ok(group.store("set", "k", "v"))
-        waiter = group.begin("store", "--endpoint", group.endpoints, "--timeout", str(DEADLINE), "get", "late")
-        wait_until(lambda: rdzvtest.is_connected(waiter, active.port), "the client has connected")
+        waiter = self.begin_waiter(group, active)
         active.send_signal(signal.SIGSTOP)
         self.addCleanup(active.send_signal, signal.SIGCONT)
         group.await_active(standby)
