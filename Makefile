@@ -24,7 +24,7 @@ run: deps ## install what is missing, build, and show a job whose nodes die and 
 
 test: ## install the test peers too, build, and run all tests, or those of T=REGEX
 	@scripts/setup test
-	@scripts/test release $(if $(T),-R '$(T)')
+	@scripts/test release $(if $(T),-R '$(patsubst tests/%,%,$(patsubst %.c,%,$(patsubst %.py,%,$(T))))')
 
 asan tsan clang coverage: ## build and run the suites with that preset
 	@scripts/setup test

@@ -29,7 +29,7 @@ _rdzv() {
       --log-level) words="off error warning info debug" ;;
       --dialect) words="auto v1 v2 rdzv" ;;
       --rdzv-backend) words="c10d etcd etcd-v1 etcd-v2 etcd-v3 static" ;;
-      --nproc-per-node) words="auto cpu gpu" ;;
+      --nproc-per-node) words="auto cpu gpu xpu" ;;
       --numa-binding) words="node socket exclusive core-complex" ;;
       *)
         case "$command" in
@@ -54,10 +54,10 @@ _rdzv() {
             words="--bind --port --port-file --state-dir --state-etcd --state-prefix --state-lease --advertise
               --etcd-cacert --etcd-cert --etcd-key --max-connections --max-key-bytes --max-value-bytes --max-keys --max-waits --max-memory
               --max-runs --max-run-memory --run-ttl
-              --request-timeout --idle-timeout --secret-file --tls-cert --tls-key --tls-client-ca --allow-plain --log-level --help"
+              --request-timeout --idle-timeout --secret-file --tls-cert --tls-key --tls-client-ca --allow-plain --log-level --json-log --help"
             ;;
           store)
-            words="--endpoint --file --etcd --etcd3 --cacert --cert --key --secret-file --tls-ca --tls-cert --tls-key --prefix --timeout --dialect --json --raw --help
+            words="--rdzv-endpoint --file --etcd --etcd3 --cacert --cert --key --secret-file --tls-ca --tls-cert --tls-key --prefix --timeout --dialect --json --raw --help
               set get add cas check wait delete append keys num-keys mget mset"
             ;;
         esac

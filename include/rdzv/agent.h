@@ -20,6 +20,8 @@
  *   rdzv_agent_open -> rdzv_agent_run -> rdzv_agent_free
  *
  * A failed worker stops all workers of the job and uses up one of max_restarts; then all agents join the next round.
+ * Workers that fail again and again, each time within a minute of their start, are restarted after a delay that grows
+ * to 10 s. A program that cannot be started at a restart counts as a failed worker with exit code 127.
  * When participants leave or die, or nodes wait for the next round, the same happens without using up a restart. The
  * other agents may be those of torchrun.
  *
@@ -114,7 +116,7 @@ typedef struct rdzv_agent_options {
                                     endpoint, run id and number of nodes are ignored; conf is for backend c10d. */
   const char *const *argv;       /**< The program, which is looked up in PATH, and its arguments; ends with NULL.
                                     "${local_rank}" in them is replaced. Required. */
-  const char *nproc_per_node;    /**< Workers on this node: a number, "auto", "cpu" or "gpu"; default "1". */
+  const char *nproc_per_node;    /**< Workers on this node: a number, "auto", "cpu", "gpu" or "xpu"; default "1". */
   const char *role;              /**< The role of the workers; default "default". */
   int64_t max_restarts;          /**< Restarts after failed workers; default 0. */
   const char *log_dir;   /**< The run has a folder below it. Default a temporary folder, which is removed at the end
@@ -123,24 +125,30 @@ typedef struct rdzv_agent_options {
   const char *redirects; /**< "0" none, "1" stdout, "2" stderr, "3" both to files, or "local_rank:value,…"; default
                             "0". */
   const char *tee;       /**< The same, to files and to the output of this process; default "0". */
-  const char *local_ranks_filter;  /**< "0,2": show the output of these workers only; default all. */
-  const char *line_prefix;         /**< Before lines that tee shows; ${role_name}, ${rank} and ${local_rank} in it are
-                                      replaced. Default "[${role_name}${rank}]:". */
-  int64_t shutdown_timeout_ms;     /**< From the signal that ends the workers to SIGKILL; default 30 s. */
-  int64_t exit_barrier_timeout_ms; /**< For the other agents to finish; default 300 s. */
-  rdzv_on_agent_event *on_agent;   /**< Receives the states of the agent; default none. */
-  rdzv_on_worker_event *on_worker; /**< Receives the states of workers; default none. */
-  void *event_user;                /**< Passed to both. */
-  const rdzv_log *log;             /**< Default none. */
-  bool virtual_local_rank;     /**< LOCAL_RANK is 0 for all workers, and CUDA_VISIBLE_DEVICES has the GPU of the worker
-                                  only. */
-  bool numa_binding;           /**< Each worker runs on the processors of the NUMA node of its GPU; without GPUs the
-                                  workers are spread over the NUMA nodes. */
-  bool adopt_orphans;          /**< Kill daemons that workers started, too, after the workers have ended. Only for a
-                                  process that has no other children: all orphans become its children
-                                  (PR_SET_CHILD_SUBREAPER, prctl(2)), and all its children are killed. */
+  const char *local_ranks_filter; /**< "0,2": show the output of these workers only; default all. */
+  const char *line_prefix;        /**< Before lines that tee shows; ${role_name}, ${rank} and ${local_rank} in it are
+                                     replaced. Default "[${role_name}${rank}]:". */
+  const char *duplicate_stdout_filters; /**< "a,b": lines of stdout that tee shows and that have one of these texts also
+                                           go to filtered_stdout.log in the folder of the attempt; ",," is a comma in a
+                                           text. Default none. */
+  const char *duplicate_stderr_filters; /**< The same for stderr and filtered_stderr.log. */
+  int64_t shutdown_timeout_ms;          /**< From the signal that ends the workers to SIGKILL; default 30 s. */
+  int64_t exit_barrier_timeout_ms;      /**< For the other agents to finish; default 300 s. */
+  rdzv_on_agent_event *on_agent;        /**< Receives the states of the agent; default none. */
+  rdzv_on_worker_event *on_worker;      /**< Receives the states of workers; default none. */
+  void *event_user;                     /**< Passed to both. */
+  const rdzv_log *log;                  /**< Default: RDZV_LOG decides, see rdzv/log.h. */
+  bool virtual_local_rank;  /**< LOCAL_RANK is 0 for all workers, and CUDA_VISIBLE_DEVICES has the GPU of the worker
+                               only. */
+  const char *numa_binding; /**< Each worker runs on processors near its GPU: "node", those of its NUMA node; "socket",
+                               those of its socket; "exclusive", a part of the cores of its NUMA node that no other
+                               GPU has; "core-complex", cores of its NUMA node that share their last cache. Without
+                               GPUs the workers are spread over the NUMA nodes. Default: all processors. */
+  bool adopt_orphans;       /**< Kill daemons that workers started, too, after the workers have ended. Only for a
+                               process that has no other children: all orphans become its children
+                               (PR_SET_CHILD_SUBREAPER, prctl(2)), and all its children are killed. */
   uint64_t worker_descriptors; /**< Descriptors that a worker may open (soft RLIMIT_NOFILE); default as many as this
-                                  process. The agent itself opens up to 8 for each worker. */
+                                  process. The agent itself opens up to 10 for each worker. */
   bool direct_master;          /**< In a protected rendezvous (rdzv_handler_protection), workers reach their store by a
                                   port of the agent on loopback, which MASTER_ADDR and MASTER_PORT name, and the store
                                   itself is protected. With this they name the machine of rank 0, as without protection,
@@ -159,16 +167,20 @@ typedef struct rdzv_worker_failure {
   const char *message;    /**< The text of its error file, or how it ended. */
   const char *log;        /**< Its last lines on stderr; "" if they are not known. */
   const char *error_file; /**< "" if there is none. */
+  int64_t attempt;        /**< TORCHELASTIC_RESTART_COUNT of the worker. */
 } rdzv_worker_failure;
 
 /** How a job ended on this node. It owns everything in it. The library creates it; a later version may add fields at
  * its end. */
 typedef struct rdzv_agent_result {
   rdzv_agent_state state; /**< RDZV_AGENT_SUCCEEDED, RDZV_AGENT_FAILED or RDZV_AGENT_LEFT. */
-  int exit_code; /**< For this process: 0, that of the first failure, or 128+n after rdzv_agent_stop with signal n. */
+  int exit_code; /**< For this process: 0, that of the first failure, or 128+n after rdzv_agent_stop with signal n; 7 if
+                    all workers succeeded, but some of their output is lost. */
   int64_t restarts;    /**< Restarts that were used up. */
   const char *reason;  /**< A sentence. */
   const char *log_dir; /**< The folder of this run; "" if there are no files. */
+  uint64_t lost_bytes; /**< Output of workers that could not be written, to a full disk for example. */
+  const char *lost_to; /**< Where the first of it was to go, and why it did not; "" if none is lost. */
 } rdzv_agent_result;
 
 RDZV_BEGIN
@@ -179,8 +191,8 @@ RDZV_API int rdzv_agent_open(const rdzv_agent_options *options, rdzv_agent **out
 
 /** Runs the job until it is over for this node. Call it once. Returns 0 also if the job failed: *out says how it ended.
  * Free it with rdzv_agent_result_free. Errors are those of the rendezvous (RDZV_E_TIMEOUT, RDZV_E_CLOSED,
- * RDZV_E_GRACEFUL_EXIT, RDZV_E_CONNECTION and others), and RDZV_E_IO if a worker cannot be started; the message names
- * the step and the program. */
+ * RDZV_E_GRACEFUL_EXIT, RDZV_E_CONNECTION and others), and RDZV_E_IO if the first workers cannot be started; the
+ * message names the step and the program. */
 RDZV_API int rdzv_agent_run(rdzv_agent *agent, rdzv_agent_result **out, rdzv_error *error);
 
 /** Sends the signal to the workers and ends the run: this node leaves, the other nodes continue. The second call kills
@@ -193,6 +205,14 @@ RDZV_API void rdzv_agent_suspend(rdzv_agent *agent, bool suspended);
 
 /** Returns the handler of the agent, to look at the rendezvous. Owned by the agent. */
 RDZV_API rdzv_handler *rdzv_agent_handler(rdzv_agent *agent);
+
+/** Returns the number of failed attempts that rdzv_agent_failed_attempt knows. Call it after rdzv_agent_run, also if
+ * that returned an error. */
+RDZV_API size_t rdzv_agent_failed_attempt_count(const rdzv_agent *agent);
+
+/** Returns the first failure of an attempt that failed, in the order of time; its `log` has the last line only. Of more
+ * than 32 attempts only the first 8 and the last 24 are known. Owned by the agent. NULL: the index is too large. */
+RDZV_API const rdzv_worker_failure *rdzv_agent_failed_attempt(const rdzv_agent *agent, size_t index);
 
 /** Frees an agent. NULL is ignored. */
 RDZV_API void rdzv_agent_free(rdzv_agent *agent);

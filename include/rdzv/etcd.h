@@ -22,18 +22,18 @@ typedef struct rdzv_etcd_options {
   bool https;              /**< Use TLS. */
   const char *ca_cert;     /**< CA certificates (PEM file); default those of the system. */
   const char *cert;        /**< Client certificate (PEM file); default none. */
-  const char *key;         /**< Key of the client certificate (PEM file). */
+  const char *key;         /**< Key of the client certificate (PEM file). Only its owner may have access to it. */
   const char *user;        /**< Default none. */
   const char *password;    /**< Default none. */
   int64_t read_timeout_ms; /**< For one request with all its tries; default 60 s. */
-  const rdzv_log *log;     /**< Default none. */
+  const rdzv_log *log;     /**< Default: RDZV_LOG decides, see rdzv/log.h. */
 } rdzv_etcd_options;
 
 /** Options of a store in etcd. Set `size`; a field that is zero has its default. Everything is copied. */
 typedef struct rdzv_etcd_store_options {
   size_t size;                   /**< sizeof(rdzv_etcd_store_options) */
   int64_t timeout_ms;            /**< See rdzv_store_set_timeout; default RDZV_STORE_TIMEOUT_MS. */
-  const rdzv_log *log;           /**< Default none. */
+  const rdzv_log *log;           /**< Default: RDZV_LOG decides, see rdzv/log.h. */
   int cancel_fd;                 /**< See rdzv/store.h; default none. */
   const rdzv_etcd_options *etcd; /**< How to reach etcd; default all defaults. If it has no log, it uses this one. */
 } rdzv_etcd_store_options;
@@ -42,7 +42,7 @@ typedef struct rdzv_etcd_store_options {
 typedef struct rdzv_etcd3_store_options {
   size_t size;                   /**< sizeof(rdzv_etcd3_store_options) */
   int64_t timeout_ms;            /**< See rdzv_store_set_timeout; default RDZV_STORE_TIMEOUT_MS. */
-  const rdzv_log *log;           /**< Default none. */
+  const rdzv_log *log;           /**< Default: RDZV_LOG decides, see rdzv/log.h. */
   int cancel_fd;                 /**< See rdzv/store.h; default none. */
   const rdzv_etcd_options *etcd; /**< How to reach etcd; default all defaults. If it has no log, it uses this one. */
   int64_t lease_ms;              /**< How long keys stay in etcd after the last handle on the store is freed, in any
@@ -115,7 +115,7 @@ typedef struct rdzv_etcd_process_options {
   int port;             /**< For clients, on 127.0.0.1; default a free one. */
   int64_t timeout_ms;   /**< For etcd to answer; default 60 s. */
   int tries;            /**< With different ports, if none was given; default 3. */
-  const rdzv_log *log;  /**< Default none. */
+  const rdzv_log *log;  /**< Default: RDZV_LOG decides, see rdzv/log.h. */
 } rdzv_etcd_process_options;
 
 /** Starts etcd, and waits until it answers. Free it with rdzv_etcd_process_free. RDZV_E_IO: there is no binary, it

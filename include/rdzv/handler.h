@@ -78,7 +78,7 @@ typedef struct rdzv_worker_ranks {
  * outlives its handler, and has no effect on the process. */
 typedef struct rdzv_change rdzv_change;
 
-/** What a participant of a round is told: flags. */
+/** Reasons for a change of the round: flags. */
 enum {
   RDZV_CHANGE_WAITING = 1 << 0, /**< A node waits for the next round, and there is room for it. */
   RDZV_CHANGE_LEFT = 1 << 1,    /**< A participant left. */
@@ -119,18 +119,21 @@ typedef struct rdzv_node_status {
 typedef struct rdzv_status {
   bool exists;       /**< Did a node ever join? If not, the other fields have no meaning. */
   int64_t round;     /**< The number of the round. */
-  const char *phase; /**< "gathering", "last call", "complete", "closed". */
+  const char *phase; /**< "gathering", "last call", "complete", "closed"; "ended": all nodes have left. */
   bool complete;     /**< Is the round complete? Also if the rendezvous is closed. */
   bool closed;       /**< Is the rendezvous closed? */
   int64_t
       deadline_left_ms; /**< Time left of the last call, by the clock of the node that began it; -1: there is none. */
-  int64_t min_nodes;    /**< Of this handler. */
-  int64_t max_nodes;    /**< Of this handler. */
+  int64_t min_nodes;    /**< As the first node of the run has it; 0: not known. */
+  int64_t max_nodes;    /**< As the first node of the run has it; 0: not known. */
   size_t participants;  /**< The number of participants. */
   size_t waiting;       /**< The number of waiting nodes. */
   size_t spares;        /**< The number of spares. */
   const char *layout;   /**< The PyTorch version that the state is written for: "2.6". */
   const char *reason;   /**< Why the rendezvous was closed; "" if it is open, or no node gave a reason. */
+  int64_t ended_us;     /**< When it was closed or left by its last node, by that node's clock: microseconds since 1970.
+                           0: it was not, or it is not known. */
+  const char *ended_by; /**< The node that closed it, or left last; "" if it is not known. */
 } rdzv_status;
 
 RDZV_BEGIN
@@ -174,7 +177,8 @@ RDZV_API const char *rdzv_handler_describe(rdzv_handler *handler);
  *
  * RDZV_E_TIMEOUT: no round was completed within join_timeout; the message says which nodes were there, when they were
  * heard last, and how many were needed. RDZV_E_CLOSED: the rendezvous is closed. RDZV_E_GRACEFUL_EXIT: the rendezvous
- * was closed while this node was a spare; not a failure. RDZV_E_CANCELED. RDZV_E_CORRUPT: the store holds something
+ * was closed while this node was a spare; not a failure. RDZV_E_LIMIT: a node that came before has another min_nodes or
+ * max_nodes, and no round can have both. RDZV_E_CANCELED. RDZV_E_CORRUPT: the store holds something
  * else than the state of a rendezvous. RDZV_E_CONNECTION: this node has been in a round, and the store has not answered
  * for the dead time (keep_alive_interval × keep_alive_max_attempt); a node that joins for the first time waits for the
  * store until join_timeout. After a failure the node is removed from the rendezvous, in the background if necessary.
@@ -183,22 +187,22 @@ RDZV_API const char *rdzv_handler_describe(rdzv_handler *handler);
  */
 RDZV_API int rdzv_handler_next(rdzv_handler *handler, rdzv_result **out, rdzv_error *error);
 
-/** Loads the participants of the round, where the server has formed it: there are as many as the world is large, so
- * they are sent to those nodes only that ask for them, through the store of the result. Otherwise, and the second time,
- * it does nothing. A child of this process can read them if they were loaded before the fork. RDZV_E_STALE: the server
- * has completed another round since. Any thread may call it. */
+/** Fetches the participant list of a round that the server formed, through the store of the result. The server does not
+ * send the list with the round, because its size grows with the world. For other rounds, and on further calls, it does
+ * nothing. A forked child can read participants that were loaded before the fork. RDZV_E_STALE: the server has
+ * completed another round since. Any thread may call it. */
 RDZV_API int rdzv_result_load_participants(rdzv_result *result, rdzv_error *error);
 
-/** Returns the participant with that rank, 0 to world_size - 1; owned by the result. Loads the participants if that has
- * not been done: see rdzv_result_load_participants, which tells why it fails. NULL: there is no such rank, or the
- * participants cannot be loaded, or the backend does not know them (static). Backend etcd knows ranks, and the name of
- * this node only. */
+/** Returns the participant with that rank, 0 to world_size - 1; owned by the result. Loads the participants if they are
+ * not loaded yet; rdzv_result_load_participants returns the error if that fails. NULL: there is no such rank, the
+ * participants cannot be loaded, or the backend does not know them (static). Backend etcd knows the ranks, but only the
+ * name of this node. */
 RDZV_API const rdzv_participant *rdzv_result_participant(const rdzv_result *result, int64_t rank);
 
-/** Tells this node's role and number of workers with each later join, for agents: where the server forms the rounds, it
- * ranks the workers of all nodes with the round. `restarts`: how often they were started again before. NULL or "" is
- * the empty role, and 0 workers: none are to be ranked. RDZV_E_INVALID: the role has more than 63 bytes, or a number is
- * negative. Other backends ignore it. */
+/** For agents: sets the role and the number of workers that later joins report. In a round that the server forms, the
+ * server uses them to assign the workers' ranks. `restarts`: how often the workers were restarted before. NULL or "" is
+ * the empty role; with 0 workers the server assigns no ranks. RDZV_E_INVALID: the role has more than 63 bytes, or a
+ * number is negative. Other backends ignore it. */
 RDZV_API int rdzv_handler_set_workers(rdzv_handler *handler, const char *role, int64_t local_world_size,
                                       int64_t restarts, rdzv_error *error);
 
@@ -275,15 +279,17 @@ RDZV_API const rdzv_protection *rdzv_handler_protection(const rdzv_handler *hand
  * rendezvous closed; NULL: none. The first reason stays. RDZV_E_TIMEOUT: not done within close_timeout. */
 RDZV_API int rdzv_handler_set_closed(rdzv_handler *handler, const char *reason, rdzv_error *error);
 
-/** Takes this node out of the rendezvous without closing it: the other nodes are told, and continue. RDZV_E_TIMEOUT:
- * not done within close_timeout. */
+/** Takes this node out of the rendezvous without closing it: the other nodes notice at once, and continue.
+ * RDZV_E_TIMEOUT: not done within close_timeout. */
 RDZV_API int rdzv_handler_leave(rdzv_handler *handler, rdzv_error *error);
 
 /** Stops the heartbeat of this node, and closes the rendezvous for all nodes: PyTorch's shutdown. */
 RDZV_API int rdzv_handler_shutdown(rdzv_handler *handler, rdzv_error *error);
 
-/** Limits the time of each later rdzv_handler_leave, rdzv_handler_set_closed and rdzv_handler_shutdown, whatever
- * close_timeout says and whether the store answers or not; 0 restores close_timeout. For a program that has to end. */
+/** Limits the time of each later rdzv_handler_leave, rdzv_handler_set_closed and rdzv_handler_shutdown, and of one that
+ * runs in another thread, from now on, whatever close_timeout says and whether the store answers or not; 0 restores
+ * close_timeout for later calls. For a program that has to end. Can be called from any thread and in a signal handler.
+ */
 RDZV_API int rdzv_handler_set_close_timeout(rdzv_handler *handler, int64_t timeout_ms, rdzv_error *error);
 
 /** Makes rdzv_handler_free of the node that serves the store wait until the other nodes have disconnected, for

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /** \file
- * Where log lines go. The library has no log of its own: each object writes to the log in its options, or to none. */
+ * Where log lines go: each object writes to the log in its options. Without one, the environment variable RDZV_LOG
+ * decides. */
 #ifndef RDZV_LOG_H
 #define RDZV_LOG_H
 
@@ -17,8 +18,13 @@ typedef enum rdzv_log_level {
 } rdzv_log_level;
 
 /**
- * A log. Options name it by pointer, and the object copies it. NULL, the default, means no log. So two users of the
- * library in one process share nothing.
+ * A log. Options name it by pointer, and the object copies it, so two users of the library in one process share
+ * nothing.
+ *
+ * NULL, the default: if RDZV_LOG is set to a level ("error", "warning", "info", "debug"), the object writes lines of
+ * this level and above to stderr, each with the time, the host and the process. If it is unset, empty or "off", the
+ * object writes none. The variable is read when the object is opened; a process with the rights of another user
+ * (set-user-ID) ignores it. A log whose `write` is NULL writes none in any case.
  *
  * Threads: `write` may be called from every thread that uses the object and from the threads of the object, from
  * several at once. It must not call back into the object.

@@ -90,7 +90,7 @@ typedef struct rdzv_params {
   int cancel_fd;           /**< A descriptor of the caller. While it is readable, calls that wait for other nodes return
                               RDZV_E_CANCELED, as after rdzv_handler_cancel. It must stay open as long as the handler.
                               Default none. */
-  const rdzv_log *log;     /**< Default none. */
+  const rdzv_log *log;     /**< Default: RDZV_LOG decides, see rdzv/log.h. */
   rdzv_on_event *on_event; /**< Receives events; default none. */
   void *event_user;        /**< Passed to on_event. */
   const rdzv_registry *registry; /**< Further backends; default none. Used while the handler is opened only. */
@@ -116,7 +116,7 @@ RDZV_API int rdzv_registry_open(rdzv_registry **out, rdzv_error *error);
 RDZV_API int rdzv_registry_add(rdzv_registry *registry, const char *name, rdzv_creator *creator, void *user,
                                rdzv_error *error);
 
-/** Frees a registry. Handlers that were opened with it do not need it any more. NULL is ignored. */
+/** Frees a registry. Handlers that were opened with it no longer need it. NULL is ignored. */
 RDZV_API void rdzv_registry_free(rdzv_registry *registry);
 
 RDZV_END

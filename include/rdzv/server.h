@@ -8,6 +8,7 @@
 #include <rdzv/error.h>
 #include <rdzv/log.h>
 #include <rdzv/store.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -43,7 +44,7 @@ typedef struct rdzv_server_options {
   int port;            /**< The port, or RDZV_ANY_PORT; default RDZV_DEFAULT_PORT. */
   int listen_fd;       /**< A listening socket to use instead of bind and port. The server owns it from then on, also if
                           rdzv_server_open fails. Default none. */
-  const rdzv_log *log; /**< Default none. */
+  const rdzv_log *log; /**< Default: RDZV_LOG decides, see rdzv/log.h. */
   const char *run_id;  /**< The run that this store is for: a client of this library that names another run is refused
                           with  RDZV_E_STALE. Default none: all clients are served. */
 
@@ -62,21 +63,22 @@ typedef struct rdzv_server_options {
   size_t max_waits;           /**< Keys that one client waits for and watches at the same time; default 131072. */
 
   /* Protection, by TLS 1.3. A client that speaks no TLS is closed without an answer. */
-  const char *secret_file;   /**< A file of secrets, one on each line: a client has to prove one of them, and the server
-                                proves it to the client. Only its owner may have access to it. Default: the environment
-                                variable RDZV_SECRET_FILE, if no file is named here; "": none. */
-  const char *tls_cert;      /**< The certificate of the server, with its chain (PEM). Default none. */
-  const char *tls_key;       /**< The key of the certificate (PEM). Default none. */
+  const char *secret_file; /**< A file of secrets, one on each line: a client has to prove one of them, and the server
+                              proves it to the client. Only its owner may have access to it. Default: the environment
+                              variable RDZV_SECRET_FILE, if no file is named here; "": none. */
+  const char *tls_cert;    /**< The certificate of the server, with its chain (PEM). Default none. */
+  const char *tls_key;     /**< The key of the certificate (PEM). Only its owner may have access to it. Default none. */
   const char *tls_client_ca; /**< Clients have to show a certificate of one of these CAs (PEM). Default: they need none,
-                                and everybody who trusts the server's certificate is let in. */
+                                and every client that trusts the server's certificate can connect. */
   const char *allow_plain; /**< Clients from these addresses need no TLS: "loopback,10.1.0.0/16,fd00::1". Default none.
                             */
   const char *state_dir;   /**< A folder in which the server keeps its state, made if it is not there. No answer leaves
                               before all that it depends on is on disk, and a server that is opened again with the same
-                              folder goes on where the last one ended. Default none: the state ends with the server. */
+                              folder goes on where the last one ended. While the folder is deleted or moved, writes are
+                              refused. Default none: the state ends with the server. */
   size_t max_runs;         /**< Runs at the same time; one more is refused with RDZV_E_LIMIT. Default no limit. */
   size_t max_run_memory;   /**< For the keys and values of one run; default no limit but max_memory. */
-  int64_t run_ttl_ms;      /**< A run that nobody has used for so long is removed with all its keys; default never. */
+  int64_t run_ttl_ms;      /**< A run that was not used for this long is removed with all its keys; default never. */
   const struct rdzv_etcd_options *state_etcd; /**< An etcd (3.4 or later) in which the server keeps its state instead,
                             together with other servers (rdzv/etcd.h). One of them is active. The others are standbys:
                             they refuse clients, and name the active one to clients of this library. Default none. */
@@ -86,6 +88,8 @@ typedef struct rdzv_server_options {
                             whole seconds, rounded up. Default 5 s. */
   const char *advertise;    /**< With state_etcd: where clients reach this server, "host" or "host:port". Default the
                             address that it listens on. RDZV_E_INVALID if that is every address. */
+  bool renew_groups; /**< For a store of PyTorch workers: a worker that destroys its default process group and forms
+                     it again finds no keys of the group before. Default false. */
 } rdzv_server_options;
 
 RDZV_BEGIN
@@ -101,20 +105,21 @@ RDZV_API const char *rdzv_server_address(const rdzv_server *server);
 RDZV_API int rdzv_server_port(const rdzv_server *server);
 
 /** Serves in the calling thread until the server is stopped, and returns 0 then. With state_etcd, it first waits until
- * no other server is active. RDZV_E_STALE: the server was the active one, and is it no more, because it was paused, or
- * cut off from etcd, for longer than the lease; open another one to stand by. Other codes: etcd cannot be used, or the
- * state in it cannot be loaded. When it returns, another server can have the state. */
+ * no other server is active. A server that loses its lease, because it was paused or cut off from etcd, disconnects its
+ * clients, stands by again, and serves when it is its turn. RDZV_E_STALE: another state replaced the one in state_dir.
+ * Other codes: etcd cannot be used, or the state in it cannot be loaded. When it returns, another server can use the
+ * state. */
 RDZV_API int rdzv_server_run(rdzv_server *server, rdzv_error *error);
 
 /** Serves in a new thread, and returns at once. RDZV_E_IO: the thread cannot be started. */
 RDZV_API int rdzv_server_start(rdzv_server *server, rdzv_error *error);
 
-/** Tells the server to stop: it accepts no more clients, answers those that wait, disconnects all, and ends. Returns at
+/** Stops the server: it accepts no further clients, answers those that wait, disconnects all, and ends. Returns at
  * once. */
 RDZV_API void rdzv_server_stop(rdzv_server *server);
 
 /** Makes the server read the files of secret_file, tls_cert, tls_key and tls_client_ca again, for later connections. A
- * client whose secret is not in the file any more is disconnected. If a file cannot be used, an error goes to the log
+ * client whose secret is no longer in the file is disconnected. If a file cannot be used, an error goes to the log
  * and the server goes on with what it had. Returns at once. Can be called from any thread and in a signal handler. */
 RDZV_API void rdzv_server_reload(rdzv_server *server);
 

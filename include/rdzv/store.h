@@ -35,10 +35,11 @@
  *
  * Every call may return RDZV_E_INVALID, RDZV_E_NO_MEMORY and RDZV_E_CANCELED. On a tcp store also RDZV_E_CONNECTION
  * (the server cannot be reached within the timeout; nothing happened), RDZV_E_OUTCOME_UNKNOWN (see
- * rdzv_store_open_tcp), RDZV_E_PROTOCOL, RDZV_E_LIMIT (the server refuses the size), RDZV_E_STOPPED, RDZV_E_DATA_LOST.
- * On a file store also RDZV_E_IO, RDZV_E_NO_SPACE, RDZV_E_CORRUPT, RDZV_E_LIMIT (a key over 64 KiB, a value over 1
- * GiB), and RDZV_E_TIMEOUT if another process holds the lock of the file for the timeout and at least half a second.
- * The comments below name further errors only.
+ * rdzv_store_open_tcp), RDZV_E_PROTOCOL, RDZV_E_LIMIT (the server refuses the size), RDZV_E_STOPPED, RDZV_E_DATA_LOST,
+ * RDZV_E_NO_SPACE, RDZV_E_IO (a durable server cannot write; nothing happened). On a file store also RDZV_E_IO,
+ * RDZV_E_NO_SPACE, RDZV_E_CORRUPT, RDZV_E_LIMIT (a key over 64 KiB, a value over 1 GiB), and RDZV_E_TIMEOUT if another
+ * process holds the lock of the file for the timeout and at least half a second. The comments below name further errors
+ * only.
  */
 typedef struct rdzv_store rdzv_store;
 
@@ -61,7 +62,7 @@ typedef struct rdzv_store rdzv_store;
 typedef struct rdzv_hash_options {
   size_t size;         /**< sizeof(rdzv_hash_options) */
   int64_t timeout_ms;  /**< Default RDZV_STORE_TIMEOUT_MS. */
-  const rdzv_log *log; /**< Default none. */
+  const rdzv_log *log; /**< Default: RDZV_LOG decides, see rdzv/log.h. */
   int cancel_fd;       /**< Cancels calls while it is readable; default none. */
 } rdzv_hash_options;
 
@@ -69,7 +70,7 @@ typedef struct rdzv_hash_options {
 typedef struct rdzv_file_options {
   size_t size;         /**< sizeof(rdzv_file_options) */
   int64_t timeout_ms;  /**< Default RDZV_STORE_TIMEOUT_MS. */
-  const rdzv_log *log; /**< Default none. */
+  const rdzv_log *log; /**< Default: RDZV_LOG decides, see rdzv/log.h. */
   int cancel_fd;       /**< Cancels calls while it is readable; default none. */
   int64_t
       num_workers;    /**< The number of stores that will open and free this file. Each counts itself in the file, as
@@ -90,7 +91,7 @@ typedef enum rdzv_dialect {
 typedef struct rdzv_tcp_options {
   size_t size;          /**< sizeof(rdzv_tcp_options) */
   int64_t timeout_ms;   /**< To connect, for each request, and for each wait; default RDZV_STORE_TIMEOUT_MS. */
-  const rdzv_log *log;  /**< Default none. */
+  const rdzv_log *log;  /**< Default: RDZV_LOG decides, see rdzv/log.h. */
   int cancel_fd;        /**< Cancels calls while it is readable; default none. */
   rdzv_dialect dialect; /**< Default RDZV_DIALECT_AUTO. */
   bool announce_worker; /**< Count this client under the key `init/`, for which a PyTorch server with a world size
@@ -105,7 +106,7 @@ typedef struct rdzv_tcp_options {
                               named here; "": none. */
   const char *tls_ca;      /**< The server has to show a certificate for its host name, of one of these CAs (PEM). */
   const char *tls_cert;    /**< A certificate to show to the server (PEM). */
-  const char *tls_key;     /**< The key of that certificate (PEM). */
+  const char *tls_key;     /**< The key of that certificate (PEM). Only its owner may have access to it. */
   const char *tls_host;    /**< The name or address that the server's certificate has to be for; default the host of the
                               endpoint. */
 } rdzv_tcp_options;
@@ -171,6 +172,11 @@ RDZV_API int64_t rdzv_store_get_timeout(const rdzv_store *store);
 /** Limits the time of later requests that wait for no other process, where the store was opened with a longer timeout;
  * 0 removes the limit. On a prefix view it is set for the base. */
 RDZV_API int rdzv_store_set_request_timeout(rdzv_store *store, int64_t timeout_ms, rdzv_error *error);
+
+/** Limits the time of each call that this thread makes on any store from now on, in place of the timeouts of the
+ * handle: the wait of a call that waits for other processes, and the whole of any other call. -1 removes the limit. For
+ * bindings to languages in which each call takes a timeout. */
+RDZV_API void rdzv_store_limit_calls(int64_t timeout_ms);
 
 /** Operations that some stores lack. They return RDZV_E_UNSUPPORTED there. */
 enum {

@@ -4,6 +4,8 @@
 Store, Server, Handler, Agent and EtcdProcess are the objects of the C library (include/rdzv), and rdzv.errors has its
 errors. PyTorch is not needed. rdzv.torch is the plug-in for torchrun; nothing of it is imported here.
 
+RDZV_LOG=info (error, warning, debug) in the environment makes objects without a log= write to stderr.
+
 A name is imported when it is used first: torchrun and the hook of rdzv.torch import this package where they need
 nothing of it.
 """

@@ -5,9 +5,11 @@ ctypes lets other threads run during a call. But Python runs signal handlers bet
 and a call that waits for another process may not return for minutes. So a call in the main thread has Python write
 each signal to a pipe (signal.set_wakeup_fd). A thread of ours reads it, and cancels a call that has not returned a
 moment later, through the descriptor that the object was opened with. Python then runs its handlers. If they raise
-nothing, the call is made again, with the time that is left; a write that must not be made twice raises Canceled
-instead. Joining a round again would cost the node its place: that is done in a thread of its own, and the main thread
-waits for it in Python.
+nothing, the call is made again, with the time that is left.
+
+A write must not be made again: it may have taken effect, and another client may have written since. And joining a round
+again would cost the node its place. Where a signal handler may return, these calls are made in a thread of their own:
+the main thread waits for it in Python, and runs the handlers there.
 """
 from __future__ import annotations
 
@@ -15,19 +17,22 @@ import _signal  # type: ignore[import]
 import _thread
 import _weakref
 import atexit
+import itertools
 import os
 import time
 from ctypes import byref, c_void_p, sizeof, string_at
 
 from rdzv._library import Bytes, ErrorStruct, Log, LogWrite, Value, library
-from rdzv.errors import Canceled, Invalid, error_of
+from rdzv.errors import Canceled, Invalid, Timeout, error_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from ctypes import Array
     from datetime import timedelta
     from typing import Any, Union
+
+    from typing_extensions import Self
 
     Text = Union[str, bytes]
     Data = Union[str, bytes, bytearray, memoryview]
@@ -37,6 +42,7 @@ if TYPE_CHECKING:
 CANCELED = -4
 MOMENT = 0.05  # seconds from a signal until the call is canceled: most calls return by themselves before
 LONGEST = 2**53  # milliseconds; what a timeout may be at most
+NUMBERS = tuple(map(int, _signal.valid_signals()))
 LEVELS = ("off", "error", "warning", "info", "debug")
 
 
@@ -44,12 +50,14 @@ LEVELS = ("off", "error", "warning", "info", "debug")
 
 
 def text_bytes(text: Data) -> bytes:
+    """A copy that C can read whatever other threads do to the original. Its type is bytes itself: a subclass of bytes or
+    str may have methods that lie about its length."""
     if type(text) is bytes:
         return text
     if isinstance(text, str):
-        return text.encode("utf-8", "surrogateescape")
+        return str.encode(text, "utf-8", "surrogateescape")
     if isinstance(text, (bytes, bytearray, memoryview)):
-        return bytes(text)
+        return memoryview(text).tobytes()
     raise TypeError(f"bytes or str is expected, not {type(text).__name__}")
 
 
@@ -72,6 +80,14 @@ def as_array(texts: Iterable[Data]) -> tuple[Array[Bytes], int]:
     return (Bytes * len(kept))(*kept), len(kept)
 
 
+def as_arrays(items: Mapping[Data, Data]) -> tuple[Array[Bytes], Array[Bytes], int]:
+    """Keys and values of one copy: another thread may change the original meanwhile."""
+    own = dict(items)
+    keys, count = as_array(own.keys())
+    values, _ = as_array(own.values())
+    return keys, values, count
+
+
 def milliseconds(seconds: Seconds) -> int:
     """Of a timeout in seconds, or a timedelta. Rounded up, so that a short one is not none."""
     number = seconds.total_seconds() if hasattr(seconds, "total_seconds") else float(seconds)
@@ -87,6 +103,22 @@ def left_of(began: float, timeout_ms: int) -> int:
 
 def milliseconds_or(seconds: Seconds | None, default: int) -> int:
     return default if seconds is None else milliseconds(seconds)
+
+
+def limited(function: Callable[..., int], timeout: Seconds | None) -> Callable[..., int]:
+    """The function of a store with a timeout of its own, in whichever thread it is called."""
+    if timeout is None:
+        return function
+    number = milliseconds(timeout)
+
+    def call(*arguments: object) -> int:
+        try:
+            library.rdzv_store_limit_calls(number)
+            return function(*arguments)
+        finally:
+            library.rdzv_store_limit_calls(-1)
+
+    return call
 
 
 # ---- results ------------------------------------------------------------------------------------------------------
@@ -132,7 +164,15 @@ class Signals:
         self.lock = _thread.allocate_lock()
 
     def reset(self) -> None:
-        """In a child of fork: the thread is not there."""
+        """In a child of fork: the thread is not there. The main thread of the parent may be in a call."""
+        before = _signal.set_wakeup_fd(-1)
+        if before == self.write_fd:
+            before = self.forward_fd
+        if before >= 0:
+            try:
+                _signal.set_wakeup_fd(before)
+            except (OSError, ValueError):  # it is closed since
+                pass
         for fd in (self.read_fd, self.write_fd):
             if fd >= 0:
                 os.close(fd)
@@ -189,11 +229,21 @@ signals.find_main()
 os.register_at_fork(after_in_child=signals.reset)
 
 
+def handlers_may_return() -> bool:
+    """Has the program a signal handler that need not raise, so that the call that it interrupts has to go on? SIGINT's
+    own handler always raises."""
+    for number in NUMBERS:
+        handler = _signal.getsignal(number)
+        if callable(handler) and handler is not _signal.default_int_handler:
+            return True
+    return False
+
+
 def call_in_main(interrupt: Callable[[int], None], cancel: Cancel, function: Callable[..., int],
                  arguments: Sequence[object]) -> int:
     if signals.write_fd < 0:
         signals.start()
-    if signals.fired:
+    if signals.fired or signals.interrupt:  # Python may have raised before the end of the last call was noted
         signals.over()
     signals.number += 1
     signals.cancel = cancel
@@ -210,21 +260,39 @@ def call_in_main(interrupt: Callable[[int], None], cancel: Cancel, function: Cal
             raise raised
 
 
-class Cancel:
+class Handle:
+    """What belongs to this process and to one Python object: a pointer of the library, a descriptor. A copy would free
+    it a second time, and in another process it means nothing."""
+
+    __slots__ = ()
+    _kind = "handle"
+    _instead = "make another one"
+
+    def __reduce__(self) -> Any:
+        """What pickle, copy and multiprocessing call. A subclass may say how it is opened again."""
+        raise TypeError(f"a {self._kind} of rdzv cannot be copied or pickled: it is a handle of this process "
+                        f"({self._instead})")
+
+
+class Cancel(Handle):
     """A descriptor that cancels calls while it is readable. A view has that of its base."""
 
-    __slots__ = ("fd", "end", "pid", "for_good")
+    __slots__ = ("fds", "fd", "end", "pid", "for_good")
 
     def __init__(self) -> None:
         self.pid = os.getpid()
         self.for_good = False  # by the user, not by a signal
+        self.fds: list[int] = []
+        # In one call of C each: Python does not raise between making a descriptor and storing it.
         if hasattr(os, "eventfd"):
-            self.fd = self.end = os.eventfd(0, os.O_CLOEXEC | os.O_NONBLOCK)  # the values of EFD_…
+            self.fds.extend(map(os.eventfd, (0,), (os.O_CLOEXEC | os.O_NONBLOCK,)))  # the values of EFD_…
         else:
-            self.fd, self.end = os.pipe()
-            os.set_blocking(self.fd, False)
+            self.fds.extend(itertools.chain.from_iterable(map(os.pipe2, (os.O_CLOEXEC | os.O_NONBLOCK,))))
+        self.fd, self.end = self.fds[0], self.fds[-1]
 
     def up(self, _number: int = 0) -> None:
+        if self.pid != os.getpid():
+            return  # a child of fork shares the descriptor, not the calls
         try:
             os.write(self.end, b"\1\0\0\0\0\0\0\0")
         except OSError:
@@ -236,10 +304,11 @@ class Cancel:
         except OSError:
             pass
 
-    def __del__(self) -> None:
-        for fd in {self.fd, self.end}:
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        """May be called when the modules of an ending interpreter are empty already."""
+        for fd in getattr(self, "fds", ()):
             try:
-                os.close(fd)
+                close(fd)
             except OSError:
                 pass
 
@@ -249,19 +318,17 @@ class Cancel:
 live: dict[int, Any] = {}  # weak references to what is to be closed before the interpreter ends
 
 
-class Object:
+class Object(Handle):
     """One object of the library. It is freed when it is closed, or when nothing refers to it any more."""
 
-    _kind = "object"
+    _waits = True  # may a call that changes something wait for another process?
 
     def __init__(self, cancel: Cancel | None = None) -> None:
         self._pointer: int | None = None
         self._cancel = cancel or Cancel()
-        self._calls: list[None] = []  # an entry for each call that runs
+        self._calls: set[object] = set()  # one for each call that runs
+        self._abandoned: set[int] = set()  # threads whose call is not to go on
         self._done: Any = None  # set when a call ends while another thread closes
-
-    def _opened(self, pointer: c_void_p) -> None:
-        self._pointer = pointer.value
 
     def _free(self, pointer: int) -> None:
         raise NotImplementedError
@@ -274,9 +341,9 @@ class Object:
         """Calls function(pointer, *arguments, error), which returns 0 or a code. False: a signal ended the call, and
         its handler did not raise."""
         error = ErrorStruct()
-        calls = self._calls
-        calls.append(None)
+        calls, token = self._calls, object()
         try:
+            calls.add(token)  # a signal handler may raise right after it
             pointer = self._pointer
             if not pointer:
                 raise Invalid(f"the {self._kind} is closed")
@@ -285,12 +352,12 @@ class Object:
             else:
                 code = function(pointer, *arguments, error)
         finally:
-            calls.pop()
+            calls.discard(token)
             if self._done:
                 self._done.set()
         if code >= 0:
             return True
-        if code != CANCELED or not self._pointer or self._cancel.for_good:
+        if code != CANCELED or not self._pointer or self._cancel.for_good or _thread.get_ident() in self._abandoned:
             raise failure(code, error)
         return False
 
@@ -304,57 +371,76 @@ class Object:
         if not self._try(function, *arguments):
             raise Canceled(f"the call on the {self._kind} was interrupted by a signal (it may have taken effect)")
 
-    def _patiently(self, function: Callable[..., int], *arguments: object) -> None:
-        """A call that begins anew when it is canceled, and so must not be canceled by a signal whose handler raises
-        nothing. In the main thread it is made in a thread of its own."""
-        if _thread.get_ident() != signals.main:
-            self._call(function, *arguments)
-            return
+    def _write(self, function: Callable[..., int], *arguments: object) -> None:
+        """A call that must not be made twice, nor be canceled by a signal whose handler raises nothing."""
+        if self._waits:
+            self._patiently(self._once, function, *arguments)
+        else:
+            self._once(function, *arguments)
+
+    def _patiently(self, how: Callable[..., None], *arguments: object) -> None:
+        """Calls how(*arguments), in a thread of its own where a signal in the main thread might cancel it for nothing."""
+        if _thread.get_ident() != signals.main or not handlers_may_return():
+            how(*arguments)
+        else:
+            self._apart(-1, how, *arguments)
+
+    def _apart(self, seconds: float, how: Callable[..., None], *arguments: object) -> None:
+        """Calls how(*arguments) in a thread of its own, and ends it when the time is over; -1: never. Timeout."""
+        begun: list[int] = []
+        given_up: list[None] = []
         raised: list[BaseException] = []
         done = _thread.allocate_lock()
         done.acquire()
 
         def run() -> None:
+            begun.append(_thread.get_ident())
             try:
-                self._call(function, *arguments)
+                if not given_up:
+                    how(*arguments)
             except BaseException as error:
                 raised.append(error)
             finally:
                 done.release()
 
-        started = False
+        in_time = False
         try:
-            started = bool(_thread.start_new_thread(run, ()))
-            done.acquire()  # Python runs signal handlers here
-        except BaseException:
-            if started:
-                self._abandon(done)
-            raise
+            _thread.start_new_thread(run, ())
+            in_time = done.acquire(True, min(seconds, _thread.TIMEOUT_MAX))  # Python runs signal handlers here
+        finally:
+            if not in_time:
+                given_up.append(None)
+                self._abandon(begun, done)
+        if not in_time and (not begun or (raised and isinstance(raised[0], Canceled))):
+            raise Timeout(f"the call on the {self._kind} did not end within {seconds:g} s")
         if raised:
-            raise raised[0]
+            raise raised.pop()
 
-    def _abandon(self, done: Any) -> None:
-        """A signal handler has raised: ends the call of the other thread."""
-        before, self._cancel.for_good = self._cancel.for_good, True
+    def _abandon(self, begun: list[int], done: Any) -> None:
+        """Ends the call of the other thread, if it has begun."""
+        if not begun:
+            return
+        self._abandoned.update(begun)
         self._cancel.up()
         try:
             done.acquire()
         finally:
             self._cancel.down()
-            self._cancel.for_good = before
+            self._abandoned.difference_update(begun)
 
     def _interrupt(self, number: int) -> None:
         self._cancel.up()
 
     def _ask(self, function: Callable[[int], Any]) -> Any:
         """Calls a function that does not wait and cannot fail."""
-        self._calls.append(None)
+        token = object()
         try:
+            self._calls.add(token)
             if not self._pointer:
                 raise Invalid(f"the {self._kind} is closed")
             return function(self._pointer)
         finally:
-            self._calls.pop()
+            self._calls.discard(token)
             if self._done:
                 self._done.set()
 
@@ -371,7 +457,7 @@ class Object:
         pointer, self._pointer = self._pointer, None
         if not pointer:
             return
-        if self._calls:
+        if self._calls and self._cancel.pid == os.getpid():  # in a child of fork they are those of the parent
             import threading
             self._done = threading.Event()
             self._stop(pointer)
@@ -384,7 +470,7 @@ class Object:
                 self._done.clear()
         self._free(pointer)
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_exception: object) -> None:
@@ -402,12 +488,15 @@ def open_object(opened: Object, function: Callable[..., int], *arguments: object
     while True:
         out, error = c_void_p(), ErrorStruct()
         full = (*arguments, byref(out), error)
-        if _thread.get_ident() == signals.main:
-            code = call_in_main(opened._cancel.up, opened._cancel, function, full)
-        else:
-            code = function(*full)
+        try:
+            if _thread.get_ident() == signals.main:
+                code = call_in_main(opened._cancel.up, opened._cancel, function, full)
+            else:
+                code = function(*full)
+        finally:
+            if out:  # also where a signal handler has raised since: it is freed with the object
+                opened._pointer = out.value  # without a call, in which another one could raise
         if code >= 0:
-            opened._opened(out)
             keep(opened)
             return
         if code != CANCELED or opened._cancel.for_good:

@@ -119,7 +119,7 @@ class ServerOptions(Structure):
                 ("max_waits", c_size_t), ("secret_file", c_char_p), ("tls_cert", c_char_p), ("tls_key", c_char_p),
                 ("tls_client_ca", c_char_p), ("allow_plain", c_char_p), ("state_dir", c_char_p), ("max_runs", c_size_t),
                 ("max_run_memory", c_size_t), ("run_ttl_ms", c_int64), ("state_etcd", POINTER(EtcdOptions)),
-                ("state_prefix", c_char_p), ("state_lease_ms", c_int64), ("advertise", c_char_p)]
+                ("state_prefix", c_char_p), ("state_lease_ms", c_int64), ("advertise", c_char_p), ("renew_groups", c_bool)]
 
 
 class EventStruct(Structure):
@@ -162,7 +162,7 @@ class StatusStruct(Structure):
     _fields_ = [("exists", c_bool), ("round", c_int64), ("phase", c_char_p), ("complete", c_bool), ("closed", c_bool),
                 ("deadline_left_ms", c_int64), ("min_nodes", c_int64), ("max_nodes", c_int64),
                 ("participants", c_size_t), ("waiting", c_size_t), ("spares", c_size_t), ("layout", c_char_p),
-                ("reason", c_char_p)]
+                ("reason", c_char_p), ("ended_us", c_int64), ("ended_by", c_char_p)]
 
 
 class AgentEventStruct(Structure):
@@ -186,21 +186,24 @@ class AgentOptions(Structure):
     _fields_ = [("size", c_size_t), ("rendezvous", POINTER(Params)), ("standalone", c_bool),
                 ("argv", POINTER(c_char_p)), ("nproc_per_node", c_char_p), ("role", c_char_p),
                 ("max_restarts", c_int64), ("log_dir", c_char_p), ("redirects", c_char_p), ("tee", c_char_p),
-                ("local_ranks_filter", c_char_p), ("line_prefix", c_char_p), ("shutdown_timeout_ms", c_int64),
+                ("local_ranks_filter", c_char_p), ("line_prefix", c_char_p),
+                ("duplicate_stdout_filters", c_char_p), ("duplicate_stderr_filters", c_char_p),
+                ("shutdown_timeout_ms", c_int64),
                 ("exit_barrier_timeout_ms", c_int64), ("on_agent", OnAgentEvent), ("on_worker", OnWorkerEvent),
                 ("event_user", c_void_p), ("log", POINTER(Log)), ("virtual_local_rank", c_bool),
-                ("numa_binding", c_bool), ("adopt_orphans", c_bool), ("worker_descriptors", c_uint64)]
+                ("numa_binding", c_char_p), ("adopt_orphans", c_bool), ("worker_descriptors", c_uint64),
+                ("direct_master", c_bool)]
 
 
 class FailureStruct(Structure):
     _fields_ = [("rank", c_int64), ("local_rank", c_int64), ("host", c_char_p), ("pid", c_int64), ("exit_code", c_int),
                 ("signal", c_int), ("time_us", c_int64), ("message", c_char_p), ("log", c_char_p),
-                ("error_file", c_char_p)]
+                ("error_file", c_char_p), ("attempt", c_int64)]
 
 
 class AgentResultStruct(Structure):
     _fields_ = [("state", c_int), ("exit_code", c_int), ("restarts", c_int64), ("reason", c_char_p),
-                ("log_dir", c_char_p)]
+                ("log_dir", c_char_p), ("lost_bytes", c_uint64), ("lost_to", c_char_p)]
 
 
 # ---- functions ----------------------------------------------------------------------------------------------------
@@ -233,6 +236,7 @@ FUNCTIONS: dict[str, tuple[object, list[object]]] = {
     "store_set_timeout": (c_int, [c_void_p, c_int64, FAIL]),
     "store_get_timeout": (c_int64, [c_void_p]),
     "store_set_request_timeout": (c_int, [c_void_p, c_int64, FAIL]),
+    "store_limit_calls": (None, [c_int64]),
     "store_features": (c_uint, [c_void_p]),
     "store_describe": (c_char_p, [c_void_p]),
     "store_set": (c_int, [c_void_p, Bytes, Bytes, FAIL]),
@@ -309,6 +313,8 @@ FUNCTIONS: dict[str, tuple[object, list[object]]] = {
     "agent_free": (None, [c_void_p]),
     "agent_result_failure_count": (c_size_t, [c_void_p]),
     "agent_result_failure": (POINTER(FailureStruct), [c_void_p, c_size_t]),
+    "agent_failed_attempt_count": (c_size_t, [c_void_p]),
+    "agent_failed_attempt": (POINTER(FailureStruct), [c_void_p, c_size_t]),
     "agent_result_free": (None, [c_void_p]),
     "agent_state_name": (c_char_p, [c_int]),
     "worker_state_name": (c_char_p, [c_int]),

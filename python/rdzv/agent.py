@@ -54,7 +54,8 @@ class WorkerEvent(AgentEvent):
 class Failure(Values):
     """A failed worker."""
 
-    __slots__ = ("rank", "local_rank", "host", "pid", "exit_code", "signal", "time", "message", "log", "error_file")
+    __slots__ = ("rank", "local_rank", "host", "pid", "exit_code", "signal", "time", "message", "log", "error_file",
+                 "attempt")
     rank: int
     local_rank: int
     host: str
@@ -65,18 +66,23 @@ class Failure(Values):
     message: str
     log: str
     error_file: str
+    attempt: int
 
 
 class Outcome(Values):
-    """How a job ended on this node: `state` is "SUCCEEDED", "FAILED" or "LEFT"."""
+    """How a job ended on this node: `state` is "SUCCEEDED", "FAILED" or "LEFT". `attempts` has the first failure of each
+    failed attempt, of many the first 8 and the last 24."""
 
-    __slots__ = ("state", "exit_code", "restarts", "reason", "log_dir", "failures")
+    __slots__ = ("state", "exit_code", "restarts", "reason", "log_dir", "lost_bytes", "lost_to", "failures", "attempts")
     state: str
     exit_code: int
     restarts: int
     reason: str
     log_dir: str
+    lost_bytes: int
+    lost_to: str
     failures: tuple[Failure, ...]
+    attempts: tuple[Failure, ...]
 
 
 def plain(kind: type[Values], made: Any, name_of: Any) -> Any:
@@ -110,15 +116,18 @@ class Agent(Object):
     """The agent of one node. run() in the thread that made it."""
 
     _kind = "agent"
+    _instead = "make an agent in the other process"
 
     def __init__(self, argv: Sequence[Text], *, nproc_per_node: int | str = 1, role: Text | None = None,
                  max_restarts: int = 0, standalone: bool = False, backend: Text | None = None,
                  endpoint: Text | None = None, run_id: Text | None = None, nnodes: str | int | tuple[int, int] = 1,
                  conf: Conf = None, local_addr: Text | None = None, log_dir: Text | None = None,
                  redirects: Text | None = None, tee: Text | None = None, local_ranks_filter: Text | None = None,
-                 line_prefix: Text | None = None, shutdown_timeout: Seconds | None = None,
+                 line_prefix: Text | None = None, duplicate_stdout_filters: Text | None = None,
+                 duplicate_stderr_filters: Text | None = None, shutdown_timeout: Seconds | None = None,
                  exit_barrier_timeout: Seconds | None = None, virtual_local_rank: bool = False,
-                 numa_binding: bool = False, worker_descriptors: int = 0,
+                 numa_binding: Text | None = None, adopt_orphans: bool = False, worker_descriptors: int = 0,
+                 direct_master: bool = False,
                  on_agent: Callable[[AgentEvent], object] | None = None,
                  on_worker: Callable[[WorkerEvent], object] | None = None, log: LogFunction | None = None,
                  level: str = "warning") -> None:
@@ -132,13 +141,16 @@ class Agent(Object):
                   pass_events(WorkerEvent, OnWorkerEvent, library.rdzv_worker_state_name, on_worker))
         options = AgentOptions(
             rendezvous=pointer(made.params), standalone=standalone, argv=(c_char_p * (len(words) + 1))(*words, None),
-            nproc_per_node=str(nproc_per_node).encode(), role=optional_text(role, "role"), max_restarts=max_restarts,
+            nproc_per_node=optional_text(str(nproc_per_node), "nproc_per_node"), role=optional_text(role, "role"), max_restarts=max_restarts,
             log_dir=optional_text(log_dir, "log_dir"), redirects=optional_text(redirects, "redirects"),
             tee=optional_text(tee, "tee"), local_ranks_filter=optional_text(local_ranks_filter, "local_ranks_filter"),
             line_prefix=optional_text(line_prefix, "line_prefix"),
+            duplicate_stdout_filters=optional_text(duplicate_stdout_filters, "duplicate_stdout_filters"),
+            duplicate_stderr_filters=optional_text(duplicate_stderr_filters, "duplicate_stderr_filters"),
             shutdown_timeout_ms=milliseconds_or(shutdown_timeout, 0),
             exit_barrier_timeout_ms=milliseconds_or(exit_barrier_timeout, 0), on_agent=events[0], on_worker=events[1],
-            virtual_local_rank=virtual_local_rank, numa_binding=numa_binding, worker_descriptors=worker_descriptors)
+            virtual_local_rank=virtual_local_rank, numa_binding=optional_text(numa_binding, "numa_binding"),
+            adopt_orphans=adopt_orphans, worker_descriptors=worker_descriptors, direct_master=direct_master)
         options.size = sizeof(options)
         if log_made is not None:
             options.log = pointer(log_made)
@@ -167,9 +179,13 @@ class Agent(Object):
             made = cast(out, POINTER(AgentResultStruct)).contents
             failures = tuple(plain(Failure, library.rdzv_agent_result_failure(out, i).contents, None)
                              for i in range(library.rdzv_agent_result_failure_count(out)))
+            attempts = self._ask(lambda agent: tuple(
+                plain(Failure, library.rdzv_agent_failed_attempt(agent, i).contents, None)
+                for i in range(library.rdzv_agent_failed_attempt_count(agent))))
             return Outcome(state=text_of(library.rdzv_agent_state_name(made.state)), exit_code=made.exit_code,
                            restarts=made.restarts, reason=text_of(made.reason), log_dir=text_of(made.log_dir),
-                           failures=failures)
+                           lost_bytes=made.lost_bytes, lost_to=text_of(made.lost_to), failures=failures,
+                           attempts=attempts)
         finally:
             library.rdzv_agent_result_free(out)
 
@@ -178,6 +194,7 @@ class EtcdProcess(Object):
     """An etcd of one member on this machine, which ends with this process. See rdzv/etcd.h."""
 
     _kind = "etcd process"
+    _instead = "pass its endpoint"
 
     def __init__(self, *, binary: Text | None = None, data_dir: Text | None = None, log_path: Text | None = None,
                  port: int = 0, timeout: Seconds | None = None) -> None:

@@ -60,7 +60,15 @@ class Values:
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and all(getattr(self, name) == getattr(other, name) for name in self._names())
 
+    def __reduce__(self) -> Any:
+        """A value can be copied, and sent to another process."""
+        return made_value, (type(self), {name: getattr(self, name) for name in self._names()})
+
     __hash__ = None  # type: ignore[assignment]
+
+
+def made_value(kind: type[Values], fields: dict[str, object]) -> Values:
+    return kind(**fields)
 
 
 class Participant(Values):
@@ -114,20 +122,22 @@ class Status(Values):
     """A rendezvous at one moment."""
 
     __slots__ = ("exists", "round", "phase", "complete", "closed", "deadline_left", "min_nodes", "max_nodes",
-                 "participants", "waiting", "spares", "layout", "reason", "nodes")
+                 "participants", "waiting", "spares", "layout", "reason", "ended", "ended_by", "nodes")
     exists: bool
     round: int
     phase: str
     complete: bool
     closed: bool
     deadline_left: float | None  # seconds
-    min_nodes: int
-    max_nodes: int
+    min_nodes: int | None  # as the first node of the run has it
+    max_nodes: int | None
     participants: int
     waiting: int
     spares: int
     layout: str
     reason: str
+    ended: float | None  # seconds since 1970
+    ended_by: str
     nodes: tuple[NodeStatus, ...]
 
 
@@ -151,13 +161,14 @@ class Result(Object):
     """A completed round with this node in it. It may outlive its handler."""
 
     _kind = "result"
+    _instead = "pass its rank, world_size, master_addr and master_port"
 
     def __init__(self) -> None:
         super().__init__()
         self._store: Store | None = None
 
     def _opened(self, pointer: c_void_p) -> None:
-        super()._opened(pointer)
+        self._pointer = pointer.value
         made = cast(pointer, POINTER(ResultStruct)).contents
         self.round: int = made.round
         self.rank: int = made.rank
@@ -287,6 +298,7 @@ class Handler(Object):
     """A node of a rendezvous. All calls from any thread."""
 
     _kind = "handler"
+    _instead = "open a handler in the other process: each one is a node"
 
     def __init__(self, backend: Text | None = None, endpoint: Text | None = None, run_id: Text | None = None,
                  nnodes: str | int | tuple[int, int] = 1, *, conf: Conf = None, local_addr: Text | None = None,
@@ -335,11 +347,15 @@ class Handler(Object):
 
     # ---- rounds
 
-    def next(self) -> Result:
-        """Leaves the current round, joins the next one, and waits until it is complete."""
+    def next(self, *, timeout: Seconds | None = None) -> Result:
+        """Leaves the current round, joins the next one, and waits until it is complete: for `timeout`, and for the
+        join_timeout of the rendezvous, at most."""
         result, out = Result(), c_void_p()
         try:
-            self._patiently(library.rdzv_handler_next, byref(out))
+            if timeout is None:
+                self._patiently(self._call, library.rdzv_handler_next, byref(out))
+            else:
+                self._apart(milliseconds(timeout) / 1000, self._call, library.rdzv_handler_next, byref(out))
         finally:
             if out:  # also where a signal handler has raised since
                 result._opened(out)
@@ -347,7 +363,7 @@ class Handler(Object):
 
     def find_master(self, result: Result) -> None:
         """Waits until rank 0 has published its address, for a handler with find_master_later."""
-        result._ask(lambda made: self._patiently(library.rdzv_handler_find_master, made))
+        result._ask(lambda made: self._patiently(self._call, library.rdzv_handler_find_master, made))
         result._read_master()
 
     def set_workers(self, role: Text | None, local_world_size: int, restarts: int = 0) -> None:
@@ -410,15 +426,15 @@ class Handler(Object):
 
     def set_closed(self, reason: Text | None = None) -> None:
         """Closes the rendezvous for all nodes, for good."""
-        self._patiently(library.rdzv_handler_set_closed, optional_text(reason, "reason"))
+        self._patiently(self._call, library.rdzv_handler_set_closed, optional_text(reason, "reason"))
 
     def leave(self) -> None:
         """Takes this node out of the rendezvous; the other nodes go on."""
-        self._patiently(library.rdzv_handler_leave)
+        self._patiently(self._call, library.rdzv_handler_leave)
 
     def shutdown(self) -> None:
         """Closes the rendezvous for all nodes, and stops the heartbeat of this one."""
-        self._patiently(library.rdzv_handler_shutdown)
+        self._patiently(self._call, library.rdzv_handler_shutdown)
 
     def set_close_timeout(self, timeout: Seconds) -> None:
         """Limits the time of leave, set_closed and shutdown."""
@@ -466,9 +482,11 @@ def read_status(out: c_void_p) -> Status:
                                 heartbeat_age=positive(one.heartbeat_age_ms, 1e3), way=WAYS[one.way],
                                 trip=positive(one.trip_us, 1e6)))
     return Status(exists=made.exists, round=made.round, phase=text_of(made.phase), complete=made.complete,
-                  closed=made.closed, deadline_left=positive(made.deadline_left_ms, 1e3), min_nodes=made.min_nodes,
-                  max_nodes=made.max_nodes, participants=made.participants, waiting=made.waiting, spares=made.spares,
-                  layout=text_of(made.layout), reason=text_of(made.reason), nodes=tuple(nodes))
+                  closed=made.closed, deadline_left=positive(made.deadline_left_ms, 1e3), min_nodes=made.min_nodes or None,
+                  max_nodes=made.max_nodes or None, participants=made.participants, waiting=made.waiting, spares=made.spares,
+                  layout=text_of(made.layout), reason=text_of(made.reason),
+                  ended=made.ended_us / 1e6 if made.ended_us > 0 else None, ended_by=text_of(made.ended_by),
+                  nodes=tuple(nodes))
 
 
 # ---- runs ---------------------------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ class Server(Object):
     listens, and run() serves."""
 
     _kind = "server"
+    _instead = "pass its address"
 
     def __init__(self, bind: Text | None = None, port: int | None = None, *, run_id: Text | None = None,
                  listen_fd: int = 0, request_timeout: Seconds | None = None, idle_timeout: Seconds | None = None,
@@ -36,10 +37,12 @@ class Server(Object):
                  secret_file: Text | None = None, tls_cert: Text | None = None, tls_key: Text | None = None,
                  tls_client_ca: Text | None = None, allow_plain: Text | None = None, state_etcd: Etcd | None = None,
                  state_prefix: Text | None = None, state_lease: Seconds | None = None, advertise: Text | None = None,
-                 start: bool = True, log: LogFunction | None = None, level: str = "warning", **limits: int) -> None:
+                 renew_groups: bool = False, start: bool = True, log: LogFunction | None = None, level: str = "warning",
+                 **limits: int) -> None:
         """`port` 0 is any free one; default 29400. `limits` are those of rdzv_server_options: max_connections,
         max_key_bytes, max_value_bytes, max_keys, max_memory, max_waits, max_runs, max_run_memory. `secret_file` "" is
-        none, whatever RDZV_SECRET_FILE says. With `state_etcd` use start=False and run(), which tells when another server
+        none, whatever RDZV_SECRET_FILE says. `renew_groups` is for a store of PyTorch workers: a process group that is
+        formed again finds no keys of the one before. With `state_etcd` use start=False and run(), which tells when another server
         has become the active one."""
         super().__init__()
         self._serving = False  # by run()
@@ -56,7 +59,7 @@ class Server(Object):
             tls_key=optional_text(tls_key, "tls_key"), tls_client_ca=optional_text(tls_client_ca, "tls_client_ca"),
             allow_plain=optional_text(allow_plain, "allow_plain"),
             state_prefix=optional_text(state_prefix, "state_prefix"), state_lease_ms=milliseconds_or(state_lease, 0),
-            advertise=optional_text(advertise, "advertise"), **limits)
+            advertise=optional_text(advertise, "advertise"), renew_groups=renew_groups, **limits)
         options.size = sizeof(options)
         if made is not None:
             options.log = pointer(made)
@@ -68,8 +71,8 @@ class Server(Object):
 
     def run(self) -> None:
         """Serves in the calling thread until the server is stopped, or a signal is caught. With state_etcd, it first
-        waits until no other server is active; Stale: it was the active one, and is it no more. Then a new Server can
-        stand by."""
+        waits until no other server is active; a server that loses its lease stands by again. Stale: the state in
+        state_dir was replaced by another one."""
         self._serving = True
         self._try(library.rdzv_server_run)
 

@@ -12,20 +12,27 @@ from __future__ import annotations
 import time
 from ctypes import POINTER, byref, c_bool, c_int64, c_size_t, c_uint64, c_void_p, pointer, sizeof
 
-from rdzv._call import (Cancel, Object, as_array, as_bytes, left_of, make_log, milliseconds, milliseconds_or, open_object,
-                        optional_text, take, take_all, text_of)
+from rdzv._call import (Cancel, Handle, Object, as_array, as_arrays, as_bytes, left_of, limited, make_log,
+                        milliseconds, milliseconds_or, open_object, optional_text, take, take_all, text_of)
 from rdzv._library import (Etcd3StoreOptions, EtcdOptions, EtcdStoreOptions, FileOptions, HashOptions, TcpOptions,
                            Value, library)
-from rdzv.errors import Invalid
+from rdzv.errors import Empty, Invalid, Timeout
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from typing import Any, TypeVar, Union
+    from typing import Any, TypeVar, overload
+
+    from typing_extensions import Self
 
     from rdzv._call import Data, LogFunction, Seconds, Text
 
     Options = TypeVar("Options", bound=Any)
+    Default = TypeVar("Default")
+else:
+    def overload(function: object) -> object:
+        """typing is not imported."""
+        return function
 
 DEFAULT_PORT = 29400
 DIALECTS = {"auto": 0, "v1": 1, "v2": 2, "rdzv": 3}
@@ -33,11 +40,28 @@ FEATURES = {"append": 1, "queues": 2, "list_keys": 4, "versions": 8}
 TIMEOUT_OF_STORE = -1
 
 
+RAISE: Any = object()  # there is no default
+
+
+class or_default:
+    """What a call returns: its value, or the default where it would raise Timeout or Empty."""
+
+    def __init__(self, default: object) -> None:
+        self.value = default
+
+    def __enter__(self) -> or_default:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_rest: object) -> bool:
+        return self.value is not RAISE and kind is not None and issubclass(kind, (Timeout, Empty))
+
+
 class Store(Object):
     """A handle on a store. Several threads may use it. A call on a tcp handle delays the others: give each thread that
     waits a handle of its own (clone)."""
 
     _kind = "store"
+    _instead = "use clone() in this process, and open the store in the other one"
 
     def __init__(self, cancel: Cancel | None = None) -> None:
         """Not for programs: use hash, file, tcp, etcd, etcd3."""
@@ -57,22 +81,23 @@ class Store(Object):
             options.log = pointer(made)
         return options
 
-    def _open(self, timeout: Seconds | None, function: Any, *arguments: object) -> Store:
+    def _open(self, timeout: Seconds | None, function: Any, *arguments: object) -> Self:
         open_object(self, function, *arguments)
         if timeout is not None and milliseconds(timeout) == 0:
             self.set_timeout(0)  # in the options that is the default
         return self
 
     @classmethod
-    def hash(cls, *, timeout: Seconds | None = None, log: LogFunction | None = None, level: str = "warning") -> Store:
+    def hash(cls, *, timeout: Seconds | None = None, log: LogFunction | None = None, level: str = "warning") -> Self:
         """Opens an empty store in this process, which the handle and its clones share."""
         store = cls()
+        store._waits = False
         options = store._common(HashOptions(), timeout, log, level)
         return store._open(timeout, library.rdzv_store_open_hash, byref(options))
 
     @classmethod
     def file(cls, path: Text, *, num_workers: int = 0, run_id: Text | None = None, timeout: Seconds | None = None,
-             log: LogFunction | None = None, level: str = "warning") -> Store:
+             log: LogFunction | None = None, level: str = "warning") -> Self:
         """Opens a store in a file that several processes share: PyTorch's FileStore."""
         store = cls()
         options = FileOptions(num_workers=num_workers, run_id=optional_text(run_id, "run_id"))
@@ -83,7 +108,7 @@ class Store(Object):
     def tcp(cls, endpoint: Text, *, dialect: str = "auto", announce_worker: bool = False, run_id: Text | None = None,
             secret_file: Text | None = None, tls_ca: Text | None = None, tls_cert: Text | None = None,
             tls_key: Text | None = None, tls_host: Text | None = None, timeout: Seconds | None = None,
-            log: LogFunction | None = None, level: str = "warning") -> Store:
+            log: LogFunction | None = None, level: str = "warning") -> Self:
         """Opens a client of `rdzv serve` or of a PyTorch TCPStore at "host:port", or of several servers of one state at
         "host:port,host:port"."""
         if dialect not in DIALECTS:
@@ -99,7 +124,7 @@ class Store(Object):
 
     @classmethod
     def etcd(cls, prefix: Text, etcd: Etcd | None = None, *, timeout: Seconds | None = None,
-             log: LogFunction | None = None, level: str = "warning") -> Store:
+             log: LogFunction | None = None, level: str = "warning") -> Self:
         """Opens PyTorch's EtcdStore, by the v2 API of etcd."""
         store = cls()
         options = store._common(EtcdStoreOptions(), timeout, log, level)
@@ -108,25 +133,27 @@ class Store(Object):
 
     @classmethod
     def etcd3(cls, prefix: Text, etcd: Etcd | None = None, *, lease: Seconds | None = None,
-              timeout: Seconds | None = None, log: LogFunction | None = None, level: str = "warning") -> Store:
+              timeout: Seconds | None = None, log: LogFunction | None = None, level: str = "warning") -> Self:
         """Opens a store by the v3 API of etcd. `lease`: how long keys stay after the last handle is freed."""
         store = cls()
         options = store._common(Etcd3StoreOptions(lease_ms=milliseconds_or(lease, 0)), timeout, log, level)
         options.etcd = pointer((etcd or Etcd())._options())
         return store._open(timeout, library.rdzv_store_open_etcd3, optional_text(prefix, "prefix"), byref(options))
 
-    def prefix(self, prefix: Data) -> Store:
+    def prefix(self, prefix: Data) -> Self:
         """Opens a view in which the key k is the key "prefix/k" of this store. It is closed with this store."""
         import weakref
         view = type(self)(self._cancel)
+        view._waits = self._waits
         view._kept.append(self)  # it must outlive the view
         self._ask(lambda base: open_object(view, library.rdzv_store_open_prefix, base, as_bytes(prefix)))
         self._views = [each for each in self._views if each() is not None] + [weakref.ref(view)]
         return view
 
-    def clone(self) -> Store:
+    def clone(self) -> Self:
         """Opens a second handle on the same store, with its own connection."""
         store = type(self)()
+        store._waits = self._waits
         store._kept.append(self._kept[0] if self._kept else None)
         self._ask(lambda base: open_object(store, library.rdzv_store_clone_with, base, store._cancel.fd))
         return store
@@ -178,36 +205,47 @@ class Store(Object):
         return "<rdzv.Store closed>" if self.closed else f"<rdzv.Store {self.describe()}>"
 
     # ---- keys and values
+    #
+    # Each call takes a timeout in place of that of the handle. A call that waits for other processes and has a `default`
+    # returns it where it would raise Timeout.
 
-    def set(self, key: Data, value: Data) -> None:
+    def set(self, key: Data, value: Data, *, timeout: Seconds | None = None) -> None:
         """Sets the value of a key."""
-        self._call(library.rdzv_store_set, as_bytes(key), as_bytes(value))
+        self._write(limited(library.rdzv_store_set, timeout), as_bytes(key), as_bytes(value))
 
-    def get(self, key: Data) -> bytes:
+    @overload
+    def get(self, key: Data, *, timeout: Seconds | None = None) -> bytes: ...
+    @overload
+    def get(self, key: Data, *, timeout: Seconds | None = None, default: Default) -> bytes | Default: ...
+
+    def get(self, key: Data, *, timeout: Seconds | None = None, default: object = RAISE) -> object:
         """Waits until the key exists, and reads its value."""
         value, name = Value(), as_bytes(key)
-        began = time.monotonic()
-        while not self._try(library.rdzv_store_get, name, value):
-            self._wait([key], self._left(began))
-        return take(value)
+        began, total = time.monotonic(), milliseconds_or(timeout, TIMEOUT_OF_STORE)
+        with or_default(default) as found:
+            while not self._try(limited(library.rdzv_store_get, timeout), name, value):
+                self._wait([key], self._left(began, total))
+            found.value = take(value)
+        return found.value
 
-    def add(self, key: Data, delta: int = 1) -> int:
+    def add(self, key: Data, delta: int = 1, *, timeout: Seconds | None = None) -> int:
         """Adds to the number in a value, and returns the sum."""
         total = c_int64()
-        self._once(library.rdzv_store_add, as_bytes(key), delta, byref(total))
+        self._write(limited(library.rdzv_store_add, timeout), as_bytes(key), delta, byref(total))
         return total.value
 
-    def compare_set(self, key: Data, expected: Data, desired: Data) -> bytes:
+    def compare_set(self, key: Data, expected: Data, desired: Data, *, timeout: Seconds | None = None) -> bytes:
         """Sets `desired` if the value is `expected`, and returns the value that holds then."""
         value = Value()
-        self._once(library.rdzv_store_compare_set, as_bytes(key), as_bytes(expected), as_bytes(desired), value)
+        self._write(limited(library.rdzv_store_compare_set, timeout), as_bytes(key), as_bytes(expected),
+                    as_bytes(desired), value)
         return take(value)
 
-    def check(self, keys: Iterable[Data]) -> bool:
+    def check(self, keys: Iterable[Data], *, timeout: Seconds | None = None) -> bool:
         """Do all keys exist?"""
         array, count = as_array(keys)
         answer = c_bool()
-        self._call(library.rdzv_store_check, array, count, byref(answer))
+        self._call(limited(library.rdzv_store_check, timeout), array, count, byref(answer))
         return answer.value
 
     def wait(self, keys: Iterable[Data], timeout: Seconds | None = None) -> None:
@@ -224,89 +262,111 @@ class Store(Object):
         total = self._ask(library.rdzv_store_get_timeout) if timeout_ms == TIMEOUT_OF_STORE else timeout_ms
         return left_of(began, total)
 
-    def delete_key(self, key: Data) -> bool:
+    def delete_key(self, key: Data, *, timeout: Seconds | None = None) -> bool:
         """Deletes a key, and returns whether it existed."""
         answer = c_bool()
-        self._once(library.rdzv_store_delete_key, as_bytes(key), byref(answer))
+        self._write(limited(library.rdzv_store_delete_key, timeout), as_bytes(key), byref(answer))
         return answer.value
 
-    def num_keys(self) -> int:
+    def num_keys(self, *, timeout: Seconds | None = None) -> int:
         number = c_int64()
-        self._call(library.rdzv_store_num_keys, byref(number))
+        self._call(limited(library.rdzv_store_num_keys, timeout), byref(number))
         return number.value
 
-    def append(self, key: Data, value: Data) -> None:
+    def append(self, key: Data, value: Data, *, timeout: Seconds | None = None) -> None:
         """Appends bytes to a value."""
-        self._once(library.rdzv_store_append, as_bytes(key), as_bytes(value))
+        self._write(limited(library.rdzv_store_append, timeout), as_bytes(key), as_bytes(value))
 
-    def multi_get(self, keys: Iterable[Data]) -> list[bytes]:
+    @overload
+    def multi_get(self, keys: Iterable[Data], *, timeout: Seconds | None = None) -> list[bytes]: ...
+    @overload
+    def multi_get(self, keys: Iterable[Data], *, timeout: Seconds | None = None,
+                  default: Default) -> list[bytes] | Default: ...
+
+    def multi_get(self, keys: Iterable[Data], *, timeout: Seconds | None = None, default: object = RAISE) -> object:
         """Waits until all keys exist, and reads their values."""
         keys = list(keys)
         array, count = as_array(keys)
         values = POINTER(Value)()
-        began = time.monotonic()
-        while not self._try(library.rdzv_store_multi_get, array, count, byref(values)):
-            self._wait(keys, self._left(began))
-        return take_all(values, count)
+        began, total = time.monotonic(), milliseconds_or(timeout, TIMEOUT_OF_STORE)
+        with or_default(default) as found:
+            while not self._try(limited(library.rdzv_store_multi_get, timeout), array, count, byref(values)):
+                self._wait(keys, self._left(began, total))
+            found.value = take_all(values, count)
+        return found.value
 
-    def multi_set(self, items: Mapping[Data, Data]) -> None:
+    def multi_set(self, items: Mapping[Data, Data], *, timeout: Seconds | None = None) -> None:
         """Sets several keys, in one step where the store can."""
-        keys, count = as_array(items.keys())
-        values, _ = as_array(items.values())
-        self._call(library.rdzv_store_multi_set, keys, values, count)
+        self._write(limited(library.rdzv_store_multi_set, timeout), *as_arrays(items))
 
-    def publish(self, items: Mapping[Data, Data]) -> None:
+    def publish(self, items: Mapping[Data, Data], *, timeout: Seconds | None = None) -> None:
         """Sets several keys that no other process writes: a write whose outcome is unknown is repeated."""
-        keys, count = as_array(items.keys())
-        values, _ = as_array(items.values())
-        self._call(library.rdzv_store_publish, keys, values, count)
+        self._write(limited(library.rdzv_store_publish, timeout), *as_arrays(items))
 
-    def list_keys(self) -> list[bytes]:
+    def list_keys(self, *, timeout: Seconds | None = None) -> list[bytes]:
         values, count = POINTER(Value)(), c_size_t()
-        self._call(library.rdzv_store_list_keys, byref(values), byref(count))
+        self._call(limited(library.rdzv_store_list_keys, timeout), byref(values), byref(count))
         return take_all(values, count.value)
 
     # ---- queues
 
-    def queue_push(self, key: Data, value: Data) -> None:
+    def queue_push(self, key: Data, value: Data, *, timeout: Seconds | None = None) -> None:
         """Adds a value to the end of a queue."""
-        self._once(library.rdzv_store_queue_push, as_bytes(key), as_bytes(value))
+        self._write(limited(library.rdzv_store_queue_push, timeout), as_bytes(key), as_bytes(value))
 
-    def queue_pop(self, key: Data, block: bool = True) -> bytes:
-        """Takes the oldest value of a queue. Without `block`, an empty queue raises Empty."""
+    @overload
+    def queue_pop(self, key: Data, block: bool = True, *, timeout: Seconds | None = None) -> bytes: ...
+    @overload
+    def queue_pop(self, key: Data, block: bool = True, *, timeout: Seconds | None = None,
+                  default: Default) -> bytes | Default: ...
+
+    def queue_pop(self, key: Data, block: bool = True, *, timeout: Seconds | None = None,
+                  default: object = RAISE) -> object:
+        """Takes the oldest value of a queue. Without `block`, an empty queue raises Empty, or gives the default."""
         value = Value()
-        self._once(library.rdzv_store_queue_pop, as_bytes(key), block, value)
-        return take(value)
+        with or_default(default) as found:
+            self._patiently(self._once, limited(library.rdzv_store_queue_pop, timeout), as_bytes(key), block, value)
+            found.value = take(value)
+        return found.value
 
-    def queue_len(self, key: Data) -> int:
+    def queue_len(self, key: Data, *, timeout: Seconds | None = None) -> int:
         number = c_int64()
-        self._call(library.rdzv_store_queue_len, as_bytes(key), byref(number))
+        self._call(limited(library.rdzv_store_queue_len, timeout), as_bytes(key), byref(number))
         return number.value
 
     # ---- versions
 
-    def get_version(self, key: Data) -> tuple[bytes, int]:
+    def get_version(self, key: Data, *, timeout: Seconds | None = None) -> tuple[bytes, int]:
         """Reads value and version of a key without waiting; a missing key has version 0."""
         value, version = Value(), c_uint64()
-        self._call(library.rdzv_store_get_version, as_bytes(key), value, byref(version))
+        self._call(limited(library.rdzv_store_get_version, timeout), as_bytes(key), value, byref(version))
         return take(value), version.value
 
-    def compare_set_version(self, key: Data, expected: int, value: Data) -> tuple[bool, bytes, int]:
+    def compare_set_version(self, key: Data, expected: int, value: Data, *,
+                            timeout: Seconds | None = None) -> tuple[bool, bytes, int]:
         """Sets the value if the key has that version. Returns whether it did, the current value if it did not, and the
         version that holds then."""
         swapped, current, version = c_bool(), Value(), c_uint64()
-        self._once(library.rdzv_store_compare_set_version, as_bytes(key), expected, as_bytes(value), byref(swapped),
-                   current, byref(version))
+        self._write(limited(library.rdzv_store_compare_set_version, timeout), as_bytes(key), expected, as_bytes(value),
+                    byref(swapped), current, byref(version))
         return swapped.value, take(current), version.value
 
-    def wait_changed(self, key: Data, known: int, timeout: Seconds | None = None) -> tuple[bytes, int]:
+    @overload
+    def wait_changed(self, key: Data, known: int, timeout: Seconds | None = None) -> tuple[bytes, int]: ...
+    @overload
+    def wait_changed(self, key: Data, known: int, timeout: Seconds | None = None, *,
+                     default: Default) -> tuple[bytes, int] | Default: ...
+
+    def wait_changed(self, key: Data, known: int, timeout: Seconds | None = None, *, default: object = RAISE) -> object:
         """Waits until the key has another version than `known`."""
         value, version, name = Value(), c_uint64(), as_bytes(key)
         total = left = milliseconds_or(timeout, TIMEOUT_OF_STORE)
         began = time.monotonic()
-        while not self._try(library.rdzv_store_wait_changed, name, known, left, value, byref(version)):
-            left = self._left(began, total)
-        return take(value), version.value
+        with or_default(default) as found:
+            while not self._try(library.rdzv_store_wait_changed, name, known, left, value, byref(version)):
+                left = self._left(began, total)
+            found.value = take(value), version.value
+        return found.value
 
 
 def adopt(base: int) -> Store:
@@ -316,8 +376,11 @@ def adopt(base: int) -> Store:
     return store
 
 
-class Etcd:
+class Etcd(Handle):
     """How to reach an etcd cluster: rdzv_etcd_options."""
+
+    _kind = "Etcd"
+    _instead = "make another one of the same arguments"
 
     def __init__(self, endpoints: Text | None = None, *, https: bool = False, ca_cert: Text | None = None,
                  cert: Text | None = None, key: Text | None = None, user: Text | None = None,

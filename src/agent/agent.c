@@ -6,7 +6,9 @@
 #include "agent/worker/devices.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/os/descriptors.h"
 #include "base/text/options.h"
+#include "base/text/parse.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -121,6 +123,25 @@ bool agent_has_output(const rdzv_agent *agent) {
   return std_map_any(&agent->streams.redirects) || std_map_any(&agent->streams.tee);
 }
 
+static int take_numa(rdzv_agent *agent, const char *text, rdzv_error *error) {
+  int mode;
+  if (!text || !*text) return 0;
+  if (!parse_choice(NUMA_MODES, text, &mode))
+    return error_set(error, RDZV_E_INVALID, "invalid value '%s' for numa_binding: expected " NUMA_MODES, text);
+  agent->numa = (enum numa_mode)(NUMA_NONE + 1 + mode);
+  return 0;
+}
+
+static int take_filters(rdzv_agent *agent, const rdzv_agent_options *options, rdzv_error *error) {
+  const char *texts[] = {options->duplicate_stdout_filters, options->duplicate_stderr_filters};
+  for (size_t i = 0; i < 2; i++) {
+    if (!texts[i] || !*texts[i]) continue;
+    agent->streams.needles[i] = needles_parse(texts[i]);
+    if (!agent->streams.needles[i]) return error_no_memory(error);
+  }
+  return 0;
+}
+
 static int take_texts(rdzv_agent *agent, const rdzv_agent_options *options, rdzv_error *error) {
   if (!options->argv || !options->argv[0] || !*options->argv[0])
     return error_set(error, RDZV_E_INVALID, "no program given");
@@ -133,7 +154,9 @@ static int take_texts(rdzv_agent *agent, const rdzv_agent_options *options, rdzv
   if (!agent->argv || !agent->role || (options->line_prefix && !agent->line_prefix)) return error_no_memory(error);
   agent->streams.role = agent->role;
   agent->streams.line_prefix = agent->line_prefix;
-  int result = std_map_parse("redirects", options->redirects, &agent->streams.redirects, error);
+  int result = take_numa(agent, options->numa_binding, error);
+  if (result == 0) result = take_filters(agent, options, error);
+  if (result == 0) result = std_map_parse("redirects", options->redirects, &agent->streams.redirects, error);
   if (result == 0) result = std_map_parse("tee", options->tee, &agent->streams.tee, error);
   if (result == 0)
     result = rank_list_parse("local_ranks_filter", options->local_ranks_filter, &agent->streams.filter, error);
@@ -193,8 +216,10 @@ static int open_parts(rdzv_agent *agent, const rdzv_agent_options *options, rdzv
   if (result < 0) return result;
   agent->told_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (agent->told_fd < 0) return error_errno(error, RDZV_E_IO, errno, "cannot create an event descriptor");
+  result = descriptors_for_loop(error);
+  if (result < 0) return result;
   const int code = uv_loop_init(&agent->loop);
-  if (code < 0) return error_set(error, RDZV_E_IO, "cannot create an event loop: %s", uv_strerror(code));
+  if (code < 0) return error_errno(error, RDZV_E_IO, -code, "cannot create an event loop");
   agent->loop_made = true;
   result = pump_open(&agent->streams.pump, &agent->log, error);
   agent->group = (struct worker_group){.loop = &agent->loop,
@@ -220,7 +245,6 @@ int rdzv_agent_open(const rdzv_agent_options *given, rdzv_agent **out, rdzv_erro
   if (!agent) return error_no_memory(error);
   agent->born = fork_mark_here();
   agent->virtual_local_rank = options.virtual_local_rank;
-  agent->numa_binding = options.numa_binding;
   agent->direct_master = options.direct_master;
   agent->standalone = options.standalone;
   agent->on_agent = options.on_agent;
@@ -242,9 +266,10 @@ int rdzv_agent_open(const rdzv_agent_options *given, rdzv_agent **out, rdzv_erro
 void rdzv_agent_stop(rdzv_agent *agent, int signal) {
   const uint64_t one = 1;
   if (fork_crossed(agent->born)) return;
-  atomic_store(&agent->signal, signal);
+  const bool again = atomic_exchange(&agent->signal, signal) != 0;
   flag_raise(&agent->stop);
-  if (write(agent->told_fd, &one, sizeof one) < 0) { /* it has been told often enough */
+  rdzv_handler_set_close_timeout(agent->handler, again ? 1 : AGENT_LEAVE_MS, NULL); /* also where it closes just now */
+  if (write(agent->told_fd, &one, sizeof one) < 0) {                                /* it has been told often enough */
   }
 }
 
@@ -261,6 +286,8 @@ void rdzv_agent_free(rdzv_agent *agent) {
     guard_quit(&agent->guard);
     pump_quit(agent->streams.pump);
   }
+  rdzv_result_free(agent->failed_round);
+  leftovers_free(&agent->leftovers);
   rdzv_handler_free(agent->handler);
   if (ours) {
     pump_close(agent->streams.pump);
@@ -274,7 +301,10 @@ void rdzv_agent_free(rdzv_agent *agent) {
   std_map_free(&agent->streams.redirects);
   std_map_free(&agent->streams.tee);
   std_map_free(&agent->streams.filter);
+  free(agent->streams.needles[0]);
+  free(agent->streams.needles[1]);
   failures_free(&agent->failures);
+  history_free(&agent->history);
   list_free(agent->argv);
   free(agent->role);
   free(agent->run_id);

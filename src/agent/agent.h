@@ -10,6 +10,7 @@
  *   group.c      the workers of an attempt     spawn.c  their processes
  *   streams.c    where their output goes       pump.c   the thread that passes it on
  *   guard.c      the process that kills what we leave behind     cgroup.c, orphans.c  how that is found
+ *   torch/       what workers left in the store of a PyTorch agent
  *   failure.c    what is known of workers that failed
  */
 #ifndef RDZV_AGENT_AGENT_H
@@ -18,6 +19,7 @@
 #include "agent/exchange.h"
 #include "agent/failure.h"
 #include "agent/supervisor.h"
+#include "agent/torch/leftovers.h"
 #include "agent/worker/group.h"
 #include "base/wait/flag.h"
 #include "base/wait/fork.h"
@@ -25,6 +27,8 @@
 #include <rdzv/agent.h>
 #include <rdzv/server.h>
 #include <stdatomic.h>
+
+enum { AGENT_LEAVE_MS = 2000 }; /* for leaving, while the workers do not yet know */
 
 struct rdzv_agent {
   fork_mark born;
@@ -34,7 +38,8 @@ struct rdzv_agent {
   void *event_user;
   char **argv;
   char *role, *run_id, *line_prefix;
-  bool virtual_local_rank, numa_binding, direct_master, standalone;
+  bool virtual_local_rank, direct_master, standalone;
+  enum numa_mode numa;
   int64_t local_world_size, max_restarts, shutdown_timeout, exit_barrier_timeout;
   struct log_dir log_dir;
   struct streams_settings streams;
@@ -51,7 +56,8 @@ struct rdzv_agent {
   atomic_int signal; /* the last one */
 
   struct supervisor supervisor;
-  struct failures failures;
+  struct failures failures; /* of the last attempt that had some */
+  struct failure_history history;
   rdzv_error error;  /* why it ended, if not by its workers */
   char reason[1024]; /* for people */
 
@@ -64,6 +70,12 @@ struct rdzv_agent {
   struct relay *relay;        /* by which our workers reach it; NULL: directly */
   int port_fd;                /* as rank 0, reserves the port of the workers' store; -1: none */
   struct worker_group group;
+  struct leftovers leftovers; /* of earlier rounds */
+
+  /* The last round in which we published a failure; NULL: none. The next round makes it superfluous. */
+  rdzv_result *failed_round;
+  struct exchange failed_exchange;
+  bool has_published; /* in the current round */
 };
 
 /* Reports a change of the agent's state, or of a worker's. */
@@ -84,6 +96,12 @@ void monitor_workers(rdzv_agent *agent);
 /* Runs until all workers have ended, or the time is over, or, unless `killed`, a second signal comes. */
 void monitor_until_ended(rdzv_agent *agent, int64_t timeout_ms, bool killed);
 
+/* Runs for so long, or until the supervisor requests something else. */
+void monitor_pause(rdzv_agent *agent, int64_t ms);
+
+/* Reports a worker that failed, and publishes it to the other agents. */
+void monitor_failure(rdzv_agent *agent, const struct worker *worker, const char *text);
+
 /* After a call that ended with RDZV_E_CANCELED because of a signal: runs until the supervisor has heard of it. */
 void monitor_signal(rdzv_agent *agent);
 
@@ -97,6 +115,9 @@ int outcome_make(rdzv_agent *agent, rdzv_agent_result **out, rdzv_error *error);
 /* Joins the next round and starts the workers. RDZV_E_CANCELED: after a signal. 1: the round ended before its workers
  * started, and another one follows. */
 int round_begin(rdzv_agent *agent, rdzv_error *error);
+
+/* The workers of the round run: earlier failures that we published are not needed any more. */
+void round_begun(rdzv_agent *agent);
 
 /* Frees the round, once its workers are gone. */
 void round_end(rdzv_agent *agent);

@@ -347,6 +347,7 @@ static int follow(const struct exchange *exchange, const struct role_info *own, 
   if (result < 0) return result;
   *terms = (struct round_terms){.restart_count = own->restart_count,
                                 .agent_store = agent_serves(exchange, true, leader == LEADER_OLD)};
+  terms->torch_serves = terms->agent_store && leader == LEADER_TORCH;
   if (leader == LEADER_OURS) return follow_ours(exchange, keys, ranks, terms, error);
   return leader == LEADER_OLD ? follow_old(exchange, ranks, error)
                               : follow_torch(exchange, assigned.text, ranks, error);
@@ -463,6 +464,10 @@ int exchange_tell_failure(const struct exchange *exchange, const char *text, rdz
       rdzv_store_compare_set(exchange->store, rdzv_str(key.text), rdzv_str(""), rdzv_str(text), &value, error);
   if (result == 0) rdzv_value_free(&value);
   return result;
+}
+
+void exchange_withdraw_failure(const struct exchange *exchange) {
+  rdzv_store_delete_key(exchange->store, rdzv_str(key_of(FAILURE, exchange->attempt, "").text), NULL, NULL);
 }
 
 char *exchange_failure(const struct exchange *exchange) {

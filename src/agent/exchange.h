@@ -52,6 +52,9 @@ bool exchange_any_done(const struct exchange *exchange);
 /* Publishes a failure as text, unless one was published before. */
 int exchange_tell_failure(const struct exchange *exchange, const char *text, rdzv_error *error);
 
+/* Removes a failure that was published, once all agents have read it. */
+void exchange_withdraw_failure(const struct exchange *exchange);
+
 /* The published failure, to be freed. NULL: none, or the store does not answer. */
 char *exchange_failure(const struct exchange *exchange);
 

@@ -83,7 +83,7 @@ static bool fill(rdzv_worker_failure *to, const struct worker *worker) {
                               .log = strdup(worker->last_lines ? worker->last_lines : ""),
                               .error_file = strdup(file ? worker->error_file : "")};
   char *message = read_message(file, &to->time_us);
-  to->message = message ? message : strdup(end);
+  to->message = message ? message : strdup(worker->start_error ? worker->start_error : end);
   json_decref(file);
   return to->host && to->message && to->log && to->error_file;
 }
@@ -93,13 +93,14 @@ static int by_time(const void *a, const void *b) {
   return (left->time_us > right->time_us) - (left->time_us < right->time_us);
 }
 
-bool failures_collect(struct failures *failures, const struct worker_group *group) {
+bool failures_collect(struct failures *failures, const struct worker_group *group, int64_t attempt) {
   failures_free(failures);
   failures->list = calloc(group->count + 2, sizeof *failures->list); /* and one that another agent tells */
   if (!failures->list) return false;
   bool done = true;
   for (size_t i = 0; i < group->count; i++)
     if (group->workers[i].end == WORKER_FAILED) done &= fill(&failures->list[failures->count++], &group->workers[i]);
+  for (size_t i = 0; i < failures->count; i++) failures->list[i].attempt = attempt;
   qsort(failures->list, failures->count, sizeof *failures->list, by_time);
   return done;
 }
@@ -125,8 +126,16 @@ static bool read_told(const char *text, rdzv_worker_failure *out) {
                                           "local_rank", &local_rank, "host", &host, "pid", &pid, "exit_code",
                                           &exit_code, "signal", &signal, "time_us", &time_us, "message", &message) == 0;
   if (read)
-    *out = (rdzv_worker_failure){rank,   local_rank, strdup(host),    pid,        exit_code,
-                                 signal, time_us,    strdup(message), strdup(""), strdup("")};
+    *out = (rdzv_worker_failure){.rank = rank,
+                                 .local_rank = local_rank,
+                                 .host = strdup(host),
+                                 .pid = pid,
+                                 .exit_code = exit_code,
+                                 .signal = signal,
+                                 .time_us = time_us,
+                                 .message = strdup(message),
+                                 .log = strdup(""),
+                                 .error_file = strdup("")};
   json_decref(object);
   return read;
 }
@@ -137,7 +146,7 @@ static bool is_known(const struct failures *failures, const rdzv_worker_failure 
   return false;
 }
 
-void failures_add_told(struct failures *failures, const char *text) {
+void failures_add_told(struct failures *failures, const char *text, int64_t attempt) {
   rdzv_worker_failure told;
   if (!text || !read_told(text, &told)) return;
   rdzv_worker_failure *list = reallocarray(failures->list, failures->count + 1, sizeof *list);
@@ -148,5 +157,39 @@ void failures_add_told(struct failures *failures, const char *text) {
   }
   memmove(list + 1, list, failures->count * sizeof *list);
   list[0] = told;
+  list[0].attempt = attempt;
   failures->count++;
+}
+
+/* ---- of all attempts ------------------------------------------------------------------------------------------ */
+
+static char *last_line(const char *text) {
+  size_t len = strlen(text), from;
+  while (len > 0 && text[len - 1] == '\n') len--;
+  for (from = len; from > 0 && text[from - 1] != '\n';) from--;
+  return strndup(text + from, len - from);
+}
+
+void history_add(struct failure_history *history, const rdzv_worker_failure *failure) {
+  rdzv_worker_failure copy = *failure;
+  copy.host = strdup(failure->host);
+  copy.message = strdup(failure->message);
+  copy.log = last_line(failure->log);
+  copy.error_file = strdup(failure->error_file);
+  if (!copy.host || !copy.message || !copy.log || !copy.error_file) {
+    free_one(&copy);
+    return;
+  }
+  if (history->count == HISTORY_MOST) {
+    rdzv_worker_failure *oldest = &history->list[HISTORY_FIRST];
+    free_one(oldest);
+    memmove(oldest, oldest + 1, (HISTORY_MOST - HISTORY_FIRST - 1) * sizeof *oldest);
+    history->count--;
+  }
+  history->list[history->count++] = copy;
+}
+
+void history_free(struct failure_history *history) {
+  for (size_t i = 0; i < history->count; i++) free_one(&history->list[i]);
+  history->count = 0;
 }

@@ -12,17 +12,29 @@ struct failures {
   size_t count;
 };
 
+/* The first failure of each failed attempt, in the order of time: the first ones and the last ones of many. */
+enum { HISTORY_FIRST = 8, HISTORY_MOST = 32 };
+
+struct failure_history {
+  rdzv_worker_failure list[HISTORY_MOST];
+  size_t count;
+};
+
+/* Copies the failure, with the last line of its log. Without memory it is left out. */
+void history_add(struct failure_history *history, const rdzv_worker_failure *failure);
+void history_free(struct failure_history *history);
+
 /* "exit code 3", "killed by signal 9 (SIGKILL)". */
 void end_text(int exit_code, int signal, char out[64]);
 
 /* Collects the failed workers of the group, and reads their error files. Replaces the list. False: no memory. */
-bool failures_collect(struct failures *failures, const struct worker_group *group);
+bool failures_collect(struct failures *failures, const struct worker_group *group, int64_t attempt);
 
 /* The text for the store, to be freed; NULL: no memory. It has no log lines, which may be long. */
 char *failure_write(const rdzv_worker_failure *failure);
 
 /* Puts a failure that an agent published in front, unless it is in the list. A text that cannot be read is ignored. */
-void failures_add_told(struct failures *failures, const char *text);
+void failures_add_told(struct failures *failures, const char *text, int64_t attempt);
 
 void failures_free(struct failures *failures);
 

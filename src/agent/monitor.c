@@ -29,6 +29,7 @@ struct monitor {
 };
 
 static void step(struct monitor *monitor, struct supervisor_event event) {
+  event.now_ms = clock_now_ms();
   if (supervisor_step(&monitor->agent->supervisor, &event)) {
     monitor->changed = true;
     uv_stop(&monitor->agent->loop);
@@ -52,7 +53,7 @@ static void tell_closed(rdzv_agent *agent) {
   rdzv_status *status = NULL;
   const bool known = rdzv_handler_status(agent->handler, 0, &status, NULL) == 0 && status->reason[0];
   log_line(&agent->log, RDZV_LOG_WARNING, "the rendezvous was closed%s%s: the workers go on, but cannot be restarted",
-           known ? ": " : ", and nobody has said why", known ? bytes_quote(rdzv_str(status->reason)).text : "");
+           known ? ": " : ", without a reason", known ? bytes_quote(rdzv_str(status->reason)).text : "");
   rdzv_status_free(status);
 }
 
@@ -63,7 +64,7 @@ static void on_closed_by_others(struct monitor *monitor) {
     tell_closed(agent);
     return;
   }
-  failures_add_told(&agent->failures, failure);
+  failures_add_told(&agent->failures, failure, agent->exchange.attempt);
   free(failure);
   agent_because(agent, "another node has closed the rendezvous");
   step(monitor, (struct supervisor_event){.kind = SUPERVISOR_EV_CLOSED});
@@ -162,15 +163,20 @@ static void on_guard(uv_poll_t *handle, int status, int events) {
 
 /* ---- workers that end ----------------------------------------------------------------------------------------- */
 
-static void tell_failure(rdzv_agent *agent, const struct worker *worker) {
+static void publish_failure(rdzv_agent *agent, const struct worker *worker) {
   struct worker_group one = {.workers = (struct worker *)worker, .count = 1};
   struct failures failures = {0};
-  if (failures_collect(&failures, &one) && failures.count > 0) {
+  if (failures_collect(&failures, &one, agent->exchange.attempt) && failures.count > 0) {
     char *text = failure_write(&failures.list[0]);
-    if (text) exchange_tell_failure(&agent->exchange, text, NULL);
+    if (text) agent->has_published = exchange_tell_failure(&agent->exchange, text, NULL) == 0;
     free(text);
   }
   failures_free(&failures);
+}
+
+void monitor_failure(rdzv_agent *agent, const struct worker *worker, const char *text) {
+  agent_note_worker(agent, RDZV_WORKER_FAILED, worker, text);
+  publish_failure(agent, worker);
 }
 
 static void on_worker_end(void *user, struct worker *worker) {
@@ -181,12 +187,13 @@ static void on_worker_end(void *user, struct worker *worker) {
   const rdzv_worker_state states[] = {[WORKER_SUCCEEDED] = RDZV_WORKER_SUCCEEDED,
                                       [WORKER_FAILED] = RDZV_WORKER_FAILED,
                                       [WORKER_STOPPED] = RDZV_WORKER_STOPPED};
-  agent_note_worker(agent, states[worker->end], worker, text);
+  const bool first = worker->end == WORKER_FAILED && agent->supervisor.request == SUPERVISOR_DO_MONITOR;
+  if (first)
+    monitor_failure(agent, worker, text);
+  else
+    agent_note_worker(agent, states[worker->end], worker, text);
   if (worker->end == WORKER_FAILED) {
-    if (agent->supervisor.request == SUPERVISOR_DO_MONITOR) { /* the first one */
-      tell_failure(agent, worker);
-      agent_because(agent, "rank %" PRId64 " (pid %ld) failed: %s", worker->rank, (long)worker->pid, text);
-    }
+    if (first) agent_because(agent, "rank %" PRId64 " (pid %ld) failed: %s", worker->rank, (long)worker->pid, text);
     step(monitor, (struct supervisor_event){.kind = SUPERVISOR_EV_WORKER_FAILED});
   }
   if (agent->group.running > 0) return;
@@ -260,6 +267,17 @@ void monitor_until_ended(rdzv_agent *agent, int64_t timeout_ms, bool killed) {
   on_time(&monitor.timer);
   while (agent->group.running > 0 && !monitor.late && (killed || agent->supervisor.request != SUPERVISOR_DO_KILL))
     uv_run(&agent->loop, UV_RUN_DEFAULT);
+  monitor_close(&monitor);
+}
+
+void monitor_pause(rdzv_agent *agent, int64_t ms) {
+  struct monitor monitor;
+  monitor_open(&monitor, agent, false);
+  monitor.until = deadline_after(ms);
+  waiting_begin(&monitor.waiting, &agent->log, monitor.until);
+  waiting_about(&monitor.waiting, "waiting before the workers are restarted");
+  on_time(&monitor.timer);
+  while (!monitor.changed && !monitor.late) uv_run(&agent->loop, UV_RUN_DEFAULT);
   monitor_close(&monitor);
 }
 

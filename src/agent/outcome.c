@@ -6,10 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { LOST_OUTPUT = 7 /* exit code, as in rdzv(1): input or output failed */ };
+
 struct agent_outcome {
   rdzv_agent_result base; /* first */
   struct failures failures;
-  char *reason, *log_dir;
+  char *reason, *log_dir, *lost_to;
 };
 
 rdzv_agent_state outcome_state(const rdzv_agent *agent) {
@@ -20,8 +22,8 @@ rdzv_agent_state outcome_state(const rdzv_agent *agent) {
   }
 }
 
-static int exit_code_of(const rdzv_agent *agent) {
-  if (agent->supervisor.outcome == SUPERVISOR_OUTCOME_SUCCEEDED) return 0;
+static int exit_code_of(const rdzv_agent *agent, uint64_t lost) {
+  if (agent->supervisor.outcome == SUPERVISOR_OUTCOME_SUCCEEDED) return lost > 0 ? LOST_OUTPUT : 0;
   if (agent->supervisor.outcome == SUPERVISOR_OUTCOME_LEFT) return 128 + agent->supervisor.signal;
   const int code = agent->failures.count > 0 ? agent->failures.list[0].exit_code & 255 : 0;
   return code ? code : 1;
@@ -33,7 +35,10 @@ int outcome_make(rdzv_agent *agent, rdzv_agent_result **out, rdzv_error *error) 
   const bool succeeded = agent->supervisor.outcome == SUPERVISOR_OUTCOME_SUCCEEDED;
   outcome->reason = strdup(agent->reason);
   outcome->log_dir = strdup(agent->log_dir.run);
-  outcome->base.exit_code = exit_code_of(agent);
+  char lost_to[PATH_MAX + 128];
+  outcome->base.lost_bytes = pump_lost(agent->streams.pump, lost_to, sizeof lost_to);
+  outcome->base.lost_to = outcome->lost_to = strdup(lost_to);
+  outcome->base.exit_code = exit_code_of(agent, outcome->base.lost_bytes);
   if (!succeeded) {
     outcome->failures = agent->failures;
     agent->failures = (struct failures){0};
@@ -42,12 +47,18 @@ int outcome_make(rdzv_agent *agent, rdzv_agent_result **out, rdzv_error *error) 
   outcome->base.restarts = agent->supervisor.restarts;
   outcome->base.reason = outcome->reason;
   outcome->base.log_dir = outcome->log_dir;
-  if (!outcome->reason || !outcome->log_dir) {
+  if (!outcome->reason || !outcome->log_dir || !outcome->lost_to) {
     rdzv_agent_result_free(&outcome->base);
     return error_no_memory(error);
   }
   *out = &outcome->base;
   return 0;
+}
+
+size_t rdzv_agent_failed_attempt_count(const rdzv_agent *agent) { return agent->history.count; }
+
+const rdzv_worker_failure *rdzv_agent_failed_attempt(const rdzv_agent *agent, size_t index) {
+  return index < agent->history.count ? &agent->history.list[index] : NULL;
 }
 
 size_t rdzv_agent_result_failure_count(const rdzv_agent_result *base) {
@@ -65,5 +76,6 @@ void rdzv_agent_result_free(rdzv_agent_result *base) {
   failures_free(&outcome->failures);
   free(outcome->reason);
   free(outcome->log_dir);
+  free(outcome->lost_to);
   free(outcome);
 }

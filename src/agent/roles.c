@@ -30,9 +30,8 @@ int role_info_read(rdzv_bytes text, struct role_info *out, rdzv_error *error) {
   int result = 0;
   if (!role || strlen(role) >= sizeof out->role || !json_is_integer(rank) || !json_is_integer(size) || workers < 1 ||
       workers > MOST_WORKERS) {
-    result =
-        error_set(error, RDZV_E_CORRUPT, "an agent says '%.*s' of itself, which is not a role with a number of workers",
-                  (int)(text.len < 200 ? text.len : 200), (const char *)text.data);
+    result = error_set(error, RDZV_E_CORRUPT, "an agent published '%.*s', which is not a role with a number of workers",
+                       (int)(text.len < 200 ? text.len : 200), (const char *)text.data);
   } else {
     *out = (struct role_info){.rank = json_integer_value(rank),
                               .local_world_size = workers,
@@ -115,9 +114,12 @@ int round_terms_read(rdzv_bytes text, struct round_terms *out, rdzv_error *error
   const json_int_t port = json_integer_value(json_object_get(object, "master_port")); /* 0 also where it is not there */
   const bool read = json_is_integer(count) && json_integer_value(count) >= 0 && json_is_boolean(agent) && port >= 0 &&
                     port <= UINT16_MAX;
-  if (read) *out = (struct round_terms){json_integer_value(count), json_is_true(agent), (int)port};
+  if (read)
+    *out = (struct round_terms){
+        .restart_count = json_integer_value(count), .agent_store = json_is_true(agent), .master_port = (int)port};
   json_decref(object);
   if (read) return 0;
-  return error_set(error, RDZV_E_CORRUPT, "the agent of rank 0 says '%.*s' of the round, which cannot be read",
+  return error_set(error, RDZV_E_CORRUPT,
+                   "the agent of rank 0 published '%.*s', which is not a description of the round",
                    (int)(text.len < 200 ? text.len : 200), (const char *)text.data);
 }

@@ -42,6 +42,7 @@ struct round_terms {
   int64_t restart_count; /* the most that any agent has used; part of the names of keys that workers use */
   bool agent_store;      /* the agent of rank 0 serves the workers' store */
   int master_port;       /* of the workers' store in this round alone; 0: the one that rank 0 has published */
+  bool torch_serves;     /* the agent of rank 0 serves it, and is of PyTorch 2.4 or later; not in the text */
 };
 char *round_terms_write(const struct round_terms *terms);
 int round_terms_read(rdzv_bytes text, struct round_terms *out, rdzv_error *error);

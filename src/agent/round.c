@@ -39,7 +39,8 @@ static const char *bind_address(const rdzv_agent *agent, struct host_bind *at) {
   host_bind(&master, deadline_after(RESOLVE_MS), &agent->stop, at);
   if (at->why)
     log_line(&agent->server_log, RDZV_LOG_INFO,
-             "the workers' store listens on all addresses of this machine: %s (option bind=ADDR says which)", at->why);
+             "the workers' store listens on all addresses of this machine: %s (choose one with option bind=ADDR)",
+             at->why);
   return at->address;
 }
 
@@ -52,6 +53,7 @@ static int serve_workers(rdzv_agent *agent, rdzv_error *error) {
                                        .bind = bind_address(agent, &at),
                                        .port = agent->attempt.master_port,
                                        .log = &agent->server_log,
+                                       .renew_groups = true,
                                        .secret_file = if_protected(agent, protection->secret_file),
                                        .tls_cert = if_protected(agent, protection->tls_cert),
                                        .tls_key = if_protected(agent, protection->tls_key),
@@ -96,6 +98,11 @@ static void describe_exchange(rdzv_agent *agent) {
                                       .timeout_ms = EXCHANGE_MS};
 }
 
+static const char *leader_of(const rdzv_result *round) {
+  const rdzv_participant *leader = rdzv_result_participant(round, 0);
+  return leader ? leader->node : "";
+}
+
 static int agree(rdzv_agent *agent, rdzv_error *error) {
   struct attempt *attempt = &agent->attempt;
   struct role_info own = {.rank = agent->round->rank,
@@ -109,9 +116,11 @@ static int agree(rdzv_agent *agent, rdzv_error *error) {
                               .local_world_size = agent->local_world_size,
                               .max_restarts = agent->max_restarts,
                               .virtual_local_rank = agent->virtual_local_rank,
-                              .numa_binding = agent->numa_binding};
+                              .numa = agent->numa};
   int result = 0;
   if (!exchange_is_told(&agent->exchange, agent->round, &attempt->ranks, &attempt->terms)) {
+    if (agent->leftovers.node)
+      leftovers_clear(&agent->leftovers, leader_of(agent->round), flag_fd(&agent->stop), &agent->log);
     result = reserve_port(agent, error);
     if (result == 0) result = exchange_ranks(&agent->exchange, &own, &attempt->ranks, &attempt->terms, error);
   }
@@ -123,6 +132,9 @@ static int agree(rdzv_agent *agent, rdzv_error *error) {
   attempt->terms.restart_count = agent->exchange.attempt = agent->supervisor.restarts;
   attempt->master_addr = agent->round->master_addr;
   attempt->master_port = attempt->terms.master_port ? attempt->terms.master_port : agent->round->master_port;
+  if (attempt->terms.torch_serves && agent->round->master_port > 0 && *leader_of(agent->round))
+    leftovers_note(&agent->leftovers, leader_of(agent->round), attempt->master_addr, attempt->master_port,
+                   attempt->ranks.world_size);
   struct pollfd ended = {.fd = rdzv_handler_ended_fd(agent->handler), .events = POLLIN};
   if (agent->round->master_port == 0 && poll(&ended, 1, 0) > 0)
     return error_set(error, RDZV_E_CANCELED, "the round ended before the agent of group rank 0 has published");
@@ -151,9 +163,12 @@ static int start(rdzv_agent *agent, rdzv_error *error) {
              "round %" PRId64 ": node %" PRId64 " of %" PRId64 ", %s of %" PRId64 ", attempt %" PRId64 ", master %s",
              agent->round->round, attempt->group_rank, attempt->group_world_size, ranks, attempt->ranks.world_size,
              attempt->terms.restart_count, master);
+  const bool first = !agent->log_dir.run[0];
   int result = is_ours_to_serve(agent) ? serve_workers(agent, error) : 0;
   if (result == 0) result = relay_workers(agent, error);
   if (result == 0) result = group_start(&agent->group, agent->argv, attempt, &agent->log_dir, error);
+  if (first && agent->log_dir.run[0] && agent_has_output(agent))
+    log_line(&agent->log, RDZV_LOG_INFO, "the workers' output goes to files in '%s'", agent->log_dir.run);
   for (size_t i = 0; i < agent->group.count; i++)
     if (agent->group.workers[i].pid > 0)
       agent_note_worker(agent, RDZV_WORKER_STARTED, &agent->group.workers[i], "started");
@@ -205,11 +220,32 @@ int round_begin(rdzv_agent *agent, rdzv_error *error) {
   return result < 0 ? is_over(agent, result, error) : start(agent, error);
 }
 
+/* Each agent of the round has read the failures of the one before. Without this the store would grow with each restart.
+ */
+void round_begun(rdzv_agent *agent) {
+  if (!agent->failed_round) return;
+  exchange_withdraw_failure(&agent->failed_exchange);
+  rdzv_result_free(agent->failed_round);
+  agent->failed_round = NULL;
+}
+
+/* A round in which this node failed is kept until the next one has begun. */
+static void end_result(rdzv_agent *agent) {
+  if (agent->has_published) {
+    rdzv_result_free(agent->failed_round);
+    agent->failed_round = agent->round;
+    agent->failed_exchange = agent->exchange;
+  } else {
+    rdzv_result_free(agent->round);
+  }
+  agent->has_published = false;
+  agent->round = NULL;
+}
+
 void round_end(rdzv_agent *agent) {
   relay_close(agent->relay);
   agent->relay = NULL;
   rdzv_server_free(agent->workers_store);
   agent->workers_store = NULL;
-  rdzv_result_free(agent->round);
-  agent->round = NULL;
+  end_result(agent);
 }

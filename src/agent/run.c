@@ -10,13 +10,12 @@
 enum {
   KILL_MS = 5000,    /* for a killed process to be gone */
   CLOSED_MS = 10000, /* for the others to be done, where the rendezvous was closed */
-  LEAVE_MS = 2000,   /* for leaving, while the workers do not yet know */
   CLOSE_MS = 6000,
   LINGER_MS = 10000, /* for the others to leave the store that we serve */
 };
 
 static void done(rdzv_agent *agent, enum supervisor_event_kind kind) {
-  supervisor_step(&agent->supervisor, &(struct supervisor_event){.kind = kind});
+  supervisor_step(&agent->supervisor, &(struct supervisor_event){.kind = kind, .now_ms = clock_now_ms()});
 }
 
 static void end_group(rdzv_agent *agent, size_t *left) {
@@ -49,16 +48,18 @@ static void stop_workers(rdzv_agent *agent, int number) {
 static void collect(rdzv_agent *agent) {
   struct failures told = agent->failures; /* by another agent, before */
   agent->failures = (struct failures){0};
-  failures_collect(&agent->failures, &agent->group);
+  const int64_t attempt = agent->exchange.attempt;
+  failures_collect(&agent->failures, &agent->group, attempt);
   const bool asks = agent->round && !agent->has_left && agent->error.code == 0;
   char *first = asks ? exchange_failure(&agent->exchange) : NULL;
-  failures_add_told(&agent->failures, first);
+  failures_add_told(&agent->failures, first, attempt);
   free(first);
   if (agent->failures.count == 0) {
     failures_free(&agent->failures);
     agent->failures = told;
   } else {
     failures_free(&told);
+    history_add(&agent->history, &agent->failures.list[0]);
   }
 }
 
@@ -69,7 +70,19 @@ static void carry_stop(rdzv_agent *agent) {
   collect(agent);
   group_free(&agent->group);
   done(agent, SUPERVISOR_EV_STOPPED);
-  if (agent->supervisor.request == SUPERVISOR_DO_JOIN) round_end(agent);
+  const enum supervisor_request next = agent->supervisor.request;
+  if (next == SUPERVISOR_DO_JOIN || next == SUPERVISOR_DO_BACK_OFF) round_end(agent);
+}
+
+static void carry_back_off(rdzv_agent *agent) {
+  const struct supervisor *supervisor = &agent->supervisor;
+  log_line(&agent->log, RDZV_LOG_WARNING,
+           "restart %" PRId64 " of %" PRId64 " in %.1f s: workers failed %" PRId64
+           " times in a row, each within %d s of their start",
+           supervisor->restarts, supervisor->max_restarts, (double)supervisor->delay_ms / 1000, supervisor->row,
+           SUPERVISOR_STEADY_MS / 1000);
+  monitor_pause(agent, supervisor->delay_ms);
+  if (supervisor->request == SUPERVISOR_DO_BACK_OFF) done(agent, SUPERVISOR_EV_DONE);
 }
 
 /* Out of a round that we cannot be in. */
@@ -77,22 +90,33 @@ static void leave(rdzv_agent *agent) {
   rdzv_error error;
   if (agent->has_left) return;
   agent->has_left = true;
-  rdzv_handler_set_close_timeout(agent->handler, LEAVE_MS, NULL);
+  rdzv_handler_set_close_timeout(agent->handler, AGENT_LEAVE_MS, NULL);
   if (rdzv_handler_leave(agent->handler, &error) < 0) log_line(&agent->log, RDZV_LOG_WARNING, "%s", error.message);
+}
+
+/* Some workers could not be started. True: that is a failed attempt; its workers are still to be stopped. */
+static bool fails_to_start(rdzv_agent *agent, const rdzv_error *error) {
+  agent_because(agent, "%s", error->message);
+  done(agent, SUPERVISOR_EV_START_FAILED);
+  if (agent->supervisor.request == SUPERVISOR_DO_STOP) {
+    for (size_t i = 0; i < agent->group.count; i++)
+      if (agent->group.workers[i].start_error) monitor_failure(agent, &agent->group.workers[i], error->message);
+    return true;
+  }
+  stop_workers(agent, SIGKILL);
+  group_free(&agent->group);
+  return false;
 }
 
 static void carry_join(rdzv_agent *agent) {
   rdzv_error error = {0};
   const int result = round_begin(agent, &error);
   if (result == 0) {
+    round_begun(agent);
     done(agent, SUPERVISOR_EV_STARTED);
     return;
   }
-  if (agent->group.count > 0) { /* some could not be started */
-    agent_because(agent, "%s", error.message);
-    stop_workers(agent, SIGKILL);
-    group_free(&agent->group);
-  }
+  if (agent->group.count > 0 && fails_to_start(agent, &error)) return;
   if (result < 0) leave(agent);
   round_end(agent);
   if (result == RDZV_E_CANCELED && flag_raised(&agent->stop)) {
@@ -118,8 +142,9 @@ static bool hears_of_failure(rdzv_agent *agent, deadline *until) {
   if (soon < *until) *until = soon;
   char *failure = exchange_failure(&agent->exchange);
   if (!failure) return false;
-  failures_add_told(&agent->failures, failure);
+  failures_add_told(&agent->failures, failure, agent->exchange.attempt);
   free(failure);
+  if (agent->failures.count > 0) history_add(&agent->history, &agent->failures.list[0]);
   agent_because(agent, "the workers of this node were done, but another node has closed the rendezvous");
   done(agent, SUPERVISOR_EV_CLOSED);
   return true;
@@ -170,6 +195,7 @@ static void close_for_all(rdzv_agent *agent) {
   const bool failed = agent->supervisor.outcome == SUPERVISOR_OUTCOME_FAILED,
              closes = failed || agent->round->rank == 0;
   rdzv_handler_set_close_timeout(agent->handler, CLOSE_MS, NULL);
+  if (flag_raised(&agent->stop)) rdzv_handler_set_close_timeout(agent->handler, AGENT_LEAVE_MS, NULL);
   const int closed =
       closes ? rdzv_handler_set_closed(agent->handler, failed ? agent->reason : "the job is done", &error) : 0;
   if (closed < 0) log_line(&agent->log, RDZV_LOG_WARNING, "%s", error.message);
@@ -194,6 +220,7 @@ static void carry_out(rdzv_agent *agent) {
     case SUPERVISOR_DO_MONITOR: monitor_workers(agent); break;
     case SUPERVISOR_DO_STOP:
     case SUPERVISOR_DO_KILL: carry_stop(agent); break;
+    case SUPERVISOR_DO_BACK_OFF: carry_back_off(agent); break;
     case SUPERVISOR_DO_EXIT_BARRIER: carry_exit_barrier(agent); break;
     case SUPERVISOR_DO_LEAVE: carry_leave(agent); break;
     case SUPERVISOR_DO_CLOSE: carry_close(agent); break;
@@ -207,6 +234,7 @@ static void carry_out(rdzv_agent *agent) {
 static void end_files(rdzv_agent *agent) {
   const bool asked = agent_has_output(agent);
   const bool failed = outcome_state(agent) == RDZV_AGENT_FAILED && agent->failures.count > 0;
+  guard_set_folder(&agent->guard, "");
   log_dir_end(&agent->log_dir, asked || failed);
   if (!failed && asked && agent->log_dir.run[0])
     log_line(&agent->log, RDZV_LOG_INFO, "the workers' output is in '%s'", agent->log_dir.run);
@@ -221,10 +249,8 @@ int rdzv_agent_run(rdzv_agent *agent, rdzv_agent_result **out, rdzv_error *error
   agent_note(agent, outcome_state(agent), "%s", agent->reason);
   end_files(agent);
   if (agent->supervisor.outcome == SUPERVISOR_OUTCOME_NOT_JOINED) {
-    if (agent->failures.count > 0)
-      log_line(&agent->log, RDZV_LOG_ERROR, "earlier failure: rank %" PRId64 " on %s failed: %s%s%s",
-               agent->failures.list[0].rank, agent->failures.list[0].host, agent->failures.list[0].message,
-               agent->log_dir.run[0] ? "; files of this run: " : "", agent->log_dir.run);
+    if (agent->failures.count > 0 && agent->log_dir.run[0])
+      log_line(&agent->log, RDZV_LOG_ERROR, "files of this run: %s", agent->log_dir.run);
     if (error) *error = agent->error;
     return agent->error.code;
   }

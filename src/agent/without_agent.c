@@ -28,6 +28,16 @@ rdzv_handler *rdzv_agent_handler(rdzv_agent *agent) {
   return NULL;
 }
 
+size_t rdzv_agent_failed_attempt_count(const rdzv_agent *agent) {
+  (void)agent;
+  return 0;
+}
+
+const rdzv_worker_failure *rdzv_agent_failed_attempt(const rdzv_agent *agent, size_t index) {
+  (void)agent, (void)index;
+  return NULL;
+}
+
 void rdzv_agent_free(rdzv_agent *agent) { (void)agent; }
 
 size_t rdzv_agent_result_failure_count(const rdzv_agent_result *result) {

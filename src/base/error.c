@@ -3,12 +3,14 @@
 
 #include "base/text/printable.h"
 
+#include <errno.h>
 #include <rdzv/bytes.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 struct row {
   int code;
@@ -97,6 +99,12 @@ int error_set(rdzv_error *error, int code, const char *format, ...) {
   return code;
 }
 
+static void describe_limit(char *out, size_t size) {
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) < 0) return;
+  snprintf(out, size, " (the limit is %llu, see ulimit -n)", (unsigned long long)limit.rlim_cur);
+}
+
 int error_errno(rdzv_error *error, int code, int errnum, const char *format, ...) {
   if (!error) return code;
   char what[RDZV_MESSAGE_SIZE], cause[128];
@@ -104,7 +112,9 @@ int error_errno(rdzv_error *error, int code, int errnum, const char *format, ...
   va_start(args, format);
   vsnprintf(what, sizeof what, format, args);
   va_end(args);
-  return error_set(error, code, "%s: %s", what, strerror_r(errnum, cause, sizeof cause));
+  char limit[64] = "";
+  if (errnum == EMFILE) describe_limit(limit, sizeof limit);
+  return error_set(error, code, "%s: %s%s", what, strerror_r(errnum, cause, sizeof cause), limit);
 }
 
 int error_prefix(rdzv_error *error, int code, const char *format, ...) {

@@ -10,7 +10,7 @@
 /* A text that is too long lacks its middle: what was tried is its begin, the innermost cause its end. */
 int error_set(rdzv_error *error, int code, const char *format, ...) RDZV_PRINTF(3, 4);
 
-/* Like error_set, and appends ": " and the text of errnum. */
+/* Like error_set, and appends ": " and the text of errnum; for EMFILE with the limit. */
 int error_errno(rdzv_error *error, int code, int errnum, const char *format, ...) RDZV_PRINTF(4, 5);
 
 /* Puts "text: " before the message, so that the innermost cause stays last, and returns the code of the error. An error

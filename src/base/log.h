@@ -6,7 +6,8 @@
 #include <rdzv/log.h>
 #include <stdbool.h>
 
-/* Takes a log over from a caller's options: a copy in *own, to which *log points then. Fails as options_take does. */
+/* Takes a log over from a caller's options: a copy in *own, to which *log points then. A caller that gives no log
+ * (NULL) has the log of RDZV_LOG, if that is set. Fails as options_take does. */
 int log_take(const rdzv_log **log, rdzv_log *own, rdzv_error *error);
 
 static inline bool log_on(const rdzv_log *log, rdzv_log_level level) { return log->write && level <= log->level; }

@@ -3,11 +3,13 @@
 #ifndef RDZV_CLI_CLI_H
 #define RDZV_CLI_CLI_H
 
+#include <limits.h>
 #include <rdzv/error.h>
 #include <rdzv/log.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 /* What the command exits with; rdzv(1) tells them to users. */
 enum exit_code {
@@ -47,6 +49,13 @@ struct cli_flag {
   const char *help;
 };
 
+/* The row of --log-level. */
+#define LOG_LEVEL_FLAG(target, usual)                                         \
+  {                                                                           \
+    "log-level", FLAG_CHOICE, target, "off|error|warning|info|debug",         \
+        "least severity to log to stderr (default $RDZV_LOG, else " usual ")" \
+  }
+
 struct command {
   const char *name;     /* "rdzv serve" */
   const char *synopsis; /* what follows the flags */
@@ -71,6 +80,16 @@ struct flag_extras {
 };
 int flags_parse_with(const struct command *command, struct flag_extras *extras, int argc, char **argv);
 
+/* The letter of the flag, or 0. */
+char flag_letter(const struct flag_extras *extras, const struct cli_flag *flag);
+
+/* ---- help.c ---- */
+
+/* Prints a text in lines of at most 80 columns. A line that begins with spaces is one of a list: what it is broken into
+ * begins below its last column. */
+void print_wrapped(FILE *to, const char *text);
+void print_help(const struct command *command, const struct flag_extras *extras);
+
 /* The end of an error about an unknown name: " (did you mean '--port'?)", or " (see 'rdzv serve --help')" if no name is
  * near. */
 struct hint {
@@ -78,6 +97,22 @@ struct hint {
 };
 struct hint did_you_mean(const char *command, const char *dashes, const char *given, const char *const *names,
                          size_t count);
+
+/* ---- variables.c: what flags of one name share in all commands ---- */
+
+/* The older spelling of a flag, which is still accepted: "endpoint" for "rdzv-endpoint". NULL: none. */
+const char *flag_alias(const char *flag);
+
+/* The variable that stands for a flag that is not given, and its value: RDZV_ENDPOINT. NULL: none, or the library reads
+ * it. From here on flag_by_variable is true if it has a value. */
+const char *flag_variable(const char *flag, const char **value);
+bool flag_by_variable(const char *flag);
+
+/* The flag is on the command line, with that value, which must stay. */
+void flag_given(const char *flag, const char *value);
+
+/* The end of an error in which such a value occurs: " (from RDZV_ENDPOINT)", " (from --rdzv-endpoint)", else "". */
+struct hint source_of_value(const char *message);
 
 /* Returns false, and prints an error, if there are words after the flags; `rest` is what flags_parse returned. */
 bool no_arguments(const struct command *command, int rest, int argc, char **argv);
@@ -100,11 +135,15 @@ int complain_no_memory(const char *command);
 /* The exit code of a command that has printed its answer: a full disk or a closed pipe must not look like success. */
 int finish_output(const char *command, bool printed);
 
+/* From here on each line that goes to stderr is a JSON object: time, host, pid, level, message. */
+void write_messages_as_json(void);
+
 /* A line without an end is shown on the terminal, or is gone: log lines take its place. */
 void show_open_line(bool shown);
 
-/* A log that writes to stderr, each line with the time, the host and the command, which must stay: "rdzv serve". Valid
- * until the next call: to be copied by an object that is opened with it. */
+/* A log that writes to stderr, each line with the time, the host and the command, which must stay: "rdzv serve". On a
+ * terminal the lines are shorter, and errors and warnings have colors. Valid until the next call: to be copied by an
+ * object that is opened with it. */
 const rdzv_log *stderr_log(const char *command, int level);
 
 /* Is it from 0 to 65535? False: it has said so. */
@@ -120,9 +159,18 @@ enum { FIRST_LINE_SIZE = 257 }; /* as much as the kernel looks at */
 /* The first line of a file, without its end, as far as it fits. False: it cannot be read. */
 bool read_first_line(const char *path, char line[FIRST_LINE_SIZE]);
 
+/* Finds a program as execvp does. False: there is none; *path is then a file that cannot be executed, or "". */
+bool find_executable(const char *name, char path[PATH_MAX]);
+
 /* Can that program be started as execvp does? 0; else it has said why, with `cure` behind, and gives 127 where it is
  * not found, 126 where it cannot be executed. */
 int check_executable(const char *command, const char *name, const char *cure);
+
+/* The text of errnum; where there are no descriptors left, with the limit. */
+struct cause_text {
+  char text[160];
+};
+struct cause_text cause_of(int errnum);
 
 /* Lets this process open as many descriptors as its hard limit says, and returns how many it could open before; 0: not
  * known. */

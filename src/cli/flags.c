@@ -9,39 +9,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The letter of the flag, or 0. */
-static char letter_of(const struct flag_extras *extras, const struct cli_flag *flag) {
+char flag_letter(const struct flag_extras *extras, const struct cli_flag *flag) {
   const size_t len = strlen(flag->name);
   for (const char *at = extras->letters; at && *at; at += strcspn(at, ","), at += *at == ',')
     if (strncmp(at + 2, flag->name, len) == 0 && (at[2 + len] == ',' || at[2 + len] == '\0')) return at[0];
   return 0;
 }
 
-static void print_flag(const struct cli_flag *flag, char letter_char) {
-  char left[64], letter[8] = "";
-  if (flag->type == FLAG_GROUP) {
-    printf("\n%s:\n", flag->name);
-    return;
-  }
-  if (letter_char) snprintf(letter, sizeof letter, "-%c, ", letter_char);
-  snprintf(left, sizeof left, "%s--%s%s%s", letter, flag->name, flag->placeholder ? " " : "",
-           flag->placeholder ? flag->placeholder : "");
-  const bool wide = strlen(left) > 28;
-  printf("  %-28s%s%s\n", left, wide ? "\n                               " : " ", flag->help);
-}
-
-static void print_help(const struct command *command, const struct flag_extras *extras) {
-  printf("usage: %s [FLAG...]%s%s\n\n%s\n", command->name, *command->synopsis ? " " : "", command->synopsis,
-         command->summary);
-  if (command->flags->type != FLAG_GROUP) printf("\nflags:\n");
-  for (const struct cli_flag *flag = command->flags; flag->name; flag++) print_flag(flag, letter_of(extras, flag));
-  printf("  %-28s %s\n", "--help", "print this and exit");
-  if (command->more) printf("\n%s", command->more);
-}
-
 static bool begins_with(const char *name, const char *given, size_t len) {
   for (size_t i = 0; i < len; i++)
     if (name[i] != given[i] && !(name[i] == '-' && given[i] == '_')) return false;
+  return true;
+}
+
+/* Is it the beginning of the name, or of its older spelling? *whole: it is all of it. */
+static bool matches(const char *name, const char *given, size_t len, bool *whole) {
+  const char *alias = flag_alias(name), *found = begins_with(name, given, len) ? name : alias;
+  if (!found || !begins_with(found, given, len)) return false;
+  *whole = !found[len];
   return true;
 }
 
@@ -53,8 +38,9 @@ static const struct cli_flag *find(const struct command *command, const char *gi
   size_t count = 0, used = 0;
   *others = '\0';
   for (const struct cli_flag *flag = command->flags; flag->name; flag++) {
-    if (flag->type == FLAG_GROUP || !begins_with(flag->name, given, len)) continue;
-    if (!flag->name[len]) return flag;
+    bool whole;
+    if (flag->type == FLAG_GROUP || !matches(flag->name, given, len, &whole)) continue;
+    if (whole) return flag;
     if (len == 0) continue;
     found = flag;
     if (used < size) used += (size_t)snprintf(others + used, size - used, "%s--%s", count ? ", " : "", flag->name);
@@ -66,7 +52,7 @@ static const struct cli_flag *find(const struct command *command, const char *gi
 static const struct cli_flag *find_letter(const struct command *command, const struct flag_extras *extras,
                                           char letter) {
   for (const struct cli_flag *flag = command->flags; flag->name; flag++)
-    if (letter && letter_of(extras, flag) == letter) return flag;
+    if (letter && flag_letter(extras, flag) == letter) return flag;
   return NULL;
 }
 
@@ -188,26 +174,35 @@ static int take(const struct command *command, struct flag_extras *extras, int a
   }
   if (!value && i + 1 >= argc) return complain(command->name, "flag '%s' needs a value", source), -1;
   const char *text = value ? value : argv[i + 1];
+  flag_given(flag->name, text);
   if (!store_value(flag, text)) return fail_value(command, flag, source, text);
   return value ? i + 1 : i + 2;
 }
 
-/* The variable of a switch is a number: 0 leaves it off. */
-static int take_variable(const struct command *command, struct flag_extras *extras, const struct cli_flag *flag) {
-  char name[64];
-  const size_t len = (size_t)snprintf(name, sizeof name, "%s%s", extras->environment, flag->name);
-  for (size_t i = 0; i < len && i < sizeof name; i++)
-    name[i] = (char)(name[i] == '-' ? '_' : toupper((unsigned char)name[i]));
+/* The value of the variable that is only this command's, "PET_MAX_RESTARTS", or NULL. */
+static const char *own_variable(struct flag_extras *extras, const struct cli_flag *flag, char name[64]) {
+  if (!extras->environment) return NULL;
+  const size_t len = (size_t)snprintf(name, 64, "%s%s", extras->environment, flag->name);
+  for (size_t i = 0; i < len && i < 64; i++) name[i] = (char)(name[i] == '-' ? '_' : toupper((unsigned char)name[i]));
   const char *value = getenv(name);
-  if (!value || (flag->type == FLAG_SWITCH && atoi(value) == 0)) return 0;
+  if (!value) return NULL;
   const size_t used = strlen(extras->taken);
   snprintf(extras->taken + used, sizeof extras->taken - used, "%s%s='%s'", used ? ", " : "", name, value);
+  return value;
+}
+
+/* The variable of a switch is a number: 0 leaves it off. */
+static int take_variable(const struct command *command, struct flag_extras *extras, const struct cli_flag *flag) {
+  char own[64];
+  const char *name = own, *value = own_variable(extras, flag, own);
+  if (!value) name = flag_variable(flag->name, &value);
+  if (!name || !value || (flag->type == FLAG_SWITCH && atoi(value) == 0)) return 0;
   return store_value(flag, value) ? 0 : fail_value(command, flag, name, value);
 }
 
 /* The command line goes before the environment. */
 static int take_environment(const struct command *command, struct flag_extras *extras) {
-  for (const struct cli_flag *flag = command->flags; extras->environment && flag->name; flag++)
+  for (const struct cli_flag *flag = command->flags; flag->name; flag++)
     if (flag->type != FLAG_GROUP && !extras->given[flag - command->flags] && take_variable(command, extras, flag) < 0)
       return -1;
   return 0;

@@ -19,7 +19,7 @@ static const struct {
     {"close", cmd_close, "close a rendezvous for all nodes"},
     {"list", cmd_list, "list the runs of a store"},
     {"reset", cmd_reset, "remove a closed run from its store"},
-    {"etcd", cmd_etcd, "run an etcd that ends with its parent"},
+    {"etcd", cmd_etcd, "run an etcd that stops with its parent"},
     {"serve", cmd_serve, "serve a store to PyTorch and rdzv clients"},
     {"store", cmd_store, "read and write a store from the shell"},
 };
@@ -27,13 +27,14 @@ static const struct {
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 
 static int help(FILE *to) {
-  fputs(
-      "usage: rdzv COMMAND [FLAG...]\n\nElastic rendezvous: the nodes of a distributed job find each other and agree "
-      "on ranks.\n\ncommands:\n",
-      to);
+  print_wrapped(
+      to,
+      "usage: rdzv COMMAND [FLAG...]\n\nElastic rendezvous: the nodes of a distributed job find each other and "
+      "agree on ranks.\n\ncommands:\n");
   for (int i = 0; i < COMMANDS; i++) fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].summary);
-  fputs("\n'rdzv COMMAND --help' and 'man rdzv-COMMAND' describe a command. 'rdzv --version' prints the version.\n",
-        to);
+  print_wrapped(to,
+                "\n'rdzv COMMAND --help' and 'man rdzv-COMMAND' describe a command.\n'rdzv --version' prints the "
+                "version.\n");
   return to == stdout ? EXIT_YES : EXIT_USAGE;
 }
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "base/text/log_text.h"
 #include "cli/cli.h"
+#include "cli/rendezvous/event_log.h"
+#include "cli/terminal.h"
 
 #include <errno.h>
 #include <rdzv/bytes.h>
@@ -7,7 +10,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 struct shown shown(const char *text) {
@@ -16,13 +18,34 @@ struct shown shown(const char *text) {
   return out;
 }
 
+/* ---- as JSON -------------------------------------------------------------------------------------------------- */
+
+static bool as_json;
+
+void write_messages_as_json(void) { as_json = true; }
+
+static void write_json_line(rdzv_log_level level, const char *line) {
+  char time_text[40], host[256] = "";
+  format_time(now_us(), time_text);
+  gethostname(host, sizeof host - 1);
+  write_object(STDERR_FILENO, json_pack("{s:s, s:s, s:i, s:s, s:s}", "time", time_text, "host", host, "pid",
+                                        (int)getpid(), "level", rdzv_log_level_name(level), "message", line));
+}
+
+/* ---- errors --------------------------------------------------------------------------------------------------- */
+
 void complain(const char *command, const char *format, ...) {
   char text[1024];
   va_list args;
   va_start(args, format);
   vsnprintf(text, sizeof text, format, args);
   va_end(args);
-  fprintf(stderr, "%s: %s\n", command, shown(text).text);
+  char line[sizeof text + sizeof(struct hint)];
+  snprintf(line, sizeof line, "%s%s", shown(text).text, source_of_value(text).text);
+  if (as_json)
+    write_json_line(RDZV_LOG_ERROR, line);
+  else
+    fprintf(stderr, "%s: %s\n", command, line);
 }
 
 int complain_error(const char *command, const rdzv_error *error) {
@@ -41,29 +64,24 @@ int finish_output(const char *command, bool printed) {
   return EXIT_IO;
 }
 
+/* ---- the log -------------------------------------------------------------------------------------------------- */
+
 static atomic_bool line_is_open;
 
 void show_open_line(bool shown) { atomic_store(&line_is_open, shown); }
 
-/* The name of the machine, as far as the first dot: of many in a job, which one says it? */
-static const char *host(void) {
-  static _Thread_local char name[256];
-  if (!*name && gethostname(name, sizeof name - 1) < 0) strcpy(name, "?");
-  name[strcspn(name, ".")] = '\0';
-  return name;
-}
-
 /* One write a line, so that lines of several threads do not mix. */
 static void write_line(void *command, rdzv_log_level level, const char *line) {
-  char time_text[32];
-  struct timespec now;
-  struct tm utc;
-  clock_gettime(CLOCK_REALTIME, &now);
-  gmtime_r(&now.tv_sec, &utc);
-  strftime(time_text, sizeof time_text, "%Y-%m-%dT%H:%M:%S", &utc);
-  fprintf(stderr, "%s%s.%03ldZ %s %s[%ld]: %s: %s\n", atomic_exchange(&line_is_open, false) ? "\r\033[K" : "",
-          time_text, now.tv_nsec / 1000000, host(), (const char *)command, (long)getpid(), rdzv_log_level_name(level),
-          shown(line).text);
+  if (as_json) {
+    write_json_line(level, line);
+    return;
+  }
+  const bool terminal = stderr_is_terminal();
+  const struct paint color = paint(level);
+  const char *name = terminal && level == RDZV_LOG_INFO ? "" : rdzv_log_level_name(level);
+  fprintf(stderr, "%s%s%s%s%s%s%s\n", atomic_exchange(&line_is_open, false) ? "\r\033[K" : "", color.begin,
+          (terminal ? log_prefix_short : log_prefix)(command).text, name, *name ? ": " : "", shown(line).text,
+          color.end);
 }
 
 const rdzv_log *stderr_log(const char *command, int level) {

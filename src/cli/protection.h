@@ -10,12 +10,12 @@ struct protection_flags {
 };
 
 /* Rows for a client's table of flags. */
-#define PROTECTION_FLAGS(to)                                                                                \
-  {"secret-file", FLAG_TEXT, &(to)->secret_file, "FILE",                                                    \
-   "file with the secret of the store (default $RDZV_SECRET_FILE)"},                                        \
-      {"tls-ca", FLAG_TEXT, &(to)->tls_ca, "FILE", "CA of the store's certificate, PEM: connect by TLS"},   \
-      {"tls-cert", FLAG_TEXT, &(to)->tls_cert, "FILE", "certificate of this process for the store, PEM"}, { \
-    "tls-key", FLAG_TEXT, &(to)->tls_key, "FILE", "private key of --tls-cert, PEM"                          \
+#define PROTECTION_FLAGS(to)                                                                           \
+  {"secret-file", FLAG_TEXT, &(to)->secret_file, "FILE",                                               \
+   "file with the secret of the store (default $RDZV_SECRET_FILE)"},                                   \
+      {"tls-ca", FLAG_TEXT, &(to)->tls_ca, "FILE", "CA of the store's certificate, PEM; enables TLS"}, \
+      {"tls-cert", FLAG_TEXT, &(to)->tls_cert, "FILE", "client certificate for the store, PEM"}, {     \
+    "tls-key", FLAG_TEXT, &(to)->tls_key, "FILE", "private key of --tls-cert, PEM"                     \
   }
 
 /* The options of a rendezvous with what the flags add, to be freed. NULL: it has said why. */

@@ -196,11 +196,28 @@ static int take_all(char *text, unsigned handlers, const rdzv_log *lenient, stru
   return 0;
 }
 
+/* A join that waits for a store that does not answer waits in vain: its own time bounds that. */
+static void settle_reach(unsigned handlers, struct conf *conf) {
+  const bool gen1 = handlers & CONF_GEN1;
+  const int64_t join = gen1 ? conf->timeout : conf->join_timeout;
+  const bool join_is_less = join < conf->read_timeout;
+  conf->reach_timeout = join_is_less ? join : conf->read_timeout;
+  conf->reach_option = !join_is_less ? "read_timeout" : gen1 ? "timeout" : "join_timeout";
+}
+
+/* Where the next try would come too late there is none, and the call ends a little sooner. */
+int conf_fail_reach(const struct conf *conf, deadline until, int code, rdzv_error *error) {
+  const bool is_over = deadline_left(until) <= conf->reach_timeout / 2;
+  if (!is_over || (code != RDZV_E_TIMEOUT && code != RDZV_E_CONNECTION)) return code;
+  return error_prefix(error, code, "not within %s (%g s)", conf->reach_option, (double)conf->reach_timeout / 1000);
+}
+
 int conf_parse(const char *text, unsigned handlers, const rdzv_log *lenient, struct conf *out, rdzv_error *error) {
   *out = defaults;
   out->text = strdup(text ? text : "");
   if (!out->text) return error_no_memory(error);
   const int result = take_all(out->text, handlers, lenient, out, error);
+  settle_reach(handlers, out);
   if (result < 0) conf_free(out);
   return result;
 }
@@ -229,6 +246,6 @@ rdzv_etcd_options conf_etcd_options(const rdzv_params *params, const struct conf
                              .key = conf->key,
                              .user = conf->user,
                              .password = conf->password,
-                             .read_timeout_ms = conf->read_timeout,
+                             .read_timeout_ms = conf->reach_timeout,
                              .log = params->log};
 }

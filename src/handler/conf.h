@@ -4,6 +4,7 @@
 #define RDZV_HANDLER_CONF_H
 
 #include "backend/c10d/store.h"
+#include "base/wait/clock.h"
 #include "state/pickle/layout.h"
 #include "state/rendezvous.h"
 #include "tls/names.h"
@@ -47,6 +48,11 @@ struct conf {
   int64_t lease_time;
   const char *secret_file, *tls_ca, *tls_cert, *tls_key, *tls_client_ca, *bind;
 
+  /* The time for the store to be reached, and for one request to etcd: read_timeout, or what a join may take where that
+   * is less; and the option that says so. */
+  int64_t reach_timeout;
+  const char *reach_option;
+
   char *text; /* private: what the texts point into */
 };
 
@@ -55,6 +61,10 @@ struct conf {
  * nearly one that they have. */
 int conf_parse(const char *text, unsigned handlers, const rdzv_log *lenient, struct conf *out, rdzv_error *error);
 void conf_free(struct conf *conf);
+
+/* Names the option in the error of a store that was not reached, if its time is over: `until` is when that is. Gives
+ * `code`. */
+int conf_fail_reach(const struct conf *conf, deadline until, int code, rdzv_error *error);
 
 /* What protects a store of the rendezvous: settled names (tls/names.h), which point into conf. */
 struct tls_names conf_tls_names(const struct conf *conf);

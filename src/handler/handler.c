@@ -43,7 +43,7 @@ int handler_init(rdzv_handler *handler, const struct handler_ops *ops, const rdz
                  rdzv_error *error) {
   handler->ops = ops;
   handler->born = fork_mark_here();
-  handler->cancel = FLAG_NONE;
+  handler->cancel = handler->hurry = FLAG_NONE;
   handler->master_later = params->find_master_later;
   if (!copy(&handler->run_id, params->run_id) || !copy(&handler->endpoint, params->endpoint) ||
       !copy(&handler->local_addr, params->local_addr) || !copy(&handler->node, node))
@@ -52,11 +52,13 @@ int handler_init(rdzv_handler *handler, const struct handler_ops *ops, const rdz
   if (result < 0) return result;
   const rdzv_log *log = params->log;
   result = log_take(&log, &handler->log, error);
+  if (result == 0) result = flag_open_in(&handler->hurry, &handler->flags, 0, error);
   return result < 0 ? result : flag_open_in(&handler->cancel, &handler->flags, params->cancel_fd, error);
 }
 
 void handler_deinit(rdzv_handler *handler) {
   flag_close(&handler->cancel);
+  flag_close(&handler->hurry);
   free(handler->run_id);
   free(handler->endpoint);
   free(handler->local_addr);
@@ -68,6 +70,12 @@ void handler_deinit(rdzv_handler *handler) {
   free((char *)protection->tls_key);
   free((char *)protection->tls_client_ca);
   free((char *)protection->bind);
+}
+
+int64_t handler_farewell(rdzv_handler *handler, int64_t usual) {
+  flag_lower(&handler->hurry); /* first: what is set from here on raises it again */
+  const int64_t own = atomic_load(&handler->farewell_ms);
+  return own > 0 && own < usual ? own : usual;
 }
 
 /* ---- for the callers ------------------------------------------------------------------------------------------ */
@@ -166,7 +174,9 @@ int rdzv_handler_set_linger(rdzv_handler *handler, int64_t timeout_ms, rdzv_erro
 
 int rdzv_handler_set_close_timeout(rdzv_handler *handler, int64_t timeout_ms, rdzv_error *error) {
   NOT_FORKED(handler);
-  return set_time(&handler->farewell_ms, timeout_ms, error);
+  const int result = set_time(&handler->farewell_ms, timeout_ms, error);
+  if (result == 0) flag_raise(&handler->hurry);
+  return result;
 }
 
 static int no_extra(rdzv_error *error) {

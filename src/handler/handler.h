@@ -44,14 +44,18 @@ struct rdzv_handler {
   bool master_later;           /* params->find_master_later */
   _Atomic int64_t linger_ms;   /* of rdzv_handler_set_linger */
   _Atomic int64_t farewell_ms; /* of rdzv_handler_set_close_timeout; 0: that of the conf */
+  struct flag hurry;           /* up: farewell_ms was set, and a call that leaves or closes looks at it again */
 };
 
 /* Fills the common part from params; `node` is this node's name, copied. */
 int handler_init(rdzv_handler *handler, const struct handler_ops *ops, const rdzv_params *params, const char *node,
                  rdzv_error *error);
 
-/* Releases the common part; the kind frees the memory. A handler that handler_init failed on, or that is all zero but
- * for `cancel` FLAG_NONE, is fine. */
+/* How long a call that leaves or closes may take from now on: `usual`, or farewell_ms where that is less. */
+int64_t handler_farewell(rdzv_handler *handler, int64_t usual);
+
+/* Releases the common part; the kind frees the memory. A handler that handler_init failed on, or that is all zero, is
+ * fine. */
 void handler_deinit(rdzv_handler *handler);
 
 /* ---- registry.c ---- */

@@ -37,7 +37,8 @@ static int decode_part(char *text, const char *what, rdzv_error *error) {
 /* One more of conf, which has no way to write a comma. */
 static int add_option(struct url *url, const char *name, const char *value, rdzv_error *error) {
   if (strpbrk(name, ",=")) return error_set(error, RDZV_E_INVALID, "an option's name has a ',' or '='");
-  if (strchr(value, ',')) return error_set(error, RDZV_E_INVALID, "option '%s' has a comma, which cannot be", name);
+  if (strchr(value, ','))
+    return error_set(error, RDZV_E_INVALID, "option '%s' has a comma, which is not allowed", name);
   const bool added = (url->conf.len == 0 || buf_append(&url->conf, ",", 1)) &&
                      buf_append(&url->conf, name, strlen(name)) && buf_append(&url->conf, "=", 1) &&
                      buf_append(&url->conf, value, strlen(value));

@@ -47,8 +47,9 @@ int rdzv_registry_open(rdzv_registry **out, rdzv_error *error) {
 
 int rdzv_registry_add(rdzv_registry *registry, const char *name, rdzv_creator *creator, void *user, rdzv_error *error) {
   if (!name || !*name || !creator) return error_set(error, RDZV_E_INVALID, "a backend needs a name and a creator");
-  if (find(registry, name)) return error_set(error, RDZV_E_INVALID, "there is a backend '%s' already", name);
-  if (registry->count == MAX_NAMES) return error_set(error, RDZV_E_LIMIT, "there are %d backends already", MAX_NAMES);
+  if (find(registry, name)) return error_set(error, RDZV_E_INVALID, "backend '%s' is registered already", name);
+  if (registry->count == MAX_NAMES)
+    return error_set(error, RDZV_E_LIMIT, "%d backends are registered, which is the limit", MAX_NAMES);
   char *copy = strdup(name);
   if (!copy) return error_no_memory(error);
   registry->entries[registry->count++] = (struct registry_entry){copy, creator, user};
@@ -98,10 +99,10 @@ int params_check(const rdzv_params *from, rdzv_params *to, rdzv_log *log, rdzv_e
   if (to->local_addr && !*to->local_addr) to->local_addr = NULL;
   if (!to->run_id || !*to->run_id) return error_set(error, RDZV_E_INVALID, "the run id is missing");
   if (strlen(to->run_id) > MAX_RUN_ID)
-    return error_set(error, RDZV_E_INVALID, "the run id has %zu bytes: at most %d are taken", strlen(to->run_id),
+    return error_set(error, RDZV_E_INVALID, "the run id has %zu bytes: the limit is %d", strlen(to->run_id),
                      MAX_RUN_ID);
   if (to->local_addr && strlen(to->local_addr) > MAX_ADDR)
-    return error_set(error, RDZV_E_INVALID, "local_addr has %zu bytes: at most %d are taken", strlen(to->local_addr),
+    return error_set(error, RDZV_E_INVALID, "local_addr has %zu bytes: the limit is %d", strlen(to->local_addr),
                      MAX_ADDR);
   if (!utf8_is_valid(rdzv_str(to->run_id)) || (to->local_addr && !utf8_is_valid(rdzv_str(to->local_addr))))
     return error_set(error, RDZV_E_INVALID, "the run id or local_addr is not UTF-8");

@@ -73,7 +73,10 @@ static int connect_store(struct fixed *handler, rdzv_error *error) {
 }
 
 static int make_result(struct fixed *handler, rdzv_result **out, rdzv_error *error) {
+  const deadline until = deadline_after(handler->timeout);
   int outcome = connect_store(handler, error);
+  if (outcome < 0 && outcome != RDZV_E_CANCELED && deadline_left(until) == 0)
+    error_prefix(error, outcome, "not within timeout (%g s)", (double)handler->timeout / 1000);
   if (outcome < 0) return error_prefix(error, outcome, "cannot join as rank %" PRId64, handler->rank);
   struct round_result *result = result_new(handler->base.run_id, "static", handler->base.node);
   if (!result) return error_no_memory(error);

@@ -2,6 +2,8 @@
 #ifndef RDZV_HANDLER_STATUS_H
 #define RDZV_HANDLER_STATUS_H
 
+#include "state/state.h"
+
 #include <rdzv/handler.h>
 
 /* What rdzv_handler_status gives, with its private part. */
@@ -9,6 +11,7 @@ struct status {
   rdzv_status base;
   rdzv_node_status *nodes;
   char *reason; /* NULL: none */
+  struct node_text ended_by;
 };
 
 /* What a node of these kinds (enum node_kind) is called. */
@@ -19,6 +22,9 @@ void status_count(rdzv_status *status, rdzv_node_kind kind);
 
 /* Puts the nodes, all of which were counted, in order. */
 void status_sort(struct status *status);
+
+/* Sets who ended the rendezvous, and when. */
+void status_set_end(rdzv_status *status, const char *node, int64_t at_us);
 
 /* Takes the text over as the reason for closing; NULL is fine. */
 void status_set_reason(rdzv_status *status, char *reason);

@@ -32,10 +32,11 @@
  * Errors of open, load and commit name the place, what was tried, and the innermost cause. The codes:
  *   - RDZV_E_NO_SPACE: there is no room. The server refuses writes with this sentence, and tries again now and then.
  *   - RDZV_E_IO, RDZV_E_TIMEOUT, RDZV_E_CONNECTION, RDZV_E_NO_MEMORY: the same, for another cause.
- *   - RDZV_E_STALE (commit only): another one has taken the place over, for good. The server sends no more answers, not
- *     even to reads, and ends. Every later commit returns it, too.
+ *   - RDZV_E_STALE (commit, room): another one has taken the place over, for good. The server sends no more answers,
+ * not even to reads, and ends. Every later commit returns it, too.
  *   - RDZV_E_IN_USE (open only): another server has the place.
- *   - RDZV_E_CORRUPT (open, load): what is stored is damaged. Nothing is changed or removed.
+ *   - RDZV_E_CORRUPT (open, load, commit): what is stored is damaged. Nothing is changed or removed. The server ends,
+ *     since a commit would fail again and again.
  *   - RDZV_E_UNSUPPORTED (open, load): it is of another program, or of a newer version of this one. Nothing is changed.
  *   - RDZV_E_CANCELED: after cancel.
  *
@@ -80,8 +81,8 @@ struct keep_ops {
   int (*commit)(struct keep *keep, const struct keep_change *changes, size_t count, rdzv_error *error);
 
   /* May the server accept more? RDZV_E_NO_SPACE and the like: what was committed is durable, but there is no room for
-   * more; the server refuses writes with that sentence, and asks again every second. Asked after each commit, in its
-   * thread. NULL: always. */
+   * more; the server refuses writes with that sentence, and asks again twice a second. Asked after each commit, and
+   * twice a second, in the thread of commits. NULL: always. */
   int (*room)(struct keep *keep, rdzv_error *error);
 
   /* There is nothing to commit for the moment: time to give back what is not needed. Returns soon; true: there is more
@@ -133,8 +134,8 @@ static inline void keep_close(struct keep *keep) {
 
 /* ---- folder/ ---- */
 
-/* Opens the folder, makes it if it is not there, and locks it. The log is used until close. */
-int keep_open_folder(const char *path, const rdzv_log *log, struct keep **out, rdzv_error *error);
+/* Opens the folder, makes it if it is not there, and locks it. */
+int keep_open_folder(const char *path, struct keep **out, rdzv_error *error);
 
 /* ---- etcd/ ---- */
 
@@ -157,6 +158,10 @@ struct keep_etcd_options {
 /* A keep that is not open yet: it can be entered, canceled and closed. Asks etcd nothing. Copies the options.
  * RDZV_E_INVALID: one of them. */
 int keep_new_etcd(const struct keep_etcd_options *options, struct keep **out, rdzv_error *error);
+
+/* A keep of the same place, not open yet, for a server that has lost it. Its wait does not end where etcd cannot be
+ * reached: it was there before. */
+int keep_again_etcd(struct keep *keep, struct keep **out, rdzv_error *error);
 
 /* Opens it: waits until no other server is active at this place, and is the active one then, until close. Once; from
  * any thread. Errors as above, but not RDZV_E_IN_USE; also RDZV_E_INVALID: etcd refuses the user; RDZV_E_PROTOCOL:

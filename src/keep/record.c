@@ -56,7 +56,7 @@ static int check_format(struct wire_cursor *cursor, rdzv_error *error) {
     return error_set(error, RDZV_E_CORRUPT, "the head is invalid: it has no mark");
   const uint64_t format = wire_take64(cursor, "the format");
   if (!cursor->bad && format != RECORD_FORMAT)
-    return error_set(error, RDZV_E_UNSUPPORTED, "it is of format %llu, and this version of rdzv knows %d only",
+    return error_set(error, RDZV_E_UNSUPPORTED, "it has format %llu, but this version of rdzv reads only format %d",
                      (unsigned long long)format, RECORD_FORMAT);
   return 0;
 }
@@ -135,7 +135,7 @@ void record_put_run(struct wire_writer *head, struct wire_writer *body, const st
 }
 
 static void take_gone(struct wire_cursor *cursor, uint32_t *gone, uint8_t *how, uint32_t count) {
-  const uint8_t *at = wire_take(cursor, (size_t)count * GONE_BYTES, "those who left");
+  const uint8_t *at = wire_take(cursor, (size_t)count * GONE_BYTES, "the nodes that left");
   for (uint32_t i = 0; at && i < count; i++, at += GONE_BYTES) {
     uint32_t index;
     memcpy(&index, at, sizeof index);
@@ -170,7 +170,7 @@ int record_read_run(rdzv_bytes head, rdzv_bytes body, uint32_t *gone, uint8_t *h
   out->first_round = wire_take_number(&cursor, 0, INT64_MAX, "the first round");
   out->waits = (uint32_t)wire_take_number(&cursor, 0, UINT32_MAX, "the waits");
   out->world_round = wire_take_number(&cursor, -1, INT64_MAX, "the round");
-  out->gone_count = (uint32_t)wire_take_number(&cursor, 0, STATE_MAX_NODES, "those who left");
+  out->gone_count = (uint32_t)wire_take_number(&cursor, 0, STATE_MAX_NODES, "the nodes that left");
   const int result = end(&cursor, "a run", error);
   return result < 0 ? result : read_body(body, gone, how, out, error);
 }

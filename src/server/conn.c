@@ -13,6 +13,7 @@
  */
 #include "base/error.h"
 #include "base/log.h"
+#include "base/net/foreign.h"
 #include "base/net/net.h"
 #include "server/server.h"
 
@@ -79,7 +80,7 @@ static void say_why(struct conn *conn) {
   if (conn->doom_code != RDZV_E_STOPPED) log_refusal(server, peer, conn->doom_why);
   if (conn->decoder.dialect != WIRE_DIALECT_RDZV || conn->out || conn->doom_code == RDZV_E_CONNECTION) return;
   struct wire_writer *out = &server->aside;
-  put_refusal(out, conn->doom_code, conn->doom_why);
+  wire_put_refusal(out, conn->doom_code, conn->doom_why);
   if (!out->failed) outbox_send_now(conn, out->buf.data, out->buf.len);
   out->buf.len = 0;
   out->failed = false;
@@ -91,6 +92,7 @@ static void reap(struct conn *conn) {
   leave_session(conn);
   keeper_forget(conn);
   natives_lost(conn);
+  groups_lost(conn);
   timeouts_forget(conn);
   schedule_forget(conn);
   listing_forget(conn);
@@ -240,7 +242,7 @@ static size_t room_for_more(const struct conn *conn) {
   return missing < LEAST ? LEAST : missing < most ? missing : most;
 }
 
-static void process(struct conn *conn, const uint8_t *data, size_t len);
+static void process(struct conn *conn, uint8_t *data, size_t len);
 
 /* Where to read to: the buffer that all connections share or, behind half a request, the connection's own. NULL: no
  * memory. */
@@ -255,7 +257,7 @@ static uint8_t *room_to_read(struct conn *conn, size_t *size) {
   return conn->in.data + conn->in.len;
 }
 
-void conn_take(struct conn *conn, const uint8_t *data, size_t len) {
+void conn_take(struct conn *conn, uint8_t *data, size_t len) {
   slice_begin(conn->server);
   if (conn->in.len == 0) {
     process(conn, data, len);
@@ -346,9 +348,13 @@ void conn_settle(struct conn *conn) {
 }
 
 /* Closes a client whose request is invalid. For a limit, the reason has the size and the limit. */
-static void doom_for_request(struct conn *conn) {
+static void doom_for_request(struct conn *conn, rdzv_bytes rest) {
   struct rdzv_server *server = conn->server;
   const struct wire_scan *scan = &conn->decoder.scan;
+  if (conn->decoder.requests == 0 && foreign_is_question(rest)) { /* a client of this library, when we were silent */
+    conn_doom(conn, RDZV_E_CONNECTION, NULL);
+    return;
+  }
   if (!scan->over_limit) {
     conn_doom(conn, RDZV_E_PROTOCOL, scan->why);
     return;
@@ -360,7 +366,7 @@ static void doom_for_request(struct conn *conn) {
 
 /* Executes whole requests, as long as the client takes its answers and its slice lasts. Returns the number of bytes
  * used; has_more says whether requests may be left. */
-static size_t execute_all(struct conn *conn, const uint8_t *data, size_t len) {
+static size_t execute_all(struct conn *conn, uint8_t *data, size_t len) {
   struct rdzv_server *server = conn->server;
   size_t used = 0;
   conn->has_more = true;
@@ -368,8 +374,9 @@ static size_t execute_all(struct conn *conn, const uint8_t *data, size_t len) {
     struct wire_request request;
     const enum wire_result result = wire_decode(&conn->decoder, &server->limits, data + used, len - used, &request);
     if (result != WIRE_RESULT_DONE) conn->has_more = false;
-    if (result == WIRE_RESULT_BAD) doom_for_request(conn);
+    if (result == WIRE_RESULT_BAD) doom_for_request(conn, (rdzv_bytes){data + used, len - used});
     if (result != WIRE_RESULT_DONE) break;
+    if (server->options.renew_groups) groups_rename(conn, &request, data + used);
     const size_t answered = server->answers.buf.len;
     const bool done = execute(conn, &request, data + used);
     if (done || !conn->multi) used += request.size; /* a request done in slices stays at the front */
@@ -394,7 +401,7 @@ static void save_rest(struct conn *conn, const uint8_t *data, size_t used, size_
   if (!charge(conn)) conn_doom(conn, RDZV_E_LIMIT, "no memory is left for its request");
 }
 
-static void process(struct conn *conn, const uint8_t *data, size_t len) {
+static void process(struct conn *conn, uint8_t *data, size_t len) {
   conn->server->active = conn;
   conn->server->served++;
   const size_t used = execute_all(conn, data, len);

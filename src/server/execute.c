@@ -12,18 +12,13 @@
 
 enum { GREETING_REQUESTS = 5 }; /* VALIDATE and up to four PINGs */
 
-void put_refusal(struct wire_writer *out, int code, const char *why) {
-  wire_put8(out, (uint8_t)-code);
-  wire_put_bytes(out, rdzv_str(why));
-}
-
 void refuse(struct conn *conn, int code, const char *why) {
   if (conn->decoder.dialect != WIRE_DIALECT_RDZV) {
     conn_doom(conn, code, why);
     return;
   }
   struct wire_writer *out = &conn->server->aside;
-  put_refusal(out, code, why);
+  wire_put_refusal(out, code, why);
   if (!out->failed) conn_send(conn, out->buf.data, out->buf.len);
   out->buf.len = 0;
   out->failed = false;
@@ -354,7 +349,7 @@ static bool is_refused(struct conn *conn, const struct wire_request *request) {
   else if (is_node)
     natives_put_refusal(request, why, &conn->server->answers);
   else
-    put_refusal(&conn->server->answers, why->code, why->message);
+    wire_put_refusal(&conn->server->answers, why->code, why->message);
   return true;
 }
 

@@ -147,18 +147,22 @@ static void on_acceptable(uv_poll_t *listener, int status, int events) {
   }
 }
 
-int server_listen(struct rdzv_server *server, rdzv_error *error) {
+static int open_socket(struct rdzv_server *server, rdzv_error *error) {
   int fd = server->options.listen_fd;
-  int result = fd > 0 ? check_inherited(fd, error) : bind_own(&server->options, &fd, error);
+  const int result = fd > 0 ? check_inherited(fd, error) : bind_own(&server->options, &fd, error);
   if (result < 0) return result;
   server->options.listen_fd = 0; /* the server owns it from here on, also on failure */
   server->listen_fd = fd;
-  server->listener.data = server;
-  result = note_address(server, fd, error);
+  return note_address(server, fd, error);
+}
+
+int server_listen(struct rdzv_server *server, rdzv_error *error) {
+  int result = server->listen_fd < 0 ? open_socket(server, error) : 0;
   if (result < 0) return result;
-  result = uv_poll_init(&server->loop, &server->listener, fd);
+  server->listener.data = server;
+  result = uv_poll_init(&server->loop, &server->listener, server->listen_fd);
   if (result == 0) result = uv_poll_start(&server->listener, UV_READABLE, on_acceptable);
-  if (result < 0) return error_set(error, RDZV_E_IO, "cannot listen on %s: %s", server->address, uv_strerror(result));
-  server->reserve_fd = open_reserve();
+  if (result < 0) return error_errno(error, RDZV_E_IO, -result, "cannot listen on %s", server->address);
+  if (server->reserve_fd < 0) server->reserve_fd = open_reserve();
   return 0;
 }

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/os/descriptors.h"
 #include "base/text/options.h"
 #include "base/wait/thread.h"
 #include "base/wait/waiting.h"
@@ -38,7 +39,7 @@ static int check_options(const rdzv_server_options *options, rdzv_error *error) 
       options->run_ttl_ms < 0)
     return error_set(error, RDZV_E_INVALID, "invalid timeout: it is negative");
   if (options->state_dir && options->state_etcd)
-    return error_set(error, RDZV_E_INVALID, "the state is either in a folder or in etcd, and not in both");
+    return error_set(error, RDZV_E_INVALID, "the state is kept in a folder or in etcd, not in both");
   if (options->max_value_bytes > 1u << 30 || options->max_key_bytes > 1u << 30)
     return error_set(error, RDZV_E_INVALID, "invalid limit on a key or a value: more than 1 GiB");
   return 0;
@@ -66,15 +67,23 @@ static void close_handle(void *handle) {
   if (((uv_handle_t *)handle)->loop && !uv_is_closing(handle)) uv_close(handle, on_handle_closed);
 }
 
+/* Another server is active now, or may be: this one is to stand by again. */
+static bool is_deposed(const struct rdzv_server *server) {
+  return server->standby && server->failure.code == RDZV_E_STALE && !atomic_load(&server->stop_asked);
+}
+
+static void close_socket(struct rdzv_server *server) {
+  if (server->listen_fd >= 0) close(server->listen_fd);
+  server->listen_fd = -1;
+}
+
 /* Closes every handle, so that the loop has nothing left to do and ends. */
 static void shut_down(struct rdzv_server *server) {
   if (server->stopping) return;
   server->stopping = true;
   close_handle(&server->listener);
-  if (server->listen_fd >= 0) close(server->listen_fd); /* no client connects from here on */
-  server->listen_fd = -1;
-  close_handle(&server->wake_to_stop);
-  close_handle(&server->cover.wake_to_reload);
+  if (!is_deposed(server)) close_socket(server); /* no client connects from here on */
+  close_handle(&server->waker);
   close_handle(&server->tick);
   close_handle(&server->scheduler);
   natives_shut_down(server, close_handle);
@@ -91,11 +100,16 @@ static void shut_down(struct rdzv_server *server) {
 
 void server_fail(struct rdzv_server *server, const rdzv_error *error) {
   if (server->failure.code == 0) server->failure = *error;
-  uv_async_send(&server->wake_to_stop);
+  flag_raise(&server->wake);
 }
 
-static void on_stop(uv_async_t *async) {
-  struct rdzv_server *server = async->data;
+/* What is asked for is looked at after the flag is down, so nothing is missed. */
+static void on_wake(uv_poll_t *waker, int status, int events) {
+  struct rdzv_server *server = waker->data;
+  (void)status, (void)events;
+  flag_lower(&server->wake);
+  if (atomic_exchange(&server->reload_asked, false)) cover_reload(server);
+  if (!atomic_load(&server->stop_asked) && server->failure.code == 0) return;
   log_line(&server->log, RDZV_LOG_INFO, "stopping, with %zu clients and %zu keys", server->conns_count,
            ks_count(server->ks));
   keeper_finish(server);
@@ -103,13 +117,13 @@ static void on_stop(uv_async_t *async) {
 }
 
 static int init_handles(struct rdzv_server *server) {
-  int result = uv_async_init(&server->loop, &server->wake_to_stop, on_stop);
+  int result = uv_poll_init(&server->loop, &server->waker, flag_fd(&server->wake));
+  server->waker.data = server;
+  if (result == 0) result = uv_poll_start(&server->waker, UV_READABLE, on_wake);
   if (result == 0) result = schedule_init(server);
   if (result == 0) result = timeouts_init(server);
   if (result == 0) result = natives_init(server);
-  if (result == 0) result = cover_init(server);
   if (result == 0) result = tenants_init(server);
-  server->wake_to_stop.data = server;
   return result;
 }
 
@@ -121,17 +135,43 @@ void server_count(struct rdzv_server *server, int change) {
   pthread_mutex_unlock(&server->clients_lock);
 }
 
+/* What the server knows of keys, runs and clients. */
+static void free_state(struct rdzv_server *server) {
+  keeper_free(server);
+  blob_drop(server->listing.keys);
+  server->listing = (struct listing){0};
+  natives_free(server);
+  ks_free(server->ks);
+  server->ks = NULL;
+  tenants_free(server);
+  groups_free(server);
+  sessions_free(&server->sessions);
+  server->sessions = (struct sessions){0};
+}
+
+/* False: no memory, or no random numbers. */
+static bool make_state(struct rdzv_server *server) {
+  struct siphash_seed seeds[3];
+  server->budget = (struct budget){.max = server->options.max_memory};
+  server->ks = ks_new(&server->budget, &pending_events, server);
+  if (!server->ks || !natives_new(server)) return false;
+  if (getrandom(&server->instance, sizeof server->instance, 0) < 0 || getrandom(seeds, sizeof seeds, 0) < 0)
+    return false;
+  ks_seed(server->ks, seeds[0]);
+  server->groups_seed = seeds[2];
+  sessions_init(&server->sessions, &server->budget, seeds[1]);
+  ks_defer(server->ks);
+  server->instance |= 1; /* 0 means none */
+  return true;
+}
+
 static void free_parts(struct rdzv_server *server) {
   pthread_cond_destroy(&server->clients_gone);
   pthread_mutex_destroy(&server->clients_lock);
-  blob_drop(server->listing.keys);
-  keeper_free(server);
+  free_state(server);
   standby_free(server);
-  natives_free(server);
   cover_free(server);
-  ks_free(server->ks);
-  tenants_free(server);
-  sessions_free(&server->sessions);
+  flag_close(&server->wake);
   buf_free(&server->answers.buf);
   buf_free(&server->aside.buf);
   buf_free(&server->bytes);
@@ -155,28 +195,19 @@ static struct rdzv_server *server_new(const rdzv_server_options *options) {
   server->options.state_dir = options->state_dir ? strdup(options->state_dir) : NULL;
   server->listen_fd = server->reserve_fd = -1;
   server->limits = limits_of(options);
-  server->budget.max = options->max_memory;
-  server->ks = ks_new(&server->budget, &pending_events, server);
   server->read_buffer = malloc(READ_BYTES);
-  struct siphash_seed seeds[2];
-  const bool made = server->ks && natives_new(server) && server->read_buffer &&
-                    (server->options.run_id || !options->run_id) && (server->options.state_dir || !options->state_dir);
-  if (!made || getrandom(&server->instance, sizeof server->instance, 0) < 0 || getrandom(seeds, sizeof seeds, 0) < 0) {
-    free_parts(server);
-    return NULL;
-  }
-  ks_seed(server->ks, seeds[0]);
-  sessions_init(&server->sessions, &server->budget, seeds[1]);
-  ks_defer(server->ks);
-  server->instance |= 1; /* 0 means none */
-  return server;
+  const bool made = make_state(server) && server->read_buffer && (server->options.run_id || !options->run_id) &&
+                    (server->options.state_dir || !options->state_dir);
+  if (made) return server;
+  free_parts(server);
+  return NULL;
 }
 
 /* Makes the loop and its handles. On failure own->listen_fd is the descriptor that the caller still owns. */
 static int set_up(struct rdzv_server *server, rdzv_server_options *own, rdzv_error *error) {
   int result = init_handles(server);
   if (result < 0)
-    result = error_set(error, RDZV_E_IO, "cannot create an event loop: %s", uv_strerror(result));
+    result = error_errno(error, RDZV_E_IO, -result, "cannot create an event loop");
   else
     result = keeper_open(server, error);
   if (!server->options.state_etcd) tenants_enforce(server); /* else when its state is loaded */
@@ -205,15 +236,18 @@ static int open_server(rdzv_server_options *own, rdzv_server **out, rdzv_error *
   if (result < 0) return result;
   struct rdzv_server *server = server_new(own);
   if (!server) return error_no_memory(error);
-  result = cover_open(server, error);
+  result = flag_open(&server->wake, error);
+  if (result == 0) result = cover_open(server, error);
   if (result < 0) {
     free_parts(server);
     return result;
   }
-  result = uv_loop_init(&server->loop);
+  result = descriptors_for_loop(error);
+  if (result == 0 && (result = uv_loop_init(&server->loop)) < 0)
+    result = error_errno(error, RDZV_E_IO, -result, "cannot create an event loop");
   if (result < 0) {
     free_parts(server);
-    return error_set(error, RDZV_E_IO, "cannot create an event loop: %s", uv_strerror(result));
+    return result;
   }
   result = set_up(server, own, error);
   if (result < 0)
@@ -237,6 +271,24 @@ int rdzv_server_open(const rdzv_server_options *options, rdzv_server **out, rdzv
 const char *rdzv_server_address(const rdzv_server *server) { return server->address; }
 int rdzv_server_port(const rdzv_server *server) { return server->port; }
 
+/* The loop has ended, with all connections and handles. The socket stays: clients that connect now are answered by the
+ * standby. False: that is not possible, and `failure` says why. */
+static bool step_back(struct rdzv_server *server) {
+  rdzv_error error = {0};
+  rdzv_server_options unused;
+  int result = standby_again(server, &error);
+  free_state(server);
+  server->stopping = server->accept_rests = false;
+  if (result == 0 && !make_state(server)) result = error_no_memory(&error);
+  if (result == 0) result = set_up(server, &unused, &error);
+  if (result == 0) result = standby_begin(server, &error);
+  server->failure = error;
+  if (result == 0) return true;
+  shut_down(server);
+  uv_run(&server->loop, UV_RUN_DEFAULT); /* for the close callbacks */
+  return false;
+}
+
 /* Writing to a log whose reader is gone may raise SIGPIPE, which is blocked and discarded. */
 static void serve(struct rdzv_server *server) {
   sigset_t pipe_signal, before;
@@ -245,7 +297,9 @@ static void serve(struct rdzv_server *server) {
   pthread_sigmask(SIG_BLOCK, &pipe_signal, &before);
   log_line(&server->log, RDZV_LOG_INFO, "listening on %s", server->address);
   atomic_store(&server->running, true);
-  uv_run(&server->loop, UV_RUN_DEFAULT);
+  do uv_run(&server->loop, UV_RUN_DEFAULT);
+  while (is_deposed(server) && step_back(server));
+  close_socket(server); /* a stop may come while the server steps back */
   atomic_store(&server->running, false);
   keeper_free(server); /* another server may have the state from now on, whenever this one is freed */
   standby_free(server);
@@ -265,6 +319,8 @@ int rdzv_server_run(rdzv_server *server, rdzv_error *error) {
   if (result == 0) result = standby_begin(server, error);
   if (result < 0) return result;
   serve(server);
+  const bool is_over = server->failure.code == RDZV_E_STALE && server->options.state_etcd; /* stopped while deposed */
+  if (is_over) return 0;
   if (server->failure.code && error) *error = server->failure;
   return server->failure.code;
 }
@@ -284,15 +340,21 @@ int rdzv_server_start(rdzv_server *server, rdzv_error *error) {
   return 0;
 }
 
+/* For rdzv_server_stop and rdzv_server_reload: of any thread or signal handler. */
+static void ask(rdzv_server *server, atomic_bool *what) {
+  atomic_store(what, true);
+  flag_raise(&server->wake);
+}
+
 void rdzv_server_stop(rdzv_server *server) {
   const int errnum = errno; /* of what a signal handler interrupted */
-  if (!fork_crossed(server->born)) uv_async_send(&server->wake_to_stop);
+  if (!fork_crossed(server->born)) ask(server, &server->stop_asked);
   errno = errnum;
 }
 
 void rdzv_server_reload(rdzv_server *server) {
   const int errnum = errno;
-  if (!fork_crossed(server->born)) uv_async_send(&server->cover.wake_to_reload);
+  if (!fork_crossed(server->born)) ask(server, &server->reload_asked);
   errno = errnum;
 }
 
@@ -326,7 +388,8 @@ static void abandon(struct rdzv_server *server) {
     if (uv_loop_fork(&server->loop) == 0) end_loop(server); /* which gives the child its own epoll set */
     return;
   }
-  if (server->listen_fd >= 0) close(server->listen_fd);
+  close_socket(server);
+  flag_close(&server->wake);
   close(uv_backend_fd(&server->loop));
 }
 

@@ -15,6 +15,7 @@
  *   cover/           TLS, between the socket and the two
  *   schedule.c       which client is served when, so that no client holds up the others
  *   timeouts.c       closes clients that take too long
+ *   groups.c         process groups of PyTorch workers that are formed again
  *   tenants.c        limits for many runs, and the end of runs that nobody uses
  *   native/          rounds of native nodes, which the server forms
  *   keeper/          durability: what has changed is committed, and answers wait for it
@@ -29,10 +30,12 @@
 #include "base/blob.h"
 #include "base/budget.h"
 #include "base/buf.h"
+#include "base/wait/flag.h"
 #include "base/wait/fork.h"
 #include "server/cover/cover.h"
 #include "server/session.h"
 #include "store/keyspace/keyspace.h"
+#include "wire/refusal.h"
 #include "wire/request.h"
 #include "wire/writer.h"
 
@@ -50,6 +53,7 @@ struct keeper;
 struct tenants;
 struct standby;
 struct keep;
+struct leaver;
 
 /* Executes a request and writes its answer; below 0: it is refused with that code. */
 typedef int handler(struct conn *conn, const struct wire_request *request, struct wire_writer *out);
@@ -110,7 +114,9 @@ struct rdzv_server {
   int listen_fd;
   int reserve_fd;    /* closed for a moment when accept finds no free descriptor */
   bool accept_rests; /* no client is accepted until the next tick */
-  uv_async_t wake_to_stop;
+  struct flag wake;  /* raised by other threads and signal handlers, also while the server steps back, */
+  atomic_bool stop_asked, reload_asked; /* for one of these */
+  uv_poll_t waker;
   uv_timer_t tick;
   uv_idle_t scheduler; /* active while work is left */
   bool stopping;
@@ -155,6 +161,10 @@ struct rdzv_server {
   struct natives *natives;
   bool was_asked;     /* something else than a keep-alive; native.c resets it */
   size_t native_runs; /* runs with native nodes: if there are none, keys need no look */
+
+  struct leaver *leavers; /* with renew_groups: where members of process groups have left */
+  unsigned last_group;    /* the current one; 0: the first */
+  struct siphash_seed groups_seed;
 
   uint64_t slice_end; /* 0: the clock has not been read yet */
   size_t slice_units; /* of work since the clock was read */
@@ -221,6 +231,11 @@ struct conn {
   uint64_t requests_seen; /* decoder.requests when `since` was set */
   const char *doom_why;   /* valid until the connection is reaped; NULL: the client closed it */
   int doom_code;
+  uint64_t peer_address; /* with renew_groups: a hash of it, of one that is in a group */
+  uint64_t peer_process; /* 0: unknown */
+  unsigned group;
+  bool in_group;  /* it has used a key of a process group */
+  bool is_worker; /* it has counted itself, as PyTorch's clients do, and not their clones */
 };
 
 /* ---- server.c ---- */
@@ -257,7 +272,7 @@ void conn_doom(struct conn *conn, int code, const char *why);
 bool conn_reap(struct rdzv_server *server, size_t most);
 
 /* Executes what has come of a client, and keeps the rest. */
-void conn_take(struct conn *conn, const uint8_t *data, size_t len);
+void conn_take(struct conn *conn, uint8_t *data, size_t len);
 
 /* Continues the work for a client, for one slice. */
 void conn_go_on(struct conn *conn);
@@ -294,6 +309,13 @@ static inline bool slice_is_over(struct rdzv_server *server, size_t bytes) {
   server->slice_units += 1 + bytes / BYTES_OF_A_UNIT;
   return server->slice_units >= UNITS_BEFORE_CLOCK && slice_is_over_by_clock(server);
 }
+
+/* ---- groups.c ---- */
+
+/* Gives the keys of a request, in `data`, the names that they have in the process group of the client. */
+void groups_rename(struct conn *conn, const struct wire_request *request, uint8_t *data);
+void groups_lost(struct conn *conn);
+void groups_free(struct rdzv_server *server);
 
 /* ---- outbox.c ---- */
 
@@ -359,7 +381,6 @@ bool execute(struct conn *conn, const struct wire_request *request, const uint8_
 /* Refuses a request: an RDZV client gets an error as its answer, a PyTorch client is closed. */
 void refuse(struct conn *conn, int code, const char *why);
 void refuse_code(struct conn *conn, int code);
-void put_refusal(struct wire_writer *out, int code, const char *why);
 
 /* Remembers in the client's session, if it has one, that the current write took effect, with its result. */
 void write_done(struct conn *conn, enum wire_op op, uint64_t result);
@@ -484,9 +505,10 @@ void tenants_use_key(struct rdzv_server *server, rdzv_bytes key);
 
 /* ---- keeper/standby.c ---- */
 
-/* If the options name an etcd: makes the server a standby, after it listens; begins to wait for its turn; refuses a
- * request, as execute() returns. */
+/* If the options name an etcd: makes the server a standby, after it listens; prepares it to be one again, before the
+ * keeper is freed; begins to wait for its turn; refuses a request, as execute() returns. */
 int standby_open(struct rdzv_server *server, rdzv_error *error);
+int standby_again(struct rdzv_server *server, rdzv_error *error);
 int standby_begin(struct rdzv_server *server, rdzv_error *error);
 bool standby_refuse(struct conn *conn, const struct wire_request *request);
 void standby_shut_down(struct rdzv_server *server, void (*close_handle)(void *handle));

@@ -183,4 +183,5 @@ void tenants_free(struct rdzv_server *server) {
     free(tenant);
   }
   free(server->tenants);
+  server->tenants = NULL;
 }

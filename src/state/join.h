@@ -7,14 +7,15 @@
  *   - a spare stays one while the round has more nodes than its own max_nodes. PyTorch's leaves the redundancy list and
  *     comes back to it, without end;
  *   - a node that exits a round and goes into the wait list, or the next round, does both at once;
- *   - a round that a participant left before we could enter it is not entered, nor one that is not after our last.
+ *   - a round that a participant left before we could enter it is not entered, nor one that is not after our last;
+ *   - a node whose number of nodes can never be in one round with that of a node before does not join.
  */
 #ifndef RDZV_STATE_JOIN_H
 #define RDZV_STATE_JOIN_H
 
 #include "state/summary.h"
 
-/* decide_join, but for the first two of these. */
+/* decide_join, but for the first two and the last of these. */
 enum rendezvous_action join_decide(const struct rendezvous_context *context);
 
 static inline bool action_removes(enum rendezvous_action action) {
@@ -29,7 +30,8 @@ enum rendezvous_action join_come_back(const struct rendezvous_context *context);
  * `whole` is world_is_whole(state). */
 const char *join_obstacle(const struct rendezvous_state *state, int64_t joined, bool whole);
 
-/* Sets the error for ACTION_ERROR_…; `summary` tells which nodes were there, for a timeout. Gives its code. */
+/* Sets the error for ACTION_ERROR_…; `summary` tells which nodes were there, for a timeout, or how nodes differ, for a
+ * clash. Gives its code. */
 int join_fail(rdzv_error *error, enum rendezvous_action action, const char *wish, const struct summary *summary);
 
 #endif

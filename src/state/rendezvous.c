@@ -2,17 +2,20 @@
 #include "state/rendezvous.h"
 
 #include "base/error.h"
+#include "state/differences.h"
+#include "state/ending.h"
 
 /* ---- questions about a state ---------------------------------------------------------------------------------- */
 
 enum rendezvous_phase rendezvous_phase(const struct rendezvous_state *state) {
   if (state->closed) return PHASE_CLOSED;
   if (state->complete) return PHASE_COMPLETE;
+  if (state->count == 0 && ending_read(state, &(struct ending){0})) return PHASE_ENDED;
   return state->deadline == DATETIME_NONE || state->deadline == WORLD_LEFT ? PHASE_GATHERING : PHASE_LAST_CALL;
 }
 
 const char *rendezvous_phase_name(enum rendezvous_phase phase) {
-  static const char *const names[] = {"gathering", "last call", "complete", "closed"};
+  static const char *const names[] = {"gathering", "last call", "complete", "closed", "ended"};
   return names[phase];
 }
 
@@ -45,10 +48,12 @@ const char *rendezvous_action_name(enum rendezvous_action action) {
                                       "REMOVE_FROM_REDUNDANCY_LIST",
                                       "MARK_RENDEZVOUS_COMPLETE",
                                       "MARK_RENDEZVOUS_CLOSED",
+                                      "ENTER_SETTINGS",
                                       "SYNC",
                                       "ERROR_CLOSED",
                                       "ERROR_GRACEFUL_EXIT",
                                       "ERROR_TIMEOUT",
+                                      "ERROR_CLASH",
                                       "FINISH"};
   return (size_t)action < sizeof names / sizeof names[0] ? names[action] : "?";
 }
@@ -164,6 +169,7 @@ size_t rendezvous_sanitize(struct rendezvous_state *state, const struct rendezvo
     removed++;
   }
   if (participant) participant_removed(state, settings);
+  if (removed > 0 && settings->marks) differences_clean(state);
   return removed;
 }
 
@@ -176,6 +182,8 @@ static int move_self(struct rendezvous_context *context, unsigned to, unsigned f
   if (to & NODE_PARTICIPANT) node->rank = 0; /* until the round is complete */
   node->last_heartbeat = context->now.wall_us;
   node->ours = context->settings->marks;
+  if (node->ours) differences_enter(context->state, context->node, context->settings);
+  if (!context->state->closed) ending_forget(context->state);
   return 0;
 }
 
@@ -230,6 +238,9 @@ static int remove_self(struct rendezvous_context *context, unsigned kind) {
   state_set_kinds(context->state, node, left);
   node->last_heartbeat = DATETIME_NONE;
   if (left == 0) state_remove(context->state, node);
+  if (left == 0 && context->settings->marks) differences_clean(context->state);
+  if (context->state->count == 0 && context->settings->marks && !context->state->closed)
+    ending_note(context->state, context->node, context->now.wall_us);
   return 0;
 }
 
@@ -246,7 +257,11 @@ int rendezvous_apply(struct rendezvous_context *context, enum rendezvous_action 
     case ACTION_REMOVE_FROM_WAIT_LIST: return remove_self(context, NODE_WAITING);
     case ACTION_REMOVE_FROM_REDUNDANCY_LIST: return remove_self(context, NODE_SPARE);
     case ACTION_MARK_RENDEZVOUS_COMPLETE: return mark_complete(context, error);
-    case ACTION_MARK_RENDEZVOUS_CLOSED: context->state->closed = true; return 0;
+    case ACTION_MARK_RENDEZVOUS_CLOSED:
+      context->state->closed = true;
+      if (context->settings->marks) ending_note(context->state, context->node, context->now.wall_us);
+      return 0;
+    case ACTION_ENTER_SETTINGS: differences_enter(context->state, context->node, context->settings); return 0;
     default: return 0; /* changes nothing */
   }
 }

@@ -51,7 +51,8 @@ struct rendezvous_settings {
   int64_t keep_alive_max_attempt;
   enum rank_order rank_order;
   bool has_redundancy_list; /* layouts before 2.3 have none: a node that finds the round full waits in no list */
-  bool marks;               /* write marks that only nodes of this library read: WORLD_LEFT, `ours` of a node */
+  bool marks; /* write marks that only nodes of this library read: WORLD_LEFT, `ours` of a node, settings, the
+                               end */
 };
 
 /* PyTorch's defaults. */
@@ -73,6 +74,15 @@ static inline int64_t rendezvous_dead_time(const struct rendezvous_settings *set
   return settings->keep_alive_interval * settings->keep_alive_max_attempt;
 }
 
+/* PyTorch nodes ignore the keep-alive options: their interval is 5 s, of which 3 may be missed. */
+enum { TORCH_DEAD_MS = 15000 };
+
+/* The dead time of one node: a PyTorch node beats by its own times, and is judged by them at least. */
+static inline int64_t rendezvous_dead_time_of(const struct rendezvous_settings *settings, bool ours) {
+  const int64_t dead_time = rendezvous_dead_time(settings);
+  return ours || dead_time > TORCH_DEAD_MS ? dead_time : TORCH_DEAD_MS;
+}
+
 /* When an event happened: by our monotonic clock, and by the clock that goes on the wire. */
 struct moment {
   int64_t mono_ms;
@@ -89,17 +99,26 @@ enum rendezvous_action {
   ACTION_REMOVE_FROM_REDUNDANCY_LIST, /* in a join: restarts its deadline, since a place is free now */
   ACTION_MARK_RENDEZVOUS_COMPLETE,
   ACTION_MARK_RENDEZVOUS_CLOSED,
-  ACTION_SYNC, /* wait for a change of the state, or for one of the times in the context */
+  ACTION_ENTER_SETTINGS, /* only our settings, without joining: see state/differences.h. Not PyTorch's */
+  ACTION_SYNC,           /* wait for a change of the state, or for one of the times in the context */
   ACTION_ERROR_CLOSED,
   ACTION_ERROR_GRACEFUL_EXIT, /* closed, while we were in the redundancy list */
   ACTION_ERROR_TIMEOUT,
+  ACTION_ERROR_CLASH, /* our settings and those of another node can never be satisfied together */
   ACTION_FINISH,
 };
 
 const char *rendezvous_action_name(enum rendezvous_action action);
 
 /* Does it change the state, so that the state must be written? */
-static inline bool action_writes(enum rendezvous_action action) { return action <= ACTION_MARK_RENDEZVOUS_CLOSED; }
+static inline bool action_writes(enum rendezvous_action action) { return action <= ACTION_ENTER_SETTINGS; }
+
+/* Whether another node, that came before, has settings with which ours can never be in one round. */
+enum rendezvous_clash {
+  CLASH_NONE,
+  CLASH_DOUBTFUL, /* if that node is alive */
+  CLASH_SURE,
+};
 
 struct rendezvous_context {
   const struct node_desc *node; /* this one */
@@ -110,6 +129,7 @@ struct rendezvous_context {
   bool keep_alive_due; /* our heartbeat, if the state has one, is to be renewed */
   bool last_call_over; /* the state's deadline, if it has one, has passed */
   int64_t first_round; /* we take part in none before that: see state/engine/rounds.h */
+  enum rendezvous_clash clash;
 };
 
 enum rendezvous_action decide_exit(const struct rendezvous_context *context);
@@ -154,6 +174,7 @@ enum rendezvous_phase {
   PHASE_LAST_CALL, /* enough, and more may come until the deadline */
   PHASE_COMPLETE,
   PHASE_CLOSED,
+  PHASE_ENDED, /* not closed, but all nodes have left */
 };
 
 enum rendezvous_phase rendezvous_phase(const struct rendezvous_state *state);

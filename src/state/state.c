@@ -56,7 +56,7 @@ static int check_new(const struct rendezvous_state *state, const struct node_des
   if (!utf8_is_valid(addr))
     return error_set(error, RDZV_E_INVALID, "the node's address '%s' is not UTF-8", bytes_quote(addr).text);
   if (state->count >= STATE_MAX_NODES)
-    return error_set(error, RDZV_E_LIMIT, "the rendezvous has %zu nodes, it can have no more", state->count);
+    return error_set(error, RDZV_E_LIMIT, "the rendezvous has %zu nodes, which is the limit", state->count);
   return 0;
 }
 
@@ -154,7 +154,7 @@ static bool copy_nodes(struct rendezvous_state *to, const struct rendezvous_stat
 
 int state_check_round(const struct rendezvous_state *state, rdzv_error *error) {
   if (state->round >= 0 && state->round <= STATE_MOST_ROUND) return 0;
-  return error_set(error, RDZV_E_CORRUPT, "%" PRId64 " is no number of a round", state->round);
+  return error_set(error, RDZV_E_CORRUPT, "%" PRId64 " is not a valid round number", state->round);
 }
 
 bool state_copy(struct rendezvous_state *to, const struct rendezvous_state *from) {

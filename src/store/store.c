@@ -90,8 +90,15 @@ int store_fail_wait(struct store_call *call, int code, const char *what, const r
 
 /* ---- for the callers --------------------------------------------------------------------------------------- */
 
+/* Of the calls of this thread; -1: none. */
+static _Thread_local int64_t limit_ms = -1;
+
+void rdzv_store_limit_calls(int64_t timeout_ms) { limit_ms = timeout_ms; }
+
+int64_t store_call_limit(void) { return limit_ms; }
+
 static struct store_call begin(rdzv_store *store, int64_t timeout_ms, rdzv_error *error) {
-  if (timeout_ms < 0) timeout_ms = atomic_load(&store->timeout_ms);
+  if (timeout_ms < 0) timeout_ms = limit_ms >= 0 ? limit_ms : atomic_load(&store->timeout_ms);
   return (struct store_call){timeout_ms, deadline_after(timeout_ms), &store->cancel, error};
 }
 
@@ -191,6 +198,7 @@ bool store_try_again(rdzv_store *store, int result, deadline until) {
 }
 
 int64_t store_request_time(rdzv_store *store, int64_t opened_with_ms) {
+  if (limit_ms >= 0) return limit_ms;
   const int64_t limit = atomic_load(&store->request_ms);
   return limit > 0 && limit < opened_with_ms ? limit : opened_with_ms;
 }

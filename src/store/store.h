@@ -90,6 +90,9 @@ bool store_try_again(rdzv_store *store, int result, deadline until);
 /* The time for such a request; opened_with_ms is the timeout that the store was opened with. */
 int64_t store_request_time(rdzv_store *store, int64_t opened_with_ms);
 
+/* The limit that rdzv_store_limit_calls has set for this thread; -1: none. */
+int64_t store_call_limit(void);
+
 /* Allocates `size` bytes, all zero, and fills the common part; timeout_ms 0 is the default, cancel_fd 0 none. `log` is
  * the caller's, to be copied. */
 int store_new(size_t size, const struct store_ops *ops, int64_t timeout_ms, int cancel_fd, const rdzv_log *log,

@@ -2,6 +2,7 @@
 #include "tls/context.h"
 
 #include "base/error.h"
+#include "base/os/private_file.h"
 #include "tls/parts.h"
 
 #include <errno.h>
@@ -76,6 +77,8 @@ static int fail_file(const char *what, const char *path, rdzv_error *error) {
 static int use_certificate(struct tls_context *context, const struct tls_names *names, rdzv_error *error) {
   if (openssl.SSL_CTX_use_certificate_chain_file(context->ssl, names->cert) != 1)
     return fail_file("certificate", names->cert, error);
+  const int result = private_file_look("key", names->key, error);
+  if (result < 0) return result;
   if (openssl.SSL_CTX_use_PrivateKey_file(context->ssl, names->key, SSL_FILETYPE_PEM) != 1 ||
       openssl.SSL_CTX_check_private_key(context->ssl) != 1)
     return fail_file("key", names->key, error);

@@ -34,9 +34,9 @@ static const char *why_server(const struct tls_stream *stream, int reason) {
     case SSL_R_UNSUPPORTED_PROTOCOL:
     case SSL_R_TLSV1_ALERT_PROTOCOL_VERSION: return "it does not speak TLS 1.3";
     case SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE:
-      return secret ? "it does not know the secret" : "it wants a secret (secret_file), not a certificate";
+      return secret ? "it does not know the secret" : "it requires a secret (secret_file), not a certificate";
     case SSL_R_TLSV1_ALERT_DECRYPT_ERROR: return secret ? "it does not know the secret" : NULL;
-    case SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED: return "it wants a certificate of its clients (tls_cert, tls_key)";
+    case SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED: return "it requires a client certificate (tls_cert, tls_key)";
     case SSL_R_TLSV1_ALERT_UNKNOWN_CA: return "it does not know the CA of our certificate";
     case SSL_R_SSLV3_ALERT_CERTIFICATE_EXPIRED: return "our certificate has expired";
     case SSL_R_SSLV3_ALERT_CERTIFICATE_REVOKED:
@@ -57,7 +57,7 @@ static const char *why_certificate(long code) {
     case X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN:
     case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT:
     case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY:
-    case X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE: return "its certificate is not of a CA that is trusted here";
+    case X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE: return "its certificate is not signed by a trusted CA";
     default: return openssl.X509_verify_cert_error_string(code);
   }
 }

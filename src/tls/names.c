@@ -40,10 +40,10 @@ int tls_names_check_client(const struct tls_names *names, rdzv_error *error) {
 int tls_names_check_server(const struct tls_names *names, rdzv_error *error) {
   if (!names->cert && !names->key && names->client_ca)
     return error_set(error, RDZV_E_INVALID,
-                     "a server that wants certificates of its clients needs one itself (tls_cert and tls_key)");
+                     "a server that requires client certificates needs a certificate itself (tls_cert and tls_key)");
   if (names->secret && names->cert && !names->client_ca)
-    return error_set(error, RDZV_E_INVALID,
-                     "with a secret and a certificate, clients without the secret have to show a certificate: whose "
-                     "(tls_client_ca)?");
+    return error_set(
+        error, RDZV_E_INVALID,
+        "a server with a secret and a certificate also needs the CA of its clients' certificates (tls_client_ca)");
   return check_pair(names, error);
 }

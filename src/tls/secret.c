@@ -2,6 +2,7 @@
 #include "tls/secret.h"
 
 #include "base/error.h"
+#include "base/os/private_file.h"
 #include "tls/openssl.h"
 
 #include <errno.h>
@@ -39,12 +40,8 @@ void secret_free(struct secret *secret) { private_free(secret, sizeof *secret); 
 static int check_file(const char *path, const struct stat *file, rdzv_error *error) {
   if (!S_ISREG(file->st_mode))
     return error_set(error, RDZV_E_INVALID, "cannot use secret file '%s': it is not a regular file", path);
-  if (file->st_mode & (S_IRWXG | S_IRWXO))
-    return error_set(error, RDZV_E_INVALID,
-                     "cannot use secret file '%s': others than its owner have access to it (chmod 600 '%s')", path,
-                     path);
-  if (file->st_uid != geteuid() && file->st_uid != 0)
-    return error_set(error, RDZV_E_INVALID, "cannot use secret file '%s': it belongs to another user", path);
+  const int result = private_file_check(file, "secret file", path, error);
+  if (result < 0) return result;
   if (file->st_size > FILE_MOST)
     return error_set(error, RDZV_E_INVALID,
                      "cannot use secret file '%s': it is longer than %d secrets of %d characters (" MAKE_ONE ")", path,

@@ -174,7 +174,6 @@ void wire_put_native_beat(struct wire_writer *out, bool wants_answer, int64_t tr
 
 /* ---- messages of the server ----------------------------------------------------------------------------------- */
 
-enum { REFUSAL_BYTES = 1 + 8 }; /* before its text */
 enum { FLAG_ALL_NATIVE = 1, FLAG_ALL_OURS = 2, FLAG_MASTER_IS_OURS = 4, FLAG_HAS_RANKS = 8, JOINED_FLAGS = 15 };
 
 static size_t begin_message(struct wire_writer *out, enum wire_native_kind kind) {
@@ -254,7 +253,7 @@ void wire_put_native_done(struct wire_writer *out, enum wire_native_kind kind) {
 
 /* How many of the nodes fit into a message. */
 static size_t fitting(const struct native_news *news) {
-  enum { OTHER_BYTES = 64, NODE_BYTES = 2 + 1 + 8 + 8 };
+  enum { OTHER_BYTES = 64 + NATIVE_MAX_WARNING, NODE_BYTES = 2 + 1 + 8 + 8 };
   size_t named = 0, used = OTHER_BYTES;
   for (; named < news->named && named < NATIVE_MOST_NAMED; named++) {
     used += NODE_BYTES + strlen(news->nodes[named].addr);
@@ -271,6 +270,7 @@ void wire_put_native_news(struct wire_writer *out, const struct native_news *new
   wire_put64(out, news->gone);
   wire_put8(out, (uint8_t)named);
   for (size_t i = 0; i < named; i++) put_node(out, &news->nodes[i]);
+  put_text(out, news->warning ? news->warning : "", NATIVE_MAX_WARNING);
   end_value(out, start);
 }
 
@@ -282,33 +282,20 @@ int wire_native_news(rdzv_bytes body, struct native_news *out, rdzv_error *error
   out->gone = (size_t)wire_take_number(&cursor, 0, STATE_MAX_NODES, "the number of nodes that are gone");
   out->named = wire_take8(&cursor, NATIVE_MOST_NAMED, "the number of names");
   for (size_t i = 0; i < out->named; i++) out->nodes[i] = take_node(&cursor, "a node that is gone");
+  out->warning = wire_take_text(&cursor, 0, NATIVE_MAX_WARNING, "the warning");
   return wire_cursor_end(&cursor, "the news", error);
-}
-
-void wire_put_native_refusal(struct wire_writer *out, enum wire_op op, uint64_t number, int code, const char *text) {
-  size_t len = strlen(text);
-  if (len > WIRE_NATIVE_MAX_MESSAGE - REFUSAL_BYTES) len = WIRE_NATIVE_MAX_MESSAGE - REFUSAL_BYTES;
-  wire_put8(out, (uint8_t)-code);
-  wire_put64(out, len + REFUSAL_BYTES);
-  put_op(out, op);
-  wire_put64(out, number);
-  wire_put(out, text, len);
 }
 
 /* ---- the stream of the server --------------------------------------------------------------------------------- */
 
-/* A refusal: the number of an operation of native nodes, that of the request, and a text; or, where the server closes
- * the connection, a text only, which is ASCII. */
-static enum wire_result read_refusal(rdzv_bytes value, struct wire_native_message *out) {
-  const uint8_t *data = value.data;
-  const int op = value.len > 0 ? wire_op_of(WIRE_DIALECT_RDZV, data[0]) : -1;
-  out->asked = op >= WIRE_OP_NODE_JOIN ? op : -1;
-  out->number = 0;
-  out->body = value;
-  if (out->asked < 0) return WIRE_RESULT_DONE;
-  if (value.len < REFUSAL_BYTES) return WIRE_RESULT_BAD;
-  out->number = wire_load64(data + 1);
-  out->body = (rdzv_bytes){data + REFUSAL_BYTES, value.len - REFUSAL_BYTES};
+/* Where the server closes the connection, that as such is refused: its code is the one of a lost request. */
+static enum wire_result read_refusal(uint8_t status, rdzv_bytes value, struct wire_native_message *out) {
+  struct wire_refusal refusal;
+  if (!wire_read_refusal(value, &refusal)) return WIRE_RESULT_BAD;
+  out->code = refusal.asked < 0 ? wire_refusal_code(status) : wire_code_of(status);
+  out->asked = refusal.asked;
+  out->number = refusal.number;
+  out->body = refusal.text;
   return WIRE_RESULT_DONE;
 }
 
@@ -333,8 +320,8 @@ enum wire_result wire_native_next(const uint8_t *data, size_t len, size_t most, 
   if (len < *want) return WIRE_RESULT_MORE;
   const rdzv_bytes value = {data + WIRE_NATIVE_HEAD_BYTES, (size_t)size};
   out->size = *want;
-  out->code = -(int)data[0];
-  if (failed) return read_refusal(value, out);
+  if (failed) return read_refusal(data[0], value, out);
+  out->code = 0;
   out->asked = -1;
   out->body = (rdzv_bytes){data + WIRE_NATIVE_HEAD_BYTES + 1, (size_t)size - 1};
   return WIRE_RESULT_DONE;

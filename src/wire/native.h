@@ -10,12 +10,13 @@
 #define RDZV_WIRE_NATIVE_H
 
 #include "state/native/native.h"
+#include "wire/refusal.h"
 #include "wire/scan.h"
 #include "wire/writer.h"
 
 enum {
-  WIRE_NATIVE_MAX_MESSAGE = 4096, /* bytes of a value, except those of STATUS and MEMBERS */
-  WIRE_NATIVE_HEAD_BYTES = 9,     /* of a message of the server: status and length */
+  WIRE_NATIVE_MAX_MESSAGE = WIRE_MAX_REFUSAL, /* bytes of a value, except those of STATUS and MEMBERS */
+  WIRE_NATIVE_HEAD_BYTES = 9,                 /* of a message of the server: status and length */
 };
 
 /* The first byte of a message of the server. */
@@ -65,10 +66,6 @@ void wire_put_native_done(struct wire_writer *out, enum wire_native_kind kind); 
 /* Names as many of the nodes as fit into a message. */
 void wire_put_native_news(struct wire_writer *out, const struct native_news *news);
 
-/* Refuses a request: the number of the join, the epoch of the resumption, the number of the query, or 0. A long text is
- * cut. */
-void wire_put_native_refusal(struct wire_writer *out, enum wire_op op, uint64_t number, int code, const char *text);
-
 /* One message, as the client finds it in the stream. */
 struct wire_native_message {
   size_t size;     /* in the stream */
@@ -98,7 +95,10 @@ struct wire_native_status {
   int64_t round;
   int64_t call_left_ms; /* of the last call; -1: there is none */
   enum torch_layout layout;
-  const char *reason; /* for closing; "": none is known */
+  const char *reason;           /* for closing; "": none is known */
+  int64_t min_nodes, max_nodes; /* as the first node has them; 0: not known */
+  int64_t ended_us;             /* when it was closed or left by all nodes; 0: it was not, or nobody knows */
+  const char *ended_by;         /* the node that did; "": not known */
 };
 
 struct wire_native_node {

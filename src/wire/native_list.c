@@ -20,6 +20,14 @@ static void put_signed(struct wire_writer *out, int64_t number) {
   put_short(out, (uint64_t)number << 1 ^ (number < 0 ? UINT64_MAX : 0));
 }
 
+static void put_text(struct wire_writer *out, const char *text, size_t most) {
+  const size_t len = strnlen(text, most);
+  wire_put8(out, (uint8_t)len);
+  wire_put8(out, (uint8_t)(len >> 8));
+  wire_put(out, text, len);
+  wire_put8(out, 0);
+}
+
 static void begin(struct wire_native_writer *writer, struct wire_writer *out, enum wire_native_kind kind) {
   wire_put8(out, WIRE_BYTE_DONE);
   wire_put64(out, 0);
@@ -35,11 +43,11 @@ void wire_native_begin_status(struct wire_native_writer *writer, struct wire_wri
   wire_put8(out, (uint8_t)status->layout);
   put_signed(out, status->round);
   put_signed(out, status->call_left_ms);
-  const size_t len = strnlen(status->reason, NATIVE_MAX_REASON);
-  wire_put8(out, (uint8_t)len);
-  wire_put8(out, (uint8_t)(len >> 8));
-  wire_put(out, status->reason, len);
-  wire_put8(out, 0);
+  put_text(out, status->reason, NATIVE_MAX_REASON);
+  put_signed(out, status->min_nodes);
+  put_signed(out, status->max_nodes);
+  put_signed(out, status->ended_us);
+  put_text(out, status->ended_by, sizeof(struct node_text));
   put_short(out, count);
 }
 
@@ -106,6 +114,10 @@ int wire_native_read_status(struct wire_native_reader *reader, rdzv_bytes body, 
   out->round = wire_take_signed(&cursor, "the round");
   out->call_left_ms = wire_take_signed(&cursor, "the time of the last call");
   out->reason = wire_take_text(&cursor, 0, NATIVE_MAX_REASON, "the reason");
+  out->min_nodes = wire_take_signed(&cursor, "the least number of nodes");
+  out->max_nodes = wire_take_signed(&cursor, "the largest number of nodes");
+  out->ended_us = wire_take_signed(&cursor, "the time of the end");
+  out->ended_by = wire_take_text(&cursor, 0, sizeof(struct node_text), "the node that ended it");
   return begin_list(reader, &cursor, WIRE_NATIVE_STATUS, "the status", error);
 }
 

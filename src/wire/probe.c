@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "wire/probe.h"
 
+#include "wire/op.h"
+#include "wire/scan.h"
+
 #include <stdint.h>
 #include <string.h>
 
@@ -11,6 +14,20 @@ static const char count_question[] = "\x06";
 rdzv_bytes probe_question(int which) {
   return which == 0 ? (rdzv_bytes){ping_question, sizeof ping_question - 1}
                     : (rdzv_bytes){count_question, sizeof count_question - 1};
+}
+
+/* VALIDATE, and a PING with WIRE_HELLO_NONCE. */
+static const char greeting[] = "\x00\xce\xf7\x85\x3c\x0d\xff\xff\xff\xff";
+
+rdzv_bytes probe_greeting(void) { return (rdzv_bytes){greeting, sizeof greeting - 1}; }
+
+bool probe_is_greeting(rdzv_bytes bytes) {
+  return bytes.len == sizeof greeting - 1 && memcmp(bytes.data, greeting, bytes.len) == 0;
+}
+
+bool probe_is_plain_store(rdzv_bytes answer) {
+  const uint32_t first = answer.len >= sizeof first ? wire_load32(answer.data) : 0;
+  return first == WIRE_HELLO_NONCE || first == WIRE_HELLO_ANSWER || first == WIRE_STANDBY_ANSWER;
 }
 
 bool probe_is_store(int which, rdzv_bytes answer) {

@@ -11,4 +11,10 @@ enum { PROBE_QUESTIONS = 2 };
 rdzv_bytes probe_question(int which);
 bool probe_is_store(int which, rdzv_bytes answer);
 
+/* The begin of the greeting of RDZV, alone on its connection: by it, a client with TLS asks a server with which it had
+ * no handshake whether that is a store without TLS. */
+rdzv_bytes probe_greeting(void);
+bool probe_is_greeting(rdzv_bytes bytes);
+bool probe_is_plain_store(rdzv_bytes answer);
+
 #endif

@@ -6,8 +6,8 @@
 #include <time.h>
 
 uint64_t __wrap_keeper_need_of(const struct keeper *keeper);
-int __wrap_keep_open_folder(const char *path, const rdzv_log *log, struct keep **out, rdzv_error *error);
-int __real_keep_open_folder(const char *path, const rdzv_log *log, struct keep **out, rdzv_error *error);
+int __wrap_keep_open_folder(const char *path, struct keep **out, rdzv_error *error);
+int __real_keep_open_folder(const char *path, struct keep **out, rdzv_error *error);
 
 uint64_t __wrap_keeper_need_of(const struct keeper *keeper) {
   (void)keeper;
@@ -22,8 +22,8 @@ static int commit_slowly(struct keep *keep, const struct keep_change *changes, s
   return real_ops->commit(keep, changes, count, error);
 }
 
-int __wrap_keep_open_folder(const char *path, const rdzv_log *log, struct keep **out, rdzv_error *error) {
-  const int result = __real_keep_open_folder(path, log, out, error);
+int __wrap_keep_open_folder(const char *path, struct keep **out, rdzv_error *error) {
+  const int result = __real_keep_open_folder(path, out, error);
   if (result < 0) return result;
   real_ops = (*out)->ops;
   slow_ops = *real_ops;

@@ -15,7 +15,6 @@ import rdzvtest
 
 LONG = bool(os.environ.get("CHAOS_LONG"))
 SEED = int(os.environ.get("CHAOS_SEED", "1"))
-PROGRAMS = os.path.join(rdzvtest.BUILD, "tests")
 
 
 class Case(rdzvtest.Case):
@@ -71,7 +70,7 @@ class Proxy:
     """chaos_proxy before a port of this machine; without faults until told so."""
 
     def __init__(self, case, target, seed, port=0, resets=False, mean=4000, late=200):
-        command = [os.path.join(PROGRAMS, "chaos_proxy"), "--target", str(target), "--seed", str(seed),
+        command = [rdzvtest.built("tests/chaos_proxy"), "--target", str(target), "--seed", str(seed),
                    "--port", str(port), "--mean", str(mean), "--late", str(late)]
         self.process = case.start(command + ["--resets"] * resets, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                   text=True)
@@ -91,11 +90,13 @@ class Server:
 
     def __init__(self, case, *flags):
         self.case, self.flags, self.port, self.process = case, flags, 0, None
+        self.starts = 0
         self.start()
 
     def start(self):
         with open(self.case.path("serve.err"), "ab") as errors:
             self.process = self.case.serve("--port", str(self.port), *self.flags, stderr=errors)
+        self.starts += 1
         self.port = self.process.port
 
     def kill(self):
@@ -126,6 +127,38 @@ def lines_of(path):
             return file.read().split("\n")[:-1]
     except FileNotFoundError:
         return []
+
+
+def status_of(process):
+    """/proc/PID/status, by name."""
+    with open(f"/proc/{process.pid}/status", encoding="utf-8") as file:
+        return {name: value.strip() for name, _, value in (line.partition(":") for line in file)}
+
+
+def is_in(number, signals):
+    return bool(int(signals, 16) & 1 << number - 1)
+
+
+def resume(process):
+    """Sends SIGCONT to a stopped process only. To another one it does harm: LeakSanitizer attaches to a process that ends,
+    by a SIGSTOP of its own, which SIGCONT takes away; then it waits for ever."""
+    status = status_of(process)
+    if status["State"].startswith("T") or is_in(signal.SIGSTOP, status["ShdPnd"]):
+        process.send_signal(signal.SIGCONT)
+
+
+def sigterm_is(process, field):
+    """Whether SIGTERM is in that set of rdzv's status: SigBlk (blocked), ShdPnd (sent, but not taken yet)."""
+    status = status_of(process)
+    return status["Name"] == "rdzv" and is_in(signal.SIGTERM, status[field])
+
+
+def ask_to_leave(process):
+    """Sends the one SIGTERM that makes rdzv leave. Before rdzv takes signals, and as a second one, SIGTERM kills."""
+    resume(process)
+    rdzvtest.wait_until(lambda: process.poll() is not None or sigterm_is(process, "SigBlk"), "rdzv takes signals")
+    process.send_signal(signal.SIGTERM)
+    rdzvtest.wait_until(lambda: process.poll() is not None or not sigterm_is(process, "ShdPnd"), "rdzv took SIGTERM")
 
 
 class Schedule:

@@ -17,8 +17,8 @@
 struct server {
   const char *rdzv; /* the command */
   char port_file[64];
-  const char *state_dir; /* NULL: it forgets */
-  pid_t pid;             /* 0: none */
+  char state_dir[64]; /* "": it forgets */
+  pid_t pid;          /* 0: none */
   int port;
 };
 
@@ -37,7 +37,7 @@ static inline void server_exec(const struct server *server) {
   const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
   dup2(nowhere, STDOUT_FILENO);
   execl(server->rdzv, "rdzv", "serve", "--port", port, "--port-file", server->port_file, "--log-level", "error",
-        server->state_dir ? "--state-dir" : (char *)NULL, server->state_dir, (char *)NULL);
+        *server->state_dir ? "--state-dir" : (char *)NULL, server->state_dir, (char *)NULL);
   _exit(127);
 }
 

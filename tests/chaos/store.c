@@ -72,7 +72,6 @@ struct run {
   struct book *book;
   struct place place; /* as the workers see it */
   struct server server;
-  char state_dir[64];
   struct proxy *proxy;
   struct random random; /* of what is done to them */
   pthread_t threads[MOST_WORKERS];
@@ -198,9 +197,8 @@ static void open_place(struct run *run) {
     run->server.rdzv = settings->rdzv;
     snprintf(run->server.port_file, sizeof run->server.port_file, "/tmp/rdzv-chaos-%d.port", (int)getpid());
     if (settings->durable) {
-      snprintf(run->state_dir, sizeof run->state_dir, "/tmp/rdzv-chaos-%d-XXXXXX", (int)getpid());
-      run->server.state_dir = mkdtemp(run->state_dir);
-      if (!run->server.state_dir) exit(2);
+      snprintf(run->server.state_dir, sizeof run->server.state_dir, "/tmp/rdzv-chaos-%d-XXXXXX", (int)getpid());
+      if (!mkdtemp(run->server.state_dir)) exit(2);
     }
     if (!server_start(&run->server)) exit(2);
     port = run->server.port;
@@ -236,7 +234,7 @@ static void let_it_settle(struct run *run) {
 static void close_place(struct run *run) {
   proxy_end(run->proxy);
   server_kill(&run->server);
-  if (run->server.state_dir) folder_remove(AT_FDCWD, run->server.state_dir);
+  if (*run->server.state_dir) folder_remove(AT_FDCWD, run->server.state_dir);
   rdzv_store_free(run->place.hash);
   if (run->place.type == STORE_FILE) unlink(run->place.endpoint);
 }

@@ -65,7 +65,7 @@ class Traffic(Rounds):
 
     def use_the_store(self, endpoints, *before):
         """Begins; the keys are read and judged when stdin is closed."""
-        command = [*before, os.path.join(chaos.PROGRAMS, "chaos_store"), "--seed", str(chaos.SEED * 1000),
+        command = [*before, rdzvtest.built("tests/chaos_store"), "--seed", str(chaos.SEED * 1000),
                    "--until-closed", "--workers", "16", "--rest", "60", "--kinds", "register,number,versions,queue",
                    f"etcd3:{endpoints}"]
         with open(self.path("store.out"), "wb") as out:

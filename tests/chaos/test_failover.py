@@ -131,7 +131,7 @@ class Clients(chaos.Case):
     def clients(self, endpoints, seconds, before=()):
         """chaos_store, which begins no further seed after so many seconds."""
         first = chaos.SEED * 1000
-        return self.start([*before, os.path.join(chaos.PROGRAMS, "chaos_store"), "--seeds", f"{first}:{first + 1000}",
+        return self.start([*before, rdzvtest.built("tests/chaos_store"), "--seeds", f"{first}:{first + 1000}",
                            "--seconds", str(int(seconds)), f"servers:{endpoints}"], stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, errors="replace")
 
@@ -156,7 +156,7 @@ class Histories(Harm, Clients):
         if rdzvtest.SANITIZED:
             return
         etcd.need()
-        command, rdzvtest.RDZV = rdzvtest.RDZV, os.path.join(chaos.PROGRAMS, "chaos_unfenced")
+        command, rdzvtest.RDZV = rdzvtest.RDZV, rdzvtest.built("tests/chaos_unfenced")
         try:
             self.group = Group(self)
         finally:

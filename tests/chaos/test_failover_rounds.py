@@ -11,7 +11,7 @@ from test_rendezvous import CONF, Rounds
 class Worlds(Harm, Rounds):
     """Nodes whose servers take over from each other: no round breaks because of it."""
 
-    within = 30
+    within = 60
 
     def harm_the_server(self, schedule, moment):
         """Planned by itself, one after the other."""

@@ -10,7 +10,7 @@ import chaos
 import rdzvtest
 from rawclient import Client
 
-SHIM = os.path.join(rdzvtest.BUILD, "tests", "write_log.so")
+SHIM = rdzvtest.built("tests/write_log.so")
 KEYS = 8
 SECTOR = 512
 

@@ -8,7 +8,6 @@ import collections
 import os
 import re
 import signal
-import socket
 import time
 
 import chaos
@@ -18,7 +17,7 @@ import run_nodes
 NODES, LEAST, WORKERS = 3, 2, 2
 SECONDS = float(os.environ.get("CHAOS_LENGTH", 20 if chaos.LONG else 3))  # of faults
 DEAD, LAST_CALL = 1.0, 0.3
-ONE_WORLD = 20  # seconds after the faults, on a machine that is busy
+ONE_WORLD = 60  # seconds after the faults, on a busy machine
 CONF = (f"last_call_timeout={LAST_CALL},keep_alive_interval={DEAD / 10},keep_alive_max_attempt=10,close_timeout=2,"
         "read_timeout=2,is_host=false")
 LOST = (3, 4)  # exit codes of an agent that had no store for too long; whoever started it starts it again
@@ -40,11 +39,15 @@ class Place:
             return
         self.leaving = False
         self.node = self.case.node(f"n{self.number}-{len(self.all)}", f"{LEAST}:{NODES}",
-                                   os.path.join(chaos.PROGRAMS, "chaos_worker"), endpoint=self.endpoint, conf=CONF)
+                                   rdzvtest.built("tests/chaos_worker"), endpoint=self.endpoint, conf=CONF)
         self.all.append(self.node)
 
     def signal(self, number):
-        if self.node.process.poll() is None and not (self.leaving and number == signal.SIGSTOP):
+        if self.node.process.poll() is not None or (self.leaving and number == signal.SIGSTOP):
+            return
+        if number == signal.SIGCONT:
+            chaos.resume(self.node.process)
+        else:
             self.node.signal(number)
 
     def kill(self):
@@ -52,8 +55,9 @@ class Place:
         self.node.process.wait()
 
     def leave(self):
-        self.signal(signal.SIGCONT)
-        self.signal(signal.SIGTERM)
+        """Asks once: an agent that is leaving already goes on with that."""
+        if not self.leaving:
+            chaos.ask_to_leave(self.node.process)
         self.leaving = True
 
     def world(self):
@@ -154,7 +158,8 @@ class OurServer(chaos.Case, run_nodes.Run):
         return len({worker.pid for worker in self.workers() if worker.pid in own and own <= set(worker.roll)})
 
     def check_agents(self):
-        """Their rounds go up; all of a round agree on its size and master, and their ranks differ."""
+        """Their rounds go up; all of a round agree on its size, and their ranks differ. A round is known by its number
+        and master: a store that was restarted may give a number again, to agents that do not know it."""
         terms, ranks = {}, collections.defaultdict(set)
         for node in self.nodes:
             before = -1
@@ -163,37 +168,42 @@ class OurServer(chaos.Case, run_nodes.Run):
                 where = f"{node.name}: {event['message']}"
                 self.assertGreater(int(number), before, f"goes back: {where}")
                 before = int(number)
-                self.assertEqual(terms.setdefault(number, (size, attempt, master)), (size, attempt, master), where)
+                self.assertEqual(terms.setdefault((number, master), (size, attempt)), (size, attempt), where)
                 self.assertTrue(LEAST <= int(size) <= NODES and int(rank) < int(size), where)
-                self.assertNotIn(rank, ranks[number], where)
-                ranks[number].add(rank)
+                self.assertNotIn(rank, ranks[number, master], where)
+                ranks[number, master].add(rank)
             code = node.process.poll()
-            expected = None, 0, -signal.SIGKILL, 128 + signal.SIGTERM, *LOST
-            self.assertIn(code, expected, f"{node.name}: {node.err()[-2000:]}")
-        shared = [(attempt, master) for _, attempt, master in terms.values()]
+            self.assertIn(code, self.expected(node), f"{node.name}: {node.err()[-2000:]}")
+        again = collections.Counter(number for number, _ in terms)
+        self.assertLessEqual(max(again.values(), default=0), self.store_server.starts, f"one number for many: {terms}")
+        shared = [(attempt, master) for (_, master), (_, attempt) in terms.items()]
         self.assertEqual(len(shared), len(set(shared)), f"rounds with one attempt and master: {terms}")
         return terms
 
+    @staticmethod
+    def expected(node):
+        """The exit codes that an agent may have. SIGTERM kills it only while it frees what it has, after the job."""
+        is_over = [event["state"] for event in node.events("AGENT")][-1:] in (["FAILED"], ["SUCCEEDED"], ["LEFT"])
+        return None, 0, -signal.SIGKILL, 128 + signal.SIGTERM, *LOST, *[-signal.SIGTERM] * is_over
+
     def check_workers(self):
-        rounds, seen = self.rounds_of_workers(), collections.defaultdict(dict)
+        numbers, seen = self.rounds_of_workers(), collections.defaultdict(dict)
+        rounds = {worker.pid: (numbers[worker.pid][0], worker.master) for worker in self.workers() if worker.pid in numbers}
         self.assertTrue(rounds)
         for worker in self.workers():
             if worker.pid not in rounds:
                 continue  # its agent was killed before it wrote that
-            own = rounds[worker.pid][0]
-            strangers = {pid: rounds[pid] for pid in worker.roll if pid in rounds and rounds[pid][0] != own}
-            self.assertFalse(strangers, f"{worker} of round {rounds[worker.pid]} meets others")
+            own = rounds[worker.pid]
+            strangers = {pid: rounds[pid] for pid in worker.roll if pid in rounds and rounds[pid] != own}
+            self.assertFalse(strangers, f"{worker} of round {own} meets others")
             self.assertLess(worker.rank, worker.world)
             self.assertEqual(seen[own].setdefault(worker.rank, worker.pid), worker.pid, f"two of one rank: {worker}")
-            self.assertEqual(seen[own].setdefault("terms", (worker.world, worker.attempt, worker.master)),
-                             (worker.world, worker.attempt, worker.master), f"{worker} in round {own}")
+            self.assertEqual(seen[own].setdefault("terms", (worker.world, worker.attempt)),
+                             (worker.world, worker.attempt), f"{worker} in round {own}")
 
-    def check_nothing_is_left(self, masters):
-        rdzvtest.wait_until(lambda: not self.marked(), f"all processes are gone, not {self.marked()}", 20)
-        for master in masters:
-            host, _, port = master.rpartition(":")
-            with socket.socket() as probe:
-                self.assertNotEqual(probe.connect_ex((host, int(port))), 0, f"{master} is still served")
+    def check_nothing_is_left(self):
+        """A port has no owner without a process. It is not tried: another program may have it by now."""
+        rdzvtest.wait_until(lambda: not self.marked(), f"all processes are gone, not {self.marked()}")
         killed = sum(node.process.returncode not in (0, 128 + signal.SIGTERM) for node in self.nodes)
         self.assertLessEqual(len(self.temporary()), killed, self.temporary())
 
@@ -223,7 +233,7 @@ class OurServer(chaos.Case, run_nodes.Run):
         self.check_workers()
         terms = self.check_agents()
         self.store_server.check()
-        self.check_nothing_is_left({master for _, _, master in terms.values()})
+        self.check_nothing_is_left()
         return terms
 
     def test_workers(self):

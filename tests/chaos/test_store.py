@@ -18,7 +18,7 @@ class Store(chaos.Case):
     def judge(self, *arguments, seeds=SEEDS):
         """Runs so many seeds of chaos_store; gives what it says at the end."""
         first = chaos.SEED * 1000
-        run = subprocess.run([os.path.join(chaos.PROGRAMS, "chaos_store"), "--seeds", f"{first}:{first + seeds}",
+        run = subprocess.run([rdzvtest.built("tests/chaos_store"), "--seeds", f"{first}:{first + seeds}",
                               *arguments], env=QUIET, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                              errors="replace", timeout=280, check=False)
         self.assertEqual(run.returncode, 0, run.stdout)

@@ -31,6 +31,7 @@ static void news(rdzv_bytes body) {
   if (wire_native_news(body, &news, NULL) < 0) return;
   CHECK(news.named <= NATIVE_MOST_NAMED);
   for (size_t i = 0; i < news.named; i++) CHECK(strlen(news.nodes[i].addr) >= 1);
+  CHECK(strlen(news.warning) <= NATIVE_MAX_WARNING);
 }
 
 static void lists(const struct wire_native_message *message) {

@@ -5,6 +5,7 @@ import pickle
 
 import etcd
 import peers
+import rdzvtest
 from etcd_nodes import CLOSED, SOON, Case, Place
 from etcd_v1_nodes import tell
 
@@ -85,7 +86,7 @@ class Rendezvous(Case):
         cluster = etcd.start_cluster(self.addCleanup)
         leader, follower = cluster.leader(), cluster.follower()
         follower.put("/torch/elastic/store/Zmlyc3Q=", "")
-        place = self.place((2, 3), follower.endpoint, keep_alive=(1, 20))  # their client waits long for the dead
+        place = self.place((2, 3), follower.endpoint, keep_alive=(1, rdzvtest.slow_int(20)))  # their client waits long for the dead
         theirs = place.theirs("127.0.0.2")
         place.endpoint = leader.endpoint
         ours = place.ours("127.0.0.1")

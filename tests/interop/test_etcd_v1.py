@@ -171,7 +171,7 @@ class Extra(Case):
         """Of both, read by both."""
         place = self.place((2, 2))
         theirs = self.theirs(place).join()
-        program = os.path.join(rdzvtest.BUILD, "tests", "test_etcd_v1_handler")
+        program = rdzvtest.built("tests/test_etcd_v1_handler")
         ours = self.start([program, "extra", place.endpoints, place.run_id, "ours", "ü", "theirs"],
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         theirs.joined()

@@ -4,6 +4,7 @@ import json
 
 import peers
 from peers import put
+from rdzvtest import slow
 
 # VALIDATE, and two PINGs that no PyTorch sends
 HELLO = bytes.fromhex("00 ce f7 85 3c 0d ff ff ff ff 0d fe ff ff ff")
@@ -121,7 +122,8 @@ class EveryServer:
         self.assertEqual(self.server.finish(), b"v")
 
     def test_a_wait_times_out(self):
-        self.assert_exit(self.ours("--timeout", "0.5", "wait", "x", "y"), 4, "'x'.*timed out after 500 ms")
+        seconds = slow(1)
+        self.assert_exit(self.ours("--timeout", str(seconds), "wait", "x", "y"), 4, f"'x'.*timed out after {seconds * 1000:.0f} ms")
         self.assert_exit(self.ours("--timeout", "0", "get", "x"), 1, "the key is absent")  # is it there? no
         self.assertEqual(self.server.num_keys(), 0)
 

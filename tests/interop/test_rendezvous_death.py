@@ -16,8 +16,10 @@ class Deaths(Case):
             second = self.assert_agree([stays, comes, *ours])
             self.assertEqual(second["round"], 1)
             self.assertNotIn(gone, [name for _, name in second["members"]])
-            for node in ours:
-                self.assertIn(f"a participant died: {gone}", node.events())
+            # PyTorch's nodes, whose times are FAST here, may be the first to find it dead: then it has left, to ours.
+            # The second of ours may hear of the first, which joins again, instead.
+            said = "\n".join(event for node in ours for event in node.events())
+            self.assertRegex(said, f"a participant (died|left the round): {gone}")
 
         self.tell(story, (4, 4), keep_alive=FAST)
 

@@ -2,7 +2,6 @@
 """Three kinds of nodes in one rendezvous at `rdzv serve`: PyTorch's, ours by the blob (swap), ours by a session (native).
 Each story is told once for each kind: that kind dies, leaves, waits, is a spare, closes, completes the round, is rank 0."""
 import json
-import os
 import subprocess
 
 import peers
@@ -131,7 +130,7 @@ class Crowd(Case):
         def story(place):
             theirs = [place.theirs(f"127.0.1.{number}").join() for number in range(THEIRS)]
             place.await_status(participants=THEIRS)
-            joiners = self.start([os.path.join(rdzvtest.BUILD, "bench", "joiners"), "--endpoint", place.endpoint, "--run-id",
+            joiners = self.start([rdzvtest.built("bench/joiners"), "--endpoint", place.endpoint, "--run-id",
                                   place.run_id, "--nodes", str(OURS), "--others", str(THEIRS), "--conf",
                                   "is_host=false,mode=native", "--limit", "240", "--hold"],
                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

@@ -12,7 +12,7 @@ import rdzvtest
 
 COUNT = 3000
 SEED = int(os.environ.get("RDZV_SEED", "1"))
-DRIVER = os.path.join(rdzvtest.BUILD, "tests", "rules_driver")
+DRIVER = rdzvtest.built("tests/rules_driver")
 CASES = os.path.join(peers.HERE, "rules_cases.py")
 ACTIONS_1_13 = {"KEEP_ALIVE", "ADD_TO_PARTICIPANTS", "ADD_TO_WAIT_LIST", "REMOVE_FROM_PARTICIPANTS",
                 "REMOVE_FROM_WAIT_LIST", "MARK_RENDEZVOUS_COMPLETE", "MARK_RENDEZVOUS_CLOSED", "SYNC", "ERROR_CLOSED",

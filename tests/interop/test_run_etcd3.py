@@ -9,7 +9,7 @@ import rdzvtest
 import torchrun_jobs
 from torchrun_jobs import BEGAN, FIRST, SECOND, THIRD, Case, Job
 
-LEASE = 10 if rdzvtest.SANITIZED else 5
+LEASE = rdzvtest.slow_int(10 if rdzvtest.SANITIZED else 5)
 
 
 class OnEtcd(Job):

@@ -8,7 +8,7 @@ import rdzvtest
 import torchrun_jobs
 from torchrun_jobs import BEGAN, DONE, EXAMPLE, FIRST, SECOND, THIRD, Case, Job, ranks_of
 
-FAST = (1, 5)  # seconds between heartbeats, and how many may be missing: for a node that dies
+FAST = (1, rdzvtest.slow_int(6))  # seconds between heartbeats, and how many may be missing: for a node that dies
 
 
 class Real(Case):
@@ -96,6 +96,33 @@ class EveryVersion:
         with open(self.path("stop"), "w", encoding="ascii"):
             pass
         self.assertEqual(works.exit_code(), 0, works.said())
+
+    def run_alone(self, name, *command):
+        return torchrun_jobs.Ours(self, self.path(name), [*command], env=torchrun_jobs.environment(),
+                                  cwd=rdzvtest.SOURCE)
+
+    def check_groups_formed_again(self, name, *flags):
+        """The store outlives the groups, and their keys have the same names each time."""
+        agent = self.run_alone(name, *flags, "--nproc-per-node=3", torchrun_jobs.WORKER,
+                               torchrun_jobs.run_peer(self.version), os.path.join(peers.HERE, "regroup_worker.py"), "5")
+        self.assertEqual(agent.exit_code(), 0, agent.said())
+        for group in range(5):
+            self.assertEqual(agent.said().count(f"group {group}: the sum is 6."), 3, agent.said())
+
+    def check_static_restart(self):
+        """All attempts have one store."""
+        port = torchrun_jobs.free_port()
+        agent = self.run_alone("static-restart", "--nproc-per-node=2", "--max-restarts=3", f"--master-port={port}",
+                               torchrun_jobs.WORKER, torchrun_jobs.run_peer(self.version), EXAMPLE, "--steps=4",
+                               "--fail-rank=1", "--checkpoint", self.path("static-checkpoint"))
+        self.assertEqual(agent.exit_code(), 0, agent.said())
+        self.assertEqual(sorted(agent.workers(DONE)), [(rank, 2, 1, 4) for rank in range(2)], agent.said())
+
+    def test_groups_that_are_formed_again(self):
+        static = ["--master-port", str(torchrun_jobs.free_port())]
+        self.tell({"dynamic": lambda: self.check_groups_formed_again("dynamic", "--standalone"),
+                   "static": lambda: self.check_groups_formed_again("static", *static),
+                   "static, and a worker fails": self.check_static_restart})
 
     def test_standalone_and_nodes_that_come_and_go(self):
         self.tell({"standalone": self.check_standalone, "nodes": self.check_nodes_come_and_go,

@@ -2,19 +2,21 @@
 """Jobs with torchrun on one node and `rdzv run` on another: gloo's workers find each other, fail and are restarted,
 whoever has the store and whoever has rank 0; nodes come and go.
 
-Agents of 2.6 have the workers' store in their own process unless they are told not to ("shared"). With one of them as
-rank 0 no gloo job survives a restart then, not even of torchrun's alone: they keep the store, and what is in it.
+Agents of 2.6 have the workers' store in their own process unless they are told not to ("shared"). They keep the store,
+and the keys of workers that are gone: a gloo job of torchrun alone does not survive a restart then. With an agent of
+ours in the job it does, because that one deletes the keys.
 """
 import itertools
 import re
 import signal
 
 import peers
+import rdzvtest
 import torchrun_jobs
 from torchrun_jobs import BEGAN, DONE, FIRST, SECOND, THIRD, Case, Job, ranks_of
 
 KINDS = ("ours", "theirs")
-FAST = (1, 5)  # seconds between heartbeats, and how many may be missing: for nodes that die
+FAST = (1, rdzvtest.slow_int(6))  # seconds between heartbeats, and how many may be missing: for nodes that die
 
 
 def other(kind):
@@ -104,6 +106,21 @@ class EveryVersion:
         masters = re.findall(r"round \d+: .* master (\S+)", ours.said())
         self.assertEqual(len(set(masters)), len(masters), masters)
 
+    def check_keep_alive(self, host):
+        """torchrun has no keep-alive options and beats every 5 s. Ours has a dead time of 2 s for its own kind, and the
+        job takes three beats of torchrun: nobody is evicted, and no worker is started again."""
+        job = Job(self, self.version, "2:2", host, False)
+        job.ours_keep_alive = (1, 2)
+        job.program += ["--steps", "700", "--pause", "0.02"]
+        agents = {kind: job.make(kind, FIRST if kind == host else SECOND, 1) for kind in (host, other(host))}
+        self.assertEqual(job.assert_done(list(agents.values()), 1), [0, 0])
+        for agent in agents.values():
+            self.assertEqual([each[1:] for each in agent.workers(BEGAN)], [(2, 0, 0)], agent.said())
+        self.assertIn("PyTorch nodes ignore keep_alive_interval=1 and keep_alive_max_attempt=2", agents["ours"].said())
+
+    def test_a_dead_time_that_torchrun_does_not_know(self):
+        self.tell({f"the store is {kind}": lambda kind=kind: self.check_keep_alive(kind) for kind in KINDS})
+
     def test_nodes_come_and_go(self):
         stories = {f"the store is {kind}": lambda kind=kind: self.check_nodes_come_and_go(kind, kind, False)
                    for kind in KINDS}
@@ -119,7 +136,25 @@ class Torch26(EveryVersion, Case):
     version = "2.6"
 
     def test_a_worker_fails_where_agents_share_their_store(self):
-        self.tell(self.recovery_stories(True, ["ours"]))
+        self.tell(self.recovery_stories(True))
+
+    def check_ours_dies(self, kinds):
+        """Theirs is rank 0, and serves the store of the workers before and after."""
+        job = Job(self, self.version, f"1:{len(kinds)}", "theirs", True, FAST)
+        job.program += ["--steps", "1000000", "--pause", "0.02"]
+        agents = [job.make(kind, f"127.0.0.{number}", 1) for number, kind in enumerate(kinds, 1)]
+        begun = [agent.await_world(len(kinds)) for agent in agents]
+        agents.pop().tell(signal.SIGKILL)
+        for agent, before in zip(agents, begun):
+            agent.await_world(len(agents), before)
+        job.stop()
+        job.assert_done(agents, 1)
+        self.assertEqual(ranks_of(agents[0], 1), [0])
+        self.assertRegex(job.everything_said(), r"deleted \d+ keys? that workers left in the store of the PyTorch agent")
+
+    def test_ours_dies_where_theirs_serves_the_workers(self):
+        self.tell({"one of theirs": lambda: self.check_ours_dies(["theirs", "ours", "ours", "ours"]),
+                   "two of theirs": lambda: self.check_ours_dies(["theirs", "theirs", "ours", "ours"])})
 
 
 if __name__ == "__main__":

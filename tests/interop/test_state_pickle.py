@@ -178,7 +178,7 @@ class Peer:
         return base64.b64decode(json.loads(sys.stdin.readline()))
 
 
-def wait_for(condition, seconds=20):
+def wait_for(condition, seconds=120):
     end = time.monotonic() + seconds
     while not condition() and time.monotonic() < end:
         time.sleep(0.01)
@@ -218,7 +218,7 @@ import peers  # noqa: E402
 import rdzvtest  # noqa: E402
 
 FIXTURES = os.path.join(rdzvtest.SOURCE, "tests", "fixtures", "torch-state")
-CONVERT = os.path.join(rdzvtest.BUILD, "tests", "state_convert")
+CONVERT = rdzvtest.built("tests/state_convert")
 ROWS = ("1.13", "2.0", "2.3", "2.6")
 
 

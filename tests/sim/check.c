@@ -12,18 +12,19 @@ size_t sim_find(const struct node_desc *desc) { return (size_t)desc->pid - 1; }
 
 /* Who is alive and heard is evicted by nobody of ours. A clock that was set lately is an excuse: see liveness.h. */
 static void check_eviction(struct sim *sim, const struct sim_node *writer, struct sim_node *victim) {
-  const int64_t dead = rendezvous_dead_time(&sim->settings), silent = sim->now - victim->heard;
+  const int64_t dead = rendezvous_dead_time_of(&sim->settings, !victim->is_torch), silent = sim->now - victim->heard;
   const int64_t age =
       (sim_moment(sim, victim).wall_us - victim->heartbeat) / 1000; /* it may have been long under way */
   const int64_t jumped_writer = sim->hosts[writer->host].jumped, jumped_victim = sim->hosts[victim->host].jumped;
   const int64_t jumped = jumped_writer > jumped_victim ? jumped_writer : jumped_victim;
+  const bool troubled =
+      sim->now < victim->paused_until || sim->now < victim->cut_until || sim->now - victim->troubled <= dead + 10000;
   sim->evictions++;
   sim_tell(sim, writer, "evicts %s, silent for %.1f s", victim->label, (double)silent / 1000);
   if (writer->is_torch || sim->now - jumped < JUMP_EXCUSE_MS) return;
   if (silent <= dead && age <= dead)
     sim_fail(sim, "%s evicts %s, which was heard %lld ms ago", writer->label, victim->label, (long long)silent);
-  if (victim->alive && victim->wants && sim->now - victim->troubled > dead + 10000 &&
-      sim->now - victim->born > dead + 10000)
+  if (victim->alive && victim->wants && !troubled && sim->now - victim->born > dead + 10000)
     sim_fail(sim, "%s evicts %s, which is well and was not heard: starved", writer->label, victim->label);
 }
 

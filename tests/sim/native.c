@@ -69,7 +69,7 @@ void native_ask(struct sim *sim, size_t at, enum engine_event_kind what) {
     node->desc.addr = node->addr;
     const struct member_config config = {.run_id = SIM_RUN_ID,
                                          .node = node->desc,
-                                         .settings = sim->settings,
+                                         .settings = sim_settings(sim, node),
                                          .times = sim->times,
                                          .layout = TORCH_NEWEST,
                                          .secret = {{sim_random(sim, 0), at}}};
@@ -108,8 +108,11 @@ void native_receive(struct sim *sim, struct sim_event *event) {
   if (packet->kind == PACKET_CONNECT) link_vanish(sim, event->link);
   if (ends) node->link = 0;
   if (packet->kind == PACKET_RESUMED) sim_tell(sim, node, "resumes its session");
-  struct native_news news = {
-      .what = packet->what, .round = packet->round, .waiting = packet->waiting, .gone = packet->gone};
+  struct native_news news = {.what = packet->what,
+                             .round = packet->round,
+                             .waiting = packet->waiting,
+                             .gone = packet->gone,
+                             .warning = packet->text};
   if (packet->gone > 0) news.nodes[news.named++] = sim->nodes[packet->who].desc;
   const bool late = packet->kind == PACKET_REFUSED && packet->refused == MEMBER_DO_JOIN &&
                     packet->number != node->member.joins && node->member.sent_join;

@@ -39,6 +39,7 @@ static void tell_happened(struct sim *sim, const struct sim_node *node, const st
   if (update->news & ENGINE_NEWS_PARTICIPANT_DIED) sim_tell(sim, node, "hears that %s died", update->dead.text);
   if (update->news & ENGINE_NEWS_PARTICIPANT_LEFT && !(update->news & ENGINE_NEWS_PARTICIPANT_DIED))
     sim_tell(sim, node, "hears that %s left", update->left.text);
+  if (update->news & ENGINE_NEWS_WARNING) sim_tell(sim, node, "warns: %s", update->warning.text);
   if (update->news & ENGINE_NEWS_FAILED) sim_tell(sim, node, "gives up: %s", update->error.message);
 }
 
@@ -49,7 +50,8 @@ void sim_react(struct sim *sim, size_t at, const struct engine_update *update) {
   tell_happened(sim, node, update);
   if (update->news & ENGINE_NEWS_JOINED) sim_joined(sim, at, update->round, update->rank, update->world_size);
   if (update->news & ENGINE_NEWS_FAILED && update->failed == ENGINE_EV_ASK_JOIN) {
-    node->wants = update->error.code != RDZV_E_CLOSED && update->error.code != RDZV_E_GRACEFUL_EXIT;
+    node->wants = update->error.code != RDZV_E_CLOSED && update->error.code != RDZV_E_GRACEFUL_EXIT &&
+                  update->error.code != RDZV_E_LIMIT;
     if (node->wants) sim_do(sim, sim->now + 1, at, SIM_JOIN, 0);
   }
   if (update->news & changed && node->wants && node->joined) {
@@ -85,7 +87,8 @@ void ours_ask(struct sim *sim, size_t at, enum engine_event_kind what) {
   struct sim_node *node = &sim->nodes[at];
   if (!node->desc.addr) {
     node->desc.addr = node->addr;
-    const struct engine_config config = {.node = node->desc, .settings = sim->settings, .seed = sim_random(sim, 0)};
+    const struct engine_config config = {
+        .node = node->desc, .settings = sim_settings(sim, node), .seed = sim_random(sim, 0)};
     engine_init(&node->engine, &config);
   }
   step(sim, at, &(struct engine_event){.kind = what});

@@ -104,7 +104,7 @@ static void refuse(struct sim *sim, const struct coordinator_effect *effect) {
                               .refused = refused_request(effect->asked),
                               .number = effect->number,
                               .code = effect->error->code};
-  snprintf(packet.text, sizeof packet.text, "%.199s", effect->error->message);
+  snprintf(packet.text, sizeof packet.text, "%.399s", effect->error->message);
   if (effect->asked == COORDINATOR_EV_JOIN)
     sim->nodes[link_of(sim, (uint64_t)(uintptr_t)effect->link)->node].excused = true;
   link_of(sim, (uint64_t)(uintptr_t)effect->link)->refused = true;
@@ -113,13 +113,14 @@ static void refuse(struct sim *sim, const struct coordinator_effect *effect) {
 
 static void tell_news(struct sim *sim, const struct coordinator_effect *effect) {
   const struct native_news *news = effect->news;
-  tell(sim, effect,
-       (struct sim_packet){.kind = PACKET_NEWS,
-                           .what = news->what,
-                           .round = news->round,
-                           .waiting = news->waiting,
-                           .gone = news->gone,
-                           .who = news->named > 0 ? sim_find(&news->nodes[0]) : 0});
+  struct sim_packet packet = {.kind = PACKET_NEWS,
+                              .what = news->what,
+                              .round = news->round,
+                              .waiting = news->waiting,
+                              .gone = news->gone,
+                              .who = news->named > 0 ? sim_find(&news->nodes[0]) : 0};
+  snprintf(packet.text, sizeof packet.text, "%s", news->warning ? news->warning : "");
+  tell(sim, effect, packet);
 }
 
 static void close_link(struct sim *sim, const struct coordinator_effect *effect) {

@@ -72,6 +72,13 @@ struct moment sim_moment(const struct sim *sim, const struct sim_node *node) {
                          EPOCH_US + sim->now * 1000 + sim->hosts[node->host].skew_us};
 }
 
+struct rendezvous_settings sim_settings(const struct sim *sim, const struct sim_node *node) {
+  struct rendezvous_settings settings = sim->settings;
+  if (node->min_nodes > 0) settings.min_nodes = node->min_nodes;
+  if (node->max_nodes > 0) settings.max_nodes = node->max_nodes;
+  return settings;
+}
+
 /* ---- the queue, a binary heap ---------------------------------------------------------------------------------- */
 
 static bool is_before(const struct sim_event *a, const struct sim_event *b) {

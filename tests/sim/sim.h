@@ -77,7 +77,7 @@ struct sim_packet {
   size_t gone, who; /* so many, and the number of the first */
   enum member_request refused;
   int code;
-  char text[200];
+  char text[400]; /* REFUSED; NEWS: the warning */
 };
 
 struct sim_link {
@@ -123,6 +123,7 @@ struct sim_node {
   size_t host;
   bool is_torch, is_native, alive, killed, wants; /* to be a member */
   bool joined;                                    /* a member of `round`, as far as it knows */
+  int64_t min_nodes, max_nodes;                   /* its own; 0: those of the run */
   int64_t round;
   int64_t last_round; /* that it has ever joined; -1: none */
   uint64_t asked;     /* with which event it asked to join, for the first time or after it had left */
@@ -217,6 +218,7 @@ void sim_fail(struct sim *sim, const char *format, ...) __attribute__((format(pr
 void sim_tell(struct sim *sim, const struct sim_node *node, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 struct moment sim_moment(const struct sim *sim, const struct sim_node *node);
+struct rendezvous_settings sim_settings(const struct sim *sim, const struct sim_node *node);
 
 /* ---- cell.c: the store and the way to it ---- */
 void sim_send(struct sim *sim, size_t node, enum engine_event_kind kind, const struct rendezvous_state *state,

@@ -165,6 +165,49 @@ static void three_ways(struct sim *sim) {
   sim_do(sim, 50000, B, SIM_KILL, 0);
 }
 
+/* Ours have a dead time of 2 s, a PyTorch node that beats every 5 s is not evicted for it; one of ours that dies is. */
+static void torch_times(struct sim *sim) {
+  sim->settings = between(3, 3);
+  sim->settings.keep_alive_interval = 1000;
+  sim->settings.keep_alive_max_attempt = 2;
+  add(sim, "abtd", 0);
+  for (size_t i = A; i <= C; i++) sim_do(sim, (int64_t)i * 100, i, SIM_JOIN, 0);
+  sim_do(sim, 30000, D, SIM_JOIN, 0);
+  sim_do(sim, 31000, A, SIM_KILL, 0);
+}
+
+/* The same with a server, that judges the PyTorch node for native nodes. */
+static void torch_times_served(struct sim *sim) {
+  sim->settings = between(3, 3);
+  sim->settings.keep_alive_interval = 1000;
+  sim->settings.keep_alive_max_attempt = 2;
+  serve(sim, "ABtD", 3);
+  sim_do(sim, 30000, D, SIM_JOIN, 0);
+  sim_do(sim, 31000, A, SIM_KILL, 0);
+}
+
+/* b allows one node more than a and c, and all warn of it. d needs more than they allow: it fails as soon as it knows
+ * that they live, and they go on. e comes when they have died, and waits for their end. */
+static void differ(struct sim *sim) {
+  sim->settings = between(2, 3);
+  add(sim, "abcde", 0);
+  sim->nodes[B].max_nodes = 4;
+  sim->nodes[D].min_nodes = sim->nodes[D].max_nodes = sim->nodes[E].min_nodes = sim->nodes[E].max_nodes = 6;
+  for (size_t i = A; i <= D; i++) sim_do(sim, (int64_t)i * 1000, i, SIM_JOIN, 0);
+  for (size_t i = A; i <= C; i++) sim_do(sim, 29000, i, SIM_KILL, 0);
+  sim_do(sim, 30000, E, SIM_JOIN, 0);
+}
+
+/* The same with a server, that knows who lives. */
+static void differ_served(struct sim *sim) {
+  sim->settings = between(2, 3);
+  serve(sim, "ABcDE", 4);
+  sim->nodes[B].max_nodes = 4;
+  sim->nodes[D].min_nodes = sim->nodes[D].max_nodes = sim->nodes[E].min_nodes = sim->nodes[E].max_nodes = 6;
+  for (size_t i = A; i <= C; i++) sim_do(sim, 29000, i, SIM_KILL, 0);
+  sim_do(sim, 30000, E, SIM_JOIN, 0);
+}
+
 static const struct {
   const char *name;
   void (*script)(struct sim *sim);
@@ -182,7 +225,11 @@ static const struct {
                {"half_open", half_open},
                {"server_stopped", server_stopped},
                {"server_restarted", server_restarted},
-               {"three_ways", three_ways}};
+               {"three_ways", three_ways},
+               {"settings/torch_times", torch_times},
+               {"settings/torch_times_served", torch_times_served},
+               {"settings/differ", differ},
+               {"settings/differ_served", differ_served}};
 
 int story_run(const char *name, FILE *out) {
   static struct sim sim;

@@ -4,7 +4,7 @@
 #include "judge_by_wall.h"
 #include "sim.h"
 
-enum { SLEEP_MS = 1000 };
+enum { SLEEP_MS = 1000, KEEP_ALIVE_MS = 5000 }; /* PyTorch 2.6 has no option for the latter */
 
 static int64_t mono(const struct sim *sim, const struct sim_node *node) { return sim_moment(sim, node).mono_ms; }
 
@@ -44,7 +44,7 @@ static void watch(struct sim *sim, size_t at) {
   } else if (torch->state.num_waiting > 0 || !self || !(self->kinds & NODE_PARTICIPANT)) {
     join_again(sim, at);
   } else if (mono(sim, node) >= torch->next_beat_ms) {
-    torch->next_beat_ms = mono(sim, node) + sim->settings.keep_alive_interval;
+    torch->next_beat_ms = mono(sim, node) + KEEP_ALIVE_MS;
     torch->deadline_ms = mono(sim, node) + sim->settings.heartbeat_timeout;
     torch->doing = TORCH_KEEP_ALIVE;
     sim_send(sim, at, ENGINE_EV_STATE_READ, NULL, 0);
@@ -63,7 +63,7 @@ static void finish(struct sim *sim, size_t at) {
   }
   if (torch->doing == TORCH_JOIN) {
     const struct state_node *self = state_find(&torch->state, &node->desc);
-    torch->next_beat_ms = mono(sim, node) + sim->settings.keep_alive_interval;
+    torch->next_beat_ms = mono(sim, node) + KEEP_ALIVE_MS;
     sim_joined(sim, at, torch->state.round, self->rank, (int64_t)torch->state.num_participants);
   }
   torch->doing = TORCH_WATCH;
@@ -74,16 +74,22 @@ static void act(struct sim *sim, size_t at) {
   struct sim_node *node = &sim->nodes[at];
   struct torch_node *torch = &node->torch;
   const struct moment now = sim_moment(sim, node);
-  int64_t expiry = now.wall_us - rendezvous_dead_time(&sim->settings) * 1000;
+  int64_t expiry = now.wall_us - TORCH_DEAD_MS * INT64_C(1000);
   struct rendezvous_settings settings = sim->settings;
   settings.marks = false;
+  settings.keep_alive_interval = KEEP_ALIVE_MS;
+  settings.keep_alive_max_attempt = TORCH_DEAD_MS / KEEP_ALIVE_MS;
   settings.rank_order = RANK_ORDER_TORCH;
   rendezvous_sanitize(&torch->state, &settings, is_dead, &expiry);
   if (torch->doing == TORCH_WATCH) {
     watch(sim, at);
     return;
   }
-  struct rendezvous_context context = {&node->desc, &torch->state, &settings, now, torch->deadline_ms, false, false, 0};
+  struct rendezvous_context context = {.node = &node->desc,
+                                       .state = &torch->state,
+                                       .settings = &settings,
+                                       .now = now,
+                                       .deadline_ms = torch->deadline_ms};
   judge_by_wall(&context);
   const enum rendezvous_action action = decide(torch, &context);
   if (action_writes(action)) {

@@ -120,9 +120,10 @@ class Settings:
         self.conf = conf
 
     def is_plain(self) -> bool:
-        """Can PyTorch's own client talk to the store?"""
+        """Can PyTorch's own client talk to the store? It has no secret, and knows one server."""
         hidden = os.environ.get("RDZV_SECRET_FILE") or any(name.startswith(("secret", "tls")) for name in self.conf)
-        return self.backend == "c10d" and self.conf.get("store_type", "tcp") == "tcp" and not hidden
+        is_one = "," not in self.endpoint
+        return self.backend == "c10d" and self.conf.get("store_type", "tcp") == "tcp" and is_one and not hidden
 
 
 # ---- what torchrun does -------------------------------------------------------------------------------------------
@@ -176,6 +177,7 @@ class TorchHandler(api.RendezvousHandler):  # type: ignore[misc]
         self._workers_server: Server | None = None
         self._pending = 0  # what num_nodes_waiting tells until the next round
         self._closed = self._ended = self._spared = False
+        self._has_given_master = False  # was the agent given the address or the port of the workers' store?
         self._outer = sys.exc_info()[1]  # of a program that launches a job while it handles an error
         atexit.register(self._leave_at_exit)
 
@@ -213,6 +215,7 @@ class TorchHandler(api.RendezvousHandler):  # type: ignore[misc]
         spec = find_local("spec", lambda spec: spec.rdzv_handler is self)
         if spec is not None and spec.monitor_interval > SOON:
             spec.monitor_interval = SOON  # 1.13 looks every 5 s, for the sake of handlers that ask a server each time
+        self._has_given_master = any(getattr(spec, name.lower(), None) is not None for name in MASTER_KEYS)
         try:
             result = self._join()
         except errors.Error as error:
@@ -248,7 +251,8 @@ class TorchHandler(api.RendezvousHandler):  # type: ignore[misc]
         PyTorch's workers could not prove."""
         loopback = result.master_addr.startswith("127.") or result.master_addr in ("localhost", "::1")
         local = "127.0.0.1" if result.master_addr == "localhost" else result.master_addr
-        return Server(local if loopback else "*", result.master_port, secret_file="", log=write_log, level=log_level())
+        return Server(local if loopback else "*", result.master_port, secret_file="", renew_groups=True, log=write_log,
+                      level=log_level())
 
     def _make_store(self, result: Result) -> Any:
         known = self._known_keys(result)
@@ -260,8 +264,9 @@ class TorchHandler(api.RendezvousHandler):  # type: ignore[misc]
 
     def _known_keys(self, result: Result) -> dict[str, bytes]:
         """Before 2.4, agents exchange the address of the workers' store themselves, above the handler. The round has
-        it already, with a port that nobody else gets: what their rank 0 would publish is not published."""
-        if HAS_INFO:
+        it already, with a port that it keeps: what their rank 0 would publish is not published. But what a
+        program has given its agents in their WorkerSpec (master_addr, master_port) is exchanged as PyTorch does."""
+        if HAS_INFO or self._has_given_master:
             return {}
         if result.master_port:
             return dict(zip(MASTER_KEYS, (result.master_addr.encode(), str(result.master_port).encode())))

@@ -3,6 +3,7 @@
 
 #include "agent/guard/orphans.h"
 #include "base/error.h"
+#include "base/os/folder.h"
 #include "base/os/process.h"
 
 #include <errno.h>
@@ -26,6 +27,8 @@ struct guard_table {
   atomic_bool quit;
   _Atomic pid_t groups[MOST_GROUPS]; /* 0: none */
   char mark[PATH_MAX];               /* "": none */
+  atomic_bool has_folder;
+  char folder[PATH_MAX];
 };
 
 /* ---- the guard: forked from a process that may have threads, so it calls only what is safe then --------------- */
@@ -44,7 +47,7 @@ static void arrange(int fd, struct cgroup *cgroup) {
   process_close_from(cgroup->fd >= 0 ? FREE_FD : CGROUP_PARENT_FD);
 }
 
-/* Who was left to us by the agent's death has been left to others: who is our parent then is theirs. */
+/* When the agent dies, its orphans get the same new parent as this process, so our new parent identifies them. */
 static pid_t await_reaper(pid_t agent, deadline until) {
   const struct timespec look = {.tv_nsec = 1000000};
   while (getppid() == agent && deadline_left(until) > 0) nanosleep(&look, NULL);
@@ -73,6 +76,7 @@ static void run_guard(int fd, pid_t agent, struct cgroup cgroup, struct guard_ta
   const pid_t reaper = await_reaper(agent, until);
   if (table->mark[0] && reaper != agent) orphans_kill_marked(table->mark, reaper, until);
   cgroup_remove(&cgroup);
+  if (atomic_load(&table->has_folder)) folder_remove(AT_FDCWD, table->folder);
   _exit(0);
 }
 
@@ -113,6 +117,14 @@ void guard_set_group(const struct guard *guard, size_t slot, pid_t group) {
 void guard_set_mark(const struct guard *guard, const char *mark) {
   const size_t len = strlen(mark);
   if (len < sizeof guard->table->mark) memcpy(guard->table->mark, mark, len + 1);
+}
+
+void guard_set_folder(const struct guard *guard, const char *path) {
+  const size_t len = strlen(path);
+  atomic_store(&guard->table->has_folder, false);
+  if (len == 0 || len >= sizeof guard->table->folder) return;
+  memcpy(guard->table->folder, path, len + 1);
+  atomic_store(&guard->table->has_folder, true);
 }
 
 int guard_renew(struct guard *guard, rdzv_error *error) {

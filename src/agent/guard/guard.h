@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * A process that outlives the agent by a moment and kills what the agent leaves behind: the process groups of the
- * workers, all processes in the cgroup, and daemons that have the mark. The kernel kills only the agent's own children
- * (see spawn.h).
+ * workers, all processes in the cgroup, and daemons that have the mark. Then it removes the temporary folder. The
+ * kernel kills only the agent's own children (see spawn.h).
  *
  * The guard learns whom to kill from memory that it shares with the agent, and is woken only by the agent's end.
  */
@@ -38,6 +38,9 @@ void guard_set_group(const struct guard *guard, size_t slot, pid_t group);
 /* Sets the mark: "NAME=beginning of a value" that only the environment of our workers has. A mark that is too long is
  * ignored. */
 void guard_set_mark(const struct guard *guard, const char *mark);
+
+/* Sets the folder that is removed, with all that is in it; "": none. A path that is too long is ignored. */
+void guard_set_folder(const struct guard *guard, const char *path);
 
 /* Ends the guard; it kills nothing. guard_close waits for its end. */
 void guard_quit(const struct guard *guard);

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST_WORKERS = 4096 };
+enum { MOST_WORKERS = 4096, INTEL = 0x8086 };
 
 /* ---- what there is -------------------------------------------------------------------------------------------- */
 
@@ -51,6 +51,19 @@ static bool is_kfd_gpu(const char *folder, const char *name) {
   return read && id != 0;
 }
 
+/* A render node of an Intel GPU. `folder` is /dev/dri: a container has only the nodes that it was given there. */
+static bool is_intel(const char *folder, const char *name) {
+  char path[1024];
+  unsigned vendor = 0;
+  if (strncmp(name, "renderD", 7) != 0) return false;
+  snprintf(path, sizeof path, "%s/../../sys/class/drm/%.200s/device/vendor", folder, name);
+  FILE *file = fopen(path, "re");
+  if (!file) return false;
+  const bool read = fscanf(file, "%x", &vendor) == 1;
+  fclose(file);
+  return read && vendor == INTEL;
+}
+
 /* ---- what is shown of it -------------------------------------------------------------------------------------- */
 
 /* As the drivers do: a list that ends at the first entry that is none. */
@@ -76,6 +89,8 @@ int64_t devices_gpus(const char *root) {
   return shown("CUDA_VISIBLE_DEVICES", shown("HIP_VISIBLE_DEVICES", shown("ROCR_VISIBLE_DEVICES", amd)));
 }
 
+int64_t devices_xpus(const char *root) { return shown("ZE_AFFINITY_MASK", count_in(root, "/dev/dri", is_intel)); }
+
 /* ---- the option ----------------------------------------------------------------------------------------------- */
 
 static int64_t parse(const char *text) {
@@ -84,14 +99,15 @@ static int64_t parse(const char *text) {
 }
 
 int devices_nproc(const char *text, int64_t *out, rdzv_error *error) {
-  const bool any = strcmp(text, "auto") == 0, gpu = any || strcmp(text, "gpu") == 0;
-  *out = gpu ? devices_gpus("") : 0;
+  const bool any = strcmp(text, "auto") == 0, gpu = strcmp(text, "gpu") == 0, xpu = strcmp(text, "xpu") == 0;
+  *out = any || gpu ? devices_gpus("") : xpu ? devices_xpus("") : 0;
   if (*out > 0) return 0;
-  if (gpu && !any)
-    return error_set(error, RDZV_E_INVALID, "invalid value 'gpu' for nproc_per_node: this machine has no visible GPU");
+  if (gpu || xpu)
+    return error_set(error, RDZV_E_INVALID, "invalid value '%s' for nproc_per_node: this machine has no visible %sGPU",
+                     text, xpu ? "Intel " : "");
   *out = any || strcmp(text, "cpu") == 0 ? sysconf(_SC_NPROCESSORS_ONLN) : parse(text);
   if (*out > 0) return 0;
   return error_set(error, RDZV_E_INVALID,
-                   "invalid value '%s' for nproc_per_node: expected a number from 1 to %d, auto, cpu or gpu", text,
+                   "invalid value '%s' for nproc_per_node: expected a number from 1 to %d, auto, cpu, gpu or xpu", text,
                    MOST_WORKERS);
 }

@@ -10,7 +10,10 @@
  * programs (CUDA_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES) are heeded. */
 int64_t devices_gpus(const char *root);
 
-/* "4", "auto", "cpu", "gpu". RDZV_E_INVALID. */
+/* Intel GPUs that the system below `root` shows by their render nodes; ZE_AFFINITY_MASK is heeded. */
+int64_t devices_xpus(const char *root);
+
+/* "4", "auto", "cpu", "gpu", "xpu". RDZV_E_INVALID. */
 int devices_nproc(const char *text, int64_t *out, rdzv_error *error);
 
 #endif

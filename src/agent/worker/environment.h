@@ -4,6 +4,7 @@
 #define RDZV_AGENT_WORKER_ENVIRONMENT_H
 
 #include "agent/roles.h"
+#include "agent/worker/numa.h"
 
 /* What all workers of an attempt have in common. */
 struct attempt {
@@ -15,7 +16,7 @@ struct attempt {
   const char *master_addr;
   int master_port;
   bool virtual_local_rank; /* see rdzv/agent.h */
-  bool numa_binding;
+  enum numa_mode numa;
 };
 
 /* Our environment with torchrun's variables that are the same for all workers. NULL: no memory. list_free frees it. */

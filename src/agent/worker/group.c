@@ -2,7 +2,6 @@
 #include "agent/worker/group.h"
 
 #include "agent/guard/orphans.h"
-#include "agent/worker/numa.h"
 #include "agent/worker/spawn.h"
 #include "base/error.h"
 #include "base/os/process.h"
@@ -17,6 +16,7 @@
 #include <unistd.h>
 
 enum {
+  NOT_STARTED = 127, /* exit code, as a shell has it */
   OUTPUT_MS = 5000,  /* for what the workers have written to be passed on */
   DAEMONS_MS = 2000, /* for what they have left behind to be gone */
 };
@@ -68,19 +68,19 @@ static int monitor(struct worker *worker, rdzv_error *error) {
   worker->pid_fd = (int)syscall(SYS_pidfd_open, worker->pid, 0);
   if (worker->pid_fd < 0) return error_errno(error, RDZV_E_IO, errno, "cannot monitor worker %ld", (long)worker->pid);
   const int code = uv_poll_init(worker->group->loop, &worker->poll, worker->pid_fd);
-  if (code < 0)
-    return error_set(error, RDZV_E_IO, "cannot monitor worker %ld: %s", (long)worker->pid, uv_strerror(code));
+  if (code < 0) return error_errno(error, RDZV_E_IO, -code, "cannot monitor worker %ld", (long)worker->pid);
   worker->polled = true;
   worker->poll.data = worker;
   uv_poll_start(&worker->poll, UV_READABLE, on_poll);
   return 0;
 }
 
-/* The folder of this run, and so the beginning of that variable, is no other run's. */
-static void set_mark(struct guard *guard, const struct log_dir *dir) {
+/* What the guard needs. The folder of this run, and so the beginning of that variable, is no other run's. */
+static void set_guard(struct guard *guard, const struct log_dir *dir) {
   char mark[PATH_MAX + 32];
   snprintf(mark, sizeof mark, "TORCHELASTIC_ERROR_FILE=%s/", dir->run);
   if (dir->run[0]) guard_set_mark(guard, mark);
+  guard_set_folder(guard, log_dir_useless(dir));
 }
 
 /* What a worker is started with. */
@@ -92,6 +92,13 @@ struct start {
   struct spawn *spawns;
   pid_t *pids;
 };
+
+static int bind_to(const struct attempt *attempt, int64_t local_rank, cpu_set_t *cpus, rdzv_error *error) {
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) < 0)
+    return error_errno(error, RDZV_E_IO, errno, "cannot find out which processors may be used");
+  return numa_cpus("", attempt->numa, local_rank, attempt->local_world_size, &allowed, cpus, error);
+}
 
 static int prepare_one(struct worker *worker, const struct start *start, rdzv_error *error) {
   const struct attempt *attempt = start->attempt;
@@ -109,10 +116,16 @@ static int prepare_one(struct worker *worker, const struct start *start, rdzv_er
                           .out = worker->streams.out,
                           .err = worker->streams.err,
                           .descriptors = group->descriptors};
-  cpu_set_t allowed;
-  spawn->bound = attempt->numa_binding && sched_getaffinity(0, sizeof allowed, &allowed) == 0 &&
-                 numa_cpus("", worker->local_rank, attempt->local_world_size, &allowed, &spawn->cpus);
-  return spawn->argv && spawn->environment ? 0 : error_no_memory(error);
+  if (!spawn->argv || !spawn->environment) return error_no_memory(error);
+  spawn->bound = attempt->numa != NUMA_NONE;
+  return spawn->bound ? bind_to(attempt, worker->local_rank, &spawn->cpus, error) : 0;
+}
+
+static void not_started(struct worker *worker, const rdzv_error *error) {
+  worker->end = WORKER_FAILED;
+  worker->exit_code = NOT_STARTED;
+  worker->ended_us = clock_wall_us();
+  worker->start_error = strdup(error->message);
 }
 
 static int prepare(struct worker_group *group, struct start *start, rdzv_error *error) {
@@ -120,9 +133,13 @@ static int prepare(struct worker_group *group, struct start *start, rdzv_error *
   start->spawns = calloc(group->count, sizeof *start->spawns);
   start->pids = calloc(group->count, sizeof *start->pids);
   if (!start->common || !start->spawns || !start->pids) return error_no_memory(error);
-  int result = 0;
-  for (size_t i = 0; i < group->count && result == 0; i++) result = prepare_one(&group->workers[i], start, error);
-  return result;
+  for (size_t i = 0; i < group->count; i++) {
+    const int result = prepare_one(&group->workers[i], start, error);
+    if (result == 0) continue;
+    not_started(&group->workers[i], error);
+    return result;
+  }
+  return 0;
 }
 
 static void prepared_free(struct worker_group *group, struct start *start) {
@@ -136,12 +153,16 @@ static void prepared_free(struct worker_group *group, struct start *start) {
   free(start->pids);
 }
 
+/* The first one of those that could not be started is what the error is about. */
 static int run(struct worker_group *group, const struct start *start, rdzv_error *error) {
   pthread_mutex_lock(&group->lock); /* who is being started is not missed */
   int result = spawn(group->guard, start->spawns, group->count, group->stop, start->pids, error);
   for (size_t i = 0; i < group->count; i++) group->workers[i].pid = start->pids[i];
   pthread_mutex_unlock(&group->lock);
+  bool marked = result == 0;
   for (size_t i = 0; i < group->count; i++) {
+    if (start->pids[i] == 0 && !marked) not_started(&group->workers[i], error);
+    marked |= start->pids[i] == 0;
     if (start->pids[i] == 0) continue;
     group->workers[i].end = WORKER_RUNS;
     group->running++;
@@ -175,7 +196,7 @@ int group_start(struct worker_group *group, char *const *argv, const struct atte
   set_workers(group, workers, count);
   struct start start = {.attempt = attempt, .program = argv, .dir = dir};
   int result = prepare(group, &start, error);
-  set_mark(group->guard, dir);
+  set_guard(group->guard, dir);
   if (result == 0) result = run(group, &start, error);
   prepared_free(group, &start);
   return result;
@@ -271,7 +292,10 @@ size_t group_end(struct worker_group *group, size_t *left) {
 
 void group_free(struct worker_group *group) {
   struct worker *workers = group->workers;
-  for (size_t i = 0; i < group->count; i++) free(workers[i].last_lines);
+  for (size_t i = 0; i < group->count; i++) {
+    free(workers[i].last_lines);
+    free(workers[i].start_error);
+  }
   set_workers(group, NULL, 0);
   group->running = 0;
   free(workers);

@@ -30,7 +30,8 @@ struct worker {
   int64_t ended_us;
   char error_file[PATH_MAX];
   struct streams streams;
-  char *last_lines; /* of stderr, once it is closed; NULL: none */
+  char *last_lines;  /* of stderr, once it is closed; NULL: none */
+  char *start_error; /* why it was not started; NULL: it was */
 };
 
 struct worker_group {
@@ -49,7 +50,8 @@ struct worker_group {
   uint64_t descriptors; /* the limit for a worker; 0: ours */
 };
 
-/* Starts all workers. On failure some may run: the caller ends the group. `argv` is the program, `dir` is for files. */
+/* Starts all workers. On failure some may run: the caller ends the group. The worker that failed has the end
+ * WORKER_FAILED and the error. `argv` is the program, `dir` is for files. */
 int group_start(struct worker_group *group, char *const *argv, const struct attempt *attempt, struct log_dir *dir,
                 rdzv_error *error);
 

@@ -102,6 +102,8 @@ int log_dir_worker(struct log_dir *dir, const char *run_id, int64_t attempt, int
   return result < 0 ? result : make_worker(path, error);
 }
 
+const char *log_dir_useless(const struct log_dir *dir) { return dir->own_base && dir->in_memory ? dir->base : ""; }
+
 void log_dir_end(struct log_dir *dir, bool keep) {
   if (!dir->base[0]) return;
   const char *top = dir->own_base ? dir->base : dir->run; /* the folder that the user named stays */

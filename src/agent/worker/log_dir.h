@@ -10,7 +10,7 @@
 
 struct log_dir {
   bool none;           /* there are no files */
-  bool in_memory;      /* a temporary base may be in memory */
+  bool in_memory;      /* no output goes there: a temporary base may be in memory */
   char base[PATH_MAX]; /* created by us if the user names none; "" before */
   bool own_base;
   char run[PATH_MAX]; /* of this run; "" before the first attempt */
@@ -24,6 +24,9 @@ int log_dir_init(struct log_dir *dir, const char *base, bool output, rdzv_error 
  * "" if there are no files. Local rank 0 comes first. */
 int log_dir_worker(struct log_dir *dir, const char *run_id, int64_t attempt, int64_t local_rank, char path[PATH_MAX],
                    rdzv_error *error);
+
+/* A temporary folder that is useless without the agent, because it has no output; "" if there is none. */
+const char *log_dir_useless(const struct log_dir *dir);
 
 /* Ends the run: removes folders without files, and a temporary folder unless `keep`. `run` is "" if it is removed. */
 void log_dir_end(struct log_dir *dir, bool keep);

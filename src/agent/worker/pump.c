@@ -43,8 +43,8 @@ struct pump_stream {
   struct pump *pump;
   struct pump_stream *next;
   int read_fd;
-  struct target file, shown;
-  char *prefix;
+  struct target file, match, shown;
+  char *prefix, *needles;
   struct buf line;    /* not yet shown */
   bool goes_on;       /* the line there is the rest of one that was broken */
   struct buf last;    /* what was read last */
@@ -61,9 +61,11 @@ struct pump {
   pthread_mutex_t lock; /* guards what follows, and what streams say of their end */
   pthread_cond_t ended;
   struct pump_stream *streams;
-  bool over;            /* asked for */
-  bool done;            /* the thread touches nothing any more */
-  bool left;            /* but frees it, for nobody waits */
+  bool over;     /* asked for */
+  bool done;     /* the thread touches nothing any more */
+  bool left;     /* the thread frees it: no caller waits */
+  uint64_t lost; /* bytes of streams that have ended */
+  char lost_to[PATH_MAX + 128];
   uint8_t chunk[CHUNK]; /* the thread's */
 };
 
@@ -94,9 +96,23 @@ static void lose(const struct pump_stream *stream, struct target *target, size_t
 }
 
 static void tell_lost(const struct pump_stream *stream, const struct target *target) {
-  if (target->lost > 0)
-    tell(stream, "%" PRIu64 " bytes of a worker's output are lost: '%s': %s", target->lost, target->name,
-         strerror(target->errnum));
+  struct pump *pump = stream->pump;
+  char to[sizeof pump->lost_to];
+  if (target->lost == 0) return;
+  snprintf(to, sizeof to, "'%s': %s", target->name, strerror(target->errnum));
+  tell(stream, "%" PRIu64 " bytes of a worker's output are lost: %s", target->lost, to);
+  pthread_mutex_lock(&pump->lock);
+  if (pump->lost == 0) memcpy(pump->lost_to, to, sizeof to);
+  pump->lost += target->lost;
+  pthread_mutex_unlock(&pump->lock);
+}
+
+uint64_t pump_lost(struct pump *pump, char *to, size_t size) {
+  pthread_mutex_lock(&pump->lock);
+  const uint64_t lost = pump->lost;
+  snprintf(to, size, "%s", pump->lost_to);
+  pthread_mutex_unlock(&pump->lock);
+  return lost;
 }
 
 /* ---- passing on ----------------------------------------------------------------------------------------------- */
@@ -144,11 +160,11 @@ static void write_shown(struct pump_stream *stream, const uint8_t *data, size_t 
   }
 }
 
-static void write_file(struct pump_stream *stream, const uint8_t *data, size_t len) {
-  while (stream->file.fd >= 0 && len > 0) {
-    const ssize_t wrote = write(stream->file.fd, data, len);
+static void write_file(const struct pump_stream *stream, struct target *file, const uint8_t *data, size_t len) {
+  while (file->fd >= 0 && len > 0) {
+    const ssize_t wrote = write(file->fd, data, len);
     if (wrote < 0 && errno != EINTR) {
-      lose(stream, &stream->file, len, errno);
+      lose(stream, file, len, errno);
       return;
     }
     if (wrote > 0) data += wrote, len -= (size_t)wrote;
@@ -169,20 +185,33 @@ static void remember(struct pump_stream *stream, const uint8_t *data, size_t len
   buf_append(&stream->last, data, len);
 }
 
+/* Has the line one of the needles? */
+static bool matches(const struct pump_stream *stream, const uint8_t *line, size_t len) {
+  for (const char *at = stream->needles; at;) {
+    const size_t needle = strcspn(at, "\n");
+    if (memmem(line, len, at, needle)) return true;
+    at = at[needle] ? at + needle + 1 : NULL;
+  }
+  return false;
+}
+
 /* The first `len` bytes of the line buffer, each line with its prefix, and what ends the last one, in one write. */
 static void show(struct pump_stream *stream, size_t len, const char *end) {
-  struct buf out = {0};
+  struct buf out = {0}, match = {0};
   const size_t prefix = strlen(stream->prefix);
   for (size_t at = 0; at < len;) {
     const uint8_t *from = stream->line.data + at, *line_end = memchr(from, '\n', len - at);
-    const size_t line = line_end ? (size_t)(line_end - from) + 1 : len - at;
+    const size_t line = line_end ? (size_t)(line_end - from) + 1 : len - at, begin = out.len;
     buf_append(&out, stream->prefix, prefix);
     if (at == 0 && stream->goes_on) buf_append(&out, BREAK, strlen(BREAK));
     buf_append(&out, from, line);
     at += line;
+    if (at == len && out.len > 0 && out.data[out.len - 1] != '\n') buf_append(&out, end, strlen(end));
+    if (matches(stream, from, line)) buf_append(&match, out.data + begin, out.len - begin);
   }
-  if (out.len > 0 && out.data[out.len - 1] != '\n') buf_append(&out, end, strlen(end));
+  write_file(stream, &stream->match, match.data, match.len);
   write_shown(stream, out.data, out.len);
+  buf_free(&match);
   buf_free(&out);
   buf_consume(&stream->line, len);
   stream->goes_on = false;
@@ -199,7 +228,7 @@ static void break_line(struct pump_stream *stream) {
 
 static void take(struct pump_stream *stream, const uint8_t *data, size_t len) {
   remember(stream, data, len);
-  write_file(stream, data, len);
+  write_file(stream, &stream->file, data, len);
   if (stream->shown.fd < 0 || !buf_append(&stream->line, data, len)) return;
   const uint8_t *end = memrchr(stream->line.data, '\n', stream->line.len);
   if (end) show(stream, (size_t)(end - stream->line.data) + 1, "");
@@ -227,11 +256,14 @@ static bool read_some(struct pump_stream *stream) {
 
 static void free_stream(struct pump_stream *stream) {
   if (stream->file.fd >= 0) close(stream->file.fd);
+  if (stream->match.fd >= 0) close(stream->match.fd);
   free(stream->file.name);
+  free(stream->match.name);
   free(stream->shown.name);
   buf_free(&stream->line);
   buf_free(&stream->last);
   free(stream->prefix);
+  free(stream->needles);
   free(stream);
 }
 
@@ -244,6 +276,7 @@ static void drain(struct pump_stream *stream) {
   stop_reading(stream);
   if (stream->line.len > 0) show(stream, stream->line.len, "\n");
   tell_lost(stream, &stream->file);
+  tell_lost(stream, &stream->match);
   tell_lost(stream, &stream->shown);
 }
 
@@ -398,11 +431,15 @@ int pump_add(struct pump *pump, const struct pump_to *to, int *write_fd, struct 
   if (!stream) return error_no_memory(error);
   *stream = (struct pump_stream){.pump = pump,
                                  .file = {.fd = to->file_fd, .name = strdup(to->file ? to->file : "")},
+                                 .match = {.fd = to->match_fd, .name = strdup(to->match ? to->match : "")},
                                  .shown = {.fd = to->show_fd, .name = strdup(name_of(to->show_fd))},
-                                 .prefix = strdup(to->prefix)};
-  if (!stream->file.name || !stream->shown.name || !stream->prefix || make_pipe(stream, write_fd) < 0) {
+                                 .prefix = strdup(to->prefix),
+                                 .needles = to->needles ? strdup(to->needles) : NULL};
+  const bool made = stream->file.name && stream->match.name && stream->shown.name && stream->prefix &&
+                    (!to->needles || stream->needles);
+  if (!made || make_pipe(stream, write_fd) < 0) {
     const int errnum = errno;
-    stream->file.fd = -1; /* the caller's */
+    stream->file.fd = stream->match.fd = -1; /* the caller's */
     free_stream(stream);
     return error_errno(error, RDZV_E_IO, errnum, "cannot make a pipe for a worker's output");
   }

@@ -20,14 +20,21 @@ struct pump_stream;
  * lost bytes at the end. */
 int pump_open(struct pump **out, const rdzv_log *log, rdzv_error *error);
 
+/* The bytes that the streams that have ended could not write. `to` gets where, and why, of the first ones; "" if there
+ * are none. */
+uint64_t pump_lost(struct pump *pump, char *to, size_t size);
+
 /* Ends all streams and the thread; NULL is fine. pump_close waits for that, but not for a disk that does not answer. */
 void pump_quit(struct pump *pump);
 void pump_close(struct pump *pump);
 
 struct pump_to {
-  int file_fd;      /* -1: none. Taken over */
-  const char *file; /* its path; copied. NULL: none */
-  int show_fd;      /* the shared one; -1: none. Borrowed */
+  int file_fd;         /* -1: none. Taken over */
+  int match_fd;        /* the same, for shown lines with one of the needles, each with its prefix */
+  const char *match;   /* the path of that; copied. NULL: none */
+  const char *needles; /* one on each line; copied. NULL: none */
+  const char *file;    /* its path; copied. NULL: none */
+  int show_fd;         /* the shared one; -1: none. Borrowed */
   const char
       *prefix; /* of each line that is shown; "" shows what comes without a line end, too, when no more follows.
                   A line of more than 1 MiB is broken: the part before ends, and the one behind begins, with "…" */

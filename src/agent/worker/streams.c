@@ -36,6 +36,26 @@ static char *make_prefix(const struct streams_settings *settings, int64_t local_
   return (char *)text.data;
 }
 
+/* ---- filters -------------------------------------------------------------------------------------------------- */
+
+char *needles_parse(const char *text) {
+  char *out = strdup(text), *to = out;
+  for (const char *at = text; out && *at; at++) {
+    const bool comma = at[0] == ',' && at[1] == ',';
+    *to++ = *at == ',' && !comma ? '\n' : *at;
+    at += comma;
+  }
+  if (out) *to = '\0';
+  return out;
+}
+
+/* In the folder of the attempt, for all its workers. */
+static char *match_path(const char *folder, const char *name) {
+  char *path = NULL;
+  const char *end = strrchr(folder, '/');
+  return end && asprintf(&path, "%.*s/filtered_%s", (int)(end - folder), folder, name) >= 0 ? path : NULL;
+}
+
 /* ---- opening -------------------------------------------------------------------------------------------------- */
 
 static int open_file(const char *path, int *fd, rdzv_error *error) {
@@ -47,19 +67,27 @@ static int open_file(const char *path, int *fd, rdzv_error *error) {
 struct plan {
   bool tee, redirect, shown, keep; /* keep: the last lines, for the report */
   int own_fd;
-  const char *prefix;
+  const char *prefix, *needles;
 };
 
 /* "" stands for no file. */
-static int open_one(const struct streams_settings *settings, const struct plan *plan, const char *path, int *fd,
-                    struct pump_stream **stream, rdzv_error *error) {
+static int open_one(const struct streams_settings *settings, const struct plan *plan, const char *path,
+                    const char *match, int *fd, struct pump_stream **stream, rdzv_error *error) {
   const bool file = (plan->tee || plan->redirect) && *path, only_file = plan->redirect && !plan->tee;
-  struct pump_to to = {.file_fd = -1, .file = path, .show_fd = -1, .prefix = plan->tee ? plan->prefix : ""};
+  struct pump_to to = {.file_fd = -1,
+                       .file = path,
+                       .match_fd = -1,
+                       .match = match,
+                       .needles = match ? plan->needles : NULL,
+                       .show_fd = -1,
+                       .prefix = plan->tee ? plan->prefix : ""};
   if (plan->shown && !only_file) to.show_fd = plan->own_fd;
   if (!file && !plan->tee && !plan->keep) return to.show_fd >= 0 ? 0 : open_file("/dev/null", fd, error);
   int result = file ? open_file(path, &to.file_fd, error) : 0;
+  if (result == 0 && to.needles) result = open_file(match, &to.match_fd, error);
   if (result == 0) result = pump_add(settings->pump, &to, fd, stream, error);
   if (result < 0 && to.file_fd >= 0) close(to.file_fd);
+  if (result < 0 && to.match_fd >= 0) close(to.match_fd);
   return result;
 }
 
@@ -72,26 +100,34 @@ static struct plan plan_of(const struct streams_settings *settings, int64_t loca
                        .shown = rank_list_has(&settings->filter, local_rank),
                        .keep = which == STD_ERR && !isatty(own_fd),
                        .own_fd = own_fd,
-                       .prefix = prefix};
+                       .prefix = prefix,
+                       .needles = settings->needles[which == STD_ERR]};
+}
+
+/* "" stands for no folder. */
+static int open_in(const struct streams_settings *settings, const struct plan *plan, const char *folder,
+                   const char *name, int *fd, struct pump_stream **stream, rdzv_error *error) {
+  char *path = NULL, *match = NULL;
+  const bool filters = plan->needles && plan->tee && plan->shown && *folder;
+  if (asprintf(&path, "%s%s%s", folder, *folder ? "/" : "", *folder ? name : "") < 0) return error_no_memory(error);
+  if (filters) match = match_path(folder, name);
+  const int result =
+      filters && !match ? error_no_memory(error) : open_one(settings, plan, path, match, fd, stream, error);
+  free(path);
+  free(match);
+  return result;
 }
 
 int streams_open(const struct streams_settings *settings, int64_t local_rank, int64_t rank, const char *folder,
                  struct streams *out, rdzv_error *error) {
-  char *prefix = make_prefix(settings, local_rank, rank), *out_path = NULL, *err_path = NULL;
+  char *prefix = make_prefix(settings, local_rank, rank);
   *out = (struct streams){.out = -1, .err = -1};
-  if (!prefix || asprintf(&out_path, "%s%s", folder, *folder ? "/stdout.log" : "") < 0 ||
-      asprintf(&err_path, "%s%s", folder, *folder ? "/stderr.log" : "") < 0) {
-    free(prefix);
-    free(out_path);
-    return error_no_memory(error);
-  }
+  if (!prefix) return error_no_memory(error);
   const struct plan plans[] = {plan_of(settings, local_rank, STD_OUT, prefix),
                                plan_of(settings, local_rank, STD_ERR, prefix)};
-  int result = open_one(settings, &plans[0], out_path, &out->out, &out->out_stream, error);
-  if (result == 0) result = open_one(settings, &plans[1], err_path, &out->err, &out->err_stream, error);
+  int result = open_in(settings, &plans[0], folder, "stdout.log", &out->out, &out->out_stream, error);
+  if (result == 0) result = open_in(settings, &plans[1], folder, "stderr.log", &out->err, &out->err_stream, error);
   free(prefix);
-  free(out_path);
-  free(err_path);
   if (result < 0) free(streams_close(settings, out, deadline_after(0)));
   return result;
 }

@@ -9,6 +9,7 @@
 struct streams_settings {
   struct std_map redirects, tee, filter;
   const char *role, *line_prefix;
+  char *needles[2]; /* for stdout and stderr: texts of lines that also go to filtered_*.log; NULL: none */
   struct pump *pump;
 };
 
@@ -17,6 +18,9 @@ struct streams {
   int out, err; /* for the worker, closed by streams_started; -1: ours */
   struct pump_stream *out_stream, *err_stream;
 };
+
+/* "a,b", where ",," is a comma in a text: one text on each line, to be freed. NULL: no memory. */
+char *needles_parse(const char *text);
 
 /* `folder` "": there are no files, and output for files is dropped. */
 int streams_open(const struct streams_settings *settings, int64_t local_rank, int64_t rank, const char *folder,

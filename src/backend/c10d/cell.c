@@ -94,7 +94,7 @@ static void ring(struct c10d *cell) {
   int64_t count;
   rdzv_error error;
   if (rdzv_store_add(cell->store, rdzv_str(cell->bell), 1, &count, &error) < 0)
-    log_line(&cell->log, RDZV_LOG_INFO, "the others are not told of a change: %s", error.message);
+    log_line(&cell->log, RDZV_LOG_INFO, "cannot notify the other nodes of a change: %s", error.message);
 }
 
 /* One try. *again: a sentinel that we did not know is there, which is not a state. */

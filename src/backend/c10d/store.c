@@ -43,12 +43,14 @@ int c10d_store_serve(const struct endpoint *endpoint, const struct c10d_protecti
   struct host_bind at = {.address = ""};
   if (!protection->bind) host_bind(endpoint, deadline_after(RESOLVE_MS), NULL, &at);
   if (at.why)
-    log_line(log, RDZV_LOG_INFO, "this process listens on all its addresses: %s (option bind=ADDR says which)", at.why);
+    log_line(log, RDZV_LOG_INFO, "this process listens on all its addresses: %s (choose one with option bind=ADDR)",
+             at.why);
   const rdzv_server_options options = {.size = sizeof options,
                                        .bind = protection->bind ? protection->bind : at.address,
                                        .port = endpoint->port ? endpoint->port : RDZV_ANY_PORT,
                                        .log = log,
                                        .run_id = run_id,
+                                       .renew_groups = true,
                                        .secret_file = or_none(names->secret),
                                        .tls_cert = names->cert,
                                        .tls_key = names->key,
@@ -130,7 +132,7 @@ static int look_for_listener(const struct endpoint *endpoint, deadline until, co
   return result;
 }
 
-#define HELD "%s; nobody listens there either: %s; does another program hold the port? end it, or choose another port"
+#define HELD "%s; nothing listens there either: %s; does another program hold the port? end it, or choose another port"
 
 /* The port may be taken. If a server listens there, this node is its client. If none does, the port is held by a
  * program that may end, or is about to listen: so both are tried alternately. 0: a server listens there, or

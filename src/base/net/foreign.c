@@ -3,7 +3,6 @@
 
 #include "base/net/net.h"
 
-#include <stdbool.h>
 #include <string.h>
 
 enum { QUESTIONS = 2, MOST = 2048 /* of an answer */ };
@@ -24,6 +23,14 @@ static const char tls_question[] =
 rdzv_bytes foreign_question(int which) {
   return which == 0 ? (rdzv_bytes){http_question, sizeof http_question - 1}
                     : (rdzv_bytes){tls_question, sizeof tls_question - 1};
+}
+
+bool foreign_is_question(rdzv_bytes bytes) {
+  for (int i = 0; i < QUESTIONS; i++) {
+    const rdzv_bytes question = foreign_question(i);
+    if (bytes.len == question.len && memcmp(bytes.data, question.data, question.len) == 0) return true;
+  }
+  return false;
 }
 
 static bool begins(rdzv_bytes answer, const char *text) {

@@ -8,6 +8,7 @@
 #include "base/wait/flag.h"
 
 #include <rdzv/bytes.h>
+#include <stdbool.h>
 
 enum foreign { FOREIGN_UNKNOWN = 0, FOREIGN_ETCD, FOREIGN_HTTP, FOREIGN_TLS, FOREIGN_SSH };
 
@@ -19,5 +20,8 @@ enum foreign foreign_recognize(rdzv_bytes answer);
 
 /* The questions, one for each connection: 0 HTTP, 1 TLS. A TCPStore closes the connection. */
 rdzv_bytes foreign_question(int which);
+
+/* Are these bytes one of the questions? A client of this library asks a store that was silent for a while, too. */
+bool foreign_is_question(rdzv_bytes bytes);
 
 #endif

@@ -74,11 +74,12 @@ static int64_t due(const struct waiting *waiting, int64_t now) {
   return will_be_long && is_long_at < at ? is_long_at : at;
 }
 
-static void say(const struct waiting *waiting, const struct text *text, int64_t now) {
+static void say(struct waiting *waiting, const struct text *text, int64_t now) {
   char left[64] = "";
   const int64_t seconds = waiting->until > now ? (waiting->until - now + 999) / 1000 : 0;
   if (waiting->until != INT64_MAX)
     snprintf(left, sizeof left, text->is_cause ? "; trying for %lld s more" : "; %lld s left", (long long)seconds);
+  if (text->is_cause) waiting->warned = true;
   if (text->text[0])
     log_line(&waiting->log, text->is_cause ? RDZV_LOG_WARNING : waiting->level, "%s%s", text->text, left);
 }
@@ -118,7 +119,23 @@ void waiting_begin(struct waiting *waiting, const rdzv_log *log, deadline until)
 }
 
 void waiting_clear(struct waiting *waiting) {
-  if (waiting) waiting->phase[0] = waiting->cause[0] = '\0';
+  if (!waiting) return;
+  waiting->phase[0] = waiting->cause[0] = '\0';
+  waiting->warned = false;
+  waiting->failed_ms = 0;
+}
+
+void waiting_succeed(struct waiting *waiting, const char *format, ...) {
+  if (waiting && waiting->warned) {
+    char text[WAITING_ABOUT_SIZE];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    log_line(&waiting->log, RDZV_LOG_WARNING, "%s after %lld s", text,
+             (long long)(clock_now_ms() - waiting->failed_ms + 999) / 1000);
+  }
+  waiting_clear(waiting);
 }
 
 void waiting_about(struct waiting *waiting, const char *format, ...) {
@@ -146,6 +163,7 @@ void waiting_fail(struct waiting *waiting, const char *format, ...) {
   vsnprintf(waiting->cause, sizeof waiting->cause, format, args);
   va_end(args);
   waiting->phase[0] = '\0';
+  if (waiting->failed_ms == 0) waiting->failed_ms = clock_now_ms();
   waiting_pace_fail(&waiting->pace, clock_now_ms());
   waiting_tick(waiting);
 }

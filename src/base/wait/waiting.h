@@ -10,8 +10,8 @@
  *
  * A loop that waits by other means wakes by waiting_until() and calls waiting_tick(). A function whose flag has a wait
  * of its caller (cancel->waiting) reports to that one, so that there is one set of lines, and calls waiting_clear()
- * when its own part is done. A wait needs no end: it just writes no more lines. One thread uses a wait at a time. Each
- * function takes NULL for a wait without lines.
+ * or waiting_succeed() when its own part is done. A wait needs no end call: it stops writing lines. One thread uses a
+ * wait at a time. Each function takes NULL for a wait without lines.
  */
 #ifndef RDZV_BASE_WAIT_WAITING_H
 #define RDZV_BASE_WAIT_WAITING_H
@@ -76,7 +76,9 @@ struct waiting {
   char phase[WAITING_PHASE_SIZE];
   int64_t phase_began;
   char cause[WAITING_CAUSE_SIZE];
-  uint64_t said; /* a hash of the last line's text, without the time left */
+  uint64_t said;     /* a hash of the last line's text, without the time left */
+  bool warned;       /* a line told of a cause */
+  int64_t failed_ms; /* since when tries have failed; 0: none has */
 };
 
 void waiting_begin(struct waiting *waiting, const rdzv_log *log, deadline until);
@@ -91,8 +93,12 @@ void waiting_for(struct waiting *waiting, const char *format, ...) RDZV_PRINTF(2
 /* A try has failed: the cause, and the likely cure. */
 void waiting_fail(struct waiting *waiting, const char *format, ...) RDZV_PRINTF(2, 3);
 
-/* Clears phase and cause: the tries have succeeded, and the wait goes on. */
+/* Clears phase and cause: the tries are over, and the wait goes on. */
 void waiting_clear(struct waiting *waiting);
+
+/* The same, where they have succeeded. If a line told that they failed, another one, of the same level, tells that this
+ * is over: "connected to 'node0:29400' after 4 s". */
+void waiting_succeed(struct waiting *waiting, const char *format, ...) RDZV_PRINTF(2, 3);
 
 /* Writes the line that is due, if any. */
 void waiting_tick(struct waiting *waiting);

@@ -13,9 +13,8 @@ static int parse(int argc, char **argv, struct settings *to) {
       RENDEZVOUS_FLAGS(&to->flags), {"reason", FLAG_TEXT, &to->reason, "TEXT", "reason that the nodes report"}, {0}};
   const struct command command = {
       me, "", "Closes a rendezvous for all nodes: it has no further rounds. This cannot be undone.", flags,
-      "Nodes of rdzv join, and nodes that wait for a round, exit with 8. Running workers of rdzv run go on; they are "
-      "not\n"
-      "restarted after a failure.\n"};
+      "Nodes of rdzv join, and nodes that wait for a round, exit with 8. Workers that rdzv run has started continue, "
+      "but are not restarted after a failure.\n"};
   const int rest = flags_parse(&command, argc, argv);
   return no_arguments(&command, rest, argc, argv) ? rest : -1;
 }

@@ -45,7 +45,7 @@ int event_log_open(const char *command, const char *path, int *fd) {
   log_path = path;
   *fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
   if (*fd >= 0) return EXIT_YES;
-  complain(command, "cannot open the event log '%s': %s", path, strerror(errno));
+  complain(command, "cannot open the event log '%s': %s", path, cause_of(errno).text);
   return EXIT_IO;
 }
 

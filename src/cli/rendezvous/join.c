@@ -21,11 +21,11 @@ static int parse(int argc, char **argv, struct settings *to) {
       {0}};
   const struct command command = {
       me, "[-- CMD...]", "Joins a rendezvous, and prints each round of this node as a line of JSON.", flags,
-      "The node stays in the rendezvous and joins the next round when nodes join, leave or die. SIGTERM, SIGINT and\n"
+      "The node stays in the rendezvous and joins the next round when nodes join, leave or die. SIGTERM, SIGINT and "
       "SIGHUP make it leave and exit with 0.\n"
       "\n"
       "CMD runs in the first round, with RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, RDZV_ROUND and RDZV_RUN_ID in "
-      "its\n"
+      "its "
       "environment. The exit code is then that of CMD.\n"};
   return flags_parse(&command, argc, argv);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "cli/rendezvous/rendezvous.h"
+#include "cli/rendezvous/table.h"
 
 #include <rdzv/runs.h>
 #include <stdio.h>
@@ -14,20 +14,23 @@ struct settings {
 
 static int parse(int argc, char **argv, struct settings *to) {
   const struct cli_flag flags[] = {
-      RENDEZVOUS_STORE_FLAGS(&to->flags),
+      RENDEZVOUS_STORE_FLAGS(&to->flags, "or etcd (also etcd-v1)"),
       {"json", FLAG_SWITCH, &to->json, NULL, "print a JSON object for each run, one a line"},
       {0}};
-  const struct command command = {me, "", "Lists the runs of a store: id, phase, round, nodes.", flags,
+  const struct command command = {me, "", "Lists the runs of a store: id, phase, round, nodes, end.", flags,
                                   "The exit code is 1 if the store has no runs.\n"};
   const int rest = flags_parse(&command, argc, argv);
   return no_arguments(&command, rest, argc, argv) ? rest : -1;
 }
 
+/* When and by whom it was ended, where that is known, and why. */
 static int print_row(const rdzv_status *status, const char *run_id) {
-  const int printed =
-      printf("%-24s %-10s %6lld %6zu %8zu  %s\n", shown(run_id).text, status->phase, (long long)status->round,
-             status->participants, status->waiting + status->spares, shown(status->reason).text);
-  return printed < 0 ? EXIT_IO : EXIT_YES;
+  printf("%-24s %-10s %6lld %6zu %8zu  ", shown(run_id).text, status->phase, (long long)status->round,
+         status->participants, status->waiting + status->spares);
+  if (status->ended_us > 0) printf("%s", time_text(status->ended_us).text);
+  if (status->ended_us > 0 && *status->ended_by) printf(" by %s", shown(status->ended_by).text);
+  if (status->ended_us > 0 && *status->reason) printf(": ");
+  return printf("%s\n", shown(status->reason).text) < 0 ? EXIT_IO : EXIT_YES;
 }
 
 /* *count: so many were printed before. */
@@ -45,7 +48,7 @@ static int print_run(const struct settings *settings, const char *run_id, size_t
     code = exit_code_of(result);
   } else {
     if (status->exists && !settings->json && (*count)++ == 0)
-      printf("%-24s %-10s %6s %6s %8s  %s\n", "ID", "PHASE", "ROUND", "NODES", "WAITING", "REASON");
+      printf("%-24s %-10s %6s %6s %8s  %s\n", "ID", "PHASE", "ROUND", "NODES", "WAITING", "END");
     if (status->exists) code = settings->json ? print_status(me, status, run_id, true) : print_row(status, run_id);
     if (status->exists && settings->json) (*count)++;
     rdzv_status_free(status);

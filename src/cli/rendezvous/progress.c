@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "cli/rendezvous/rendezvous.h"
+#include "cli/terminal.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -135,7 +136,7 @@ static void *run(void *argument) {
 }
 
 struct progress *progress_begin(rdzv_handler *handler) {
-  if (!isatty(STDERR_FILENO)) return NULL;
+  if (!stderr_takes_codes()) return NULL;
   struct progress *progress = calloc(1, sizeof *progress);
   if (!progress) return NULL;
   progress->handler = handler;

@@ -16,17 +16,21 @@
 
 static atomic_int caught;
 static int signal_pipe[2] = {-1, -1};
-static pthread_mutex_t child_lock = PTHREAD_MUTEX_INITIALIZER; /* held while the child is signaled */
-static pid_t child;                                            /* 0: none; not reaped before it is 0 again */
+static pthread_mutex_t told_lock = PTHREAD_MUTEX_INITIALIZER; /* held while child and leaver are used */
+static pid_t child;                                           /* 0: none; not reaped before it is 0 again */
+static rdzv_handler *leaver;                                  /* the handler that has to leave; guarded, too */
+
+enum { LEAVE_MS = 3000 }; /* after a signal, also where the store is gone */
 
 /* A second one ends the process in the usual way, unless there is a child to decide. What a terminal sends, it sends to
  * the child by itself; but that it is gone, it tells the first process of its session only. */
 static void on_signal(void *unused, int number, bool by_terminal) {
   (void)unused;
-  pthread_mutex_lock(&child_lock);
+  pthread_mutex_lock(&told_lock);
   const bool has_child = child > 0, again = atomic_exchange(&caught, number);
   if (has_child && (!by_terminal || number == SIGHUP)) kill(child, number);
-  pthread_mutex_unlock(&child_lock);
+  if (leaver) rdzv_handler_set_close_timeout(leaver, LEAVE_MS, NULL);
+  pthread_mutex_unlock(&told_lock);
   if (again && !has_child) signals_default(number);
   if (write(signal_pipe[1], "x", 1) < 0) { /* it is full, which is as good */
   }
@@ -43,7 +47,7 @@ static bool move_up(int *fd) {
 
 int rendezvous_catch_signals(const char *command) {
   if (pipe2(signal_pipe, O_CLOEXEC | O_NONBLOCK) < 0 || !move_up(&signal_pipe[0]) || !move_up(&signal_pipe[1])) {
-    complain(command, "cannot make a pipe: %s", strerror(errno));
+    complain(command, "cannot make a pipe: %s", cause_of(errno).text);
     return EXIT_IO;
   }
   return signals_begin(command, on_signal, NULL) ? EXIT_YES : EXIT_IO;
@@ -53,11 +57,19 @@ int rendezvous_signal_fd(void) { return signal_pipe[0]; }
 int rendezvous_signal(void) { return atomic_load(&caught); }
 
 void rendezvous_forward_to(int pid) {
-  pthread_mutex_lock(&child_lock);
+  pthread_mutex_lock(&told_lock);
   child = pid;
   const int number = atomic_load(&caught);
   if (pid > 0 && number) kill(pid, number); /* it came between */
-  pthread_mutex_unlock(&child_lock);
+  pthread_mutex_unlock(&told_lock);
+}
+
+/* From here on a signal makes leaving and closing short; one that came before, too. NULL: there is no handler. */
+static void hurry(rdzv_handler *handler) {
+  pthread_mutex_lock(&told_lock);
+  leaver = handler;
+  if (leaver && atomic_load(&caught)) rdzv_handler_set_close_timeout(leaver, LEAVE_MS, NULL);
+  pthread_mutex_unlock(&told_lock);
 }
 
 /* ---- the event log -------------------------------------------------------------------------------------------- */
@@ -136,6 +148,7 @@ static int open_handler(struct rendezvous *rendezvous, const rdzv_params *params
   rdzv_error error;
   const int result = rdzv_handler_open(params, &rendezvous->handler, &error);
   if (result == 0) {
+    hurry(rendezvous->handler);
     say_free_port(rendezvous, params->endpoint);
     return EXIT_YES;
   }
@@ -177,6 +190,7 @@ int rendezvous_open(struct rendezvous *rendezvous, const char *command, const st
 }
 
 void rendezvous_close(struct rendezvous *rendezvous) {
+  hurry(NULL);
   rdzv_handler_free(rendezvous->handler);
   if (rendezvous->event_fd >= 0) close(rendezvous->event_fd);
 }

@@ -17,27 +17,17 @@ struct rendezvous_flags {
 #define RENDEZVOUS_FLAGS_DEFAULT ((struct rendezvous_flags){.nnodes = "1", .conf = "", .log_level = RDZV_LOG_WARNING})
 
 /* Rows for a command's table of flags. */
-#define RENDEZVOUS_STORE_FLAGS(to)                                                                                 \
-  {"rdzv-backend", FLAG_TEXT, &(to)->backend, "NAME", "c10d (default), etcd-v2, etcd-v3, or etcd (also etcd-v1)"}, \
-      {"rdzv-endpoint", FLAG_TEXT, &(to)->endpoint, "HOST:PORT",                                                   \
-       "address of the store (default localhost:29400) or of etcd (localhost:2379)"},                              \
-      {"rdzv-conf", FLAG_TEXT, &(to)->conf, "K=V,...", "options of the rendezvous, see rdzv-join(1)"},             \
-      PROTECTION_FLAGS(&(to)->protection), {                                                                       \
-    "log-level", FLAG_CHOICE, &(to)->log_level, "off|error|warning|info|debug",                                    \
-        "least severity to log to stderr (default warning)"                                                        \
-  }
+#define RENDEZVOUS_STORE_FLAGS(to, backends)                                                                    \
+  {"rdzv-backend", FLAG_TEXT, &(to)->backend, "NAME", "c10d (default), etcd-v2, etcd-v3, " backends},           \
+      {"rdzv-endpoint", FLAG_TEXT, &(to)->endpoint, "HOST:PORT",                                                \
+       "address of the store or of etcd (default $RDZV_ENDPOINT, else localhost:29400; etcd: localhost:2379)"}, \
+      {"rdzv-conf", FLAG_TEXT, &(to)->conf, "K=V,...", "options of the rendezvous, see rdzv-join(1)"},          \
+      PROTECTION_FLAGS(&(to)->protection), LOG_LEVEL_FLAG(&(to)->log_level, "warning")
 
-#define RENDEZVOUS_FLAGS(to)                                                                               \
-  {"rdzv-backend", FLAG_TEXT, &(to)->backend, "NAME",                                                      \
-   "c10d (default), etcd-v2, etcd-v3, etcd (also etcd-v1), or static"},                                    \
-      {"rdzv-endpoint", FLAG_TEXT, &(to)->endpoint, "HOST:PORT",                                           \
-       "address of the store (default localhost:29400) or of etcd (localhost:2379)"},                      \
-      {"rdzv-id", FLAG_TEXT, &(to)->run_id, "ID", "id of the job, the same on all nodes (required)"},      \
-      {"rdzv-conf", FLAG_TEXT, &(to)->conf, "K=V,...", "options of the rendezvous, see rdzv-join(1)"},     \
-      PROTECTION_FLAGS(&(to)->protection),                                                                 \
-      {"event-log", FLAG_TEXT, &(to)->event_log, "PATH", "append each event to PATH as a line of JSON"}, { \
-    "log-level", FLAG_CHOICE, &(to)->log_level, "off|error|warning|info|debug",                            \
-        "least severity to log to stderr (default warning)"                                                \
+#define RENDEZVOUS_FLAGS(to)                                                                        \
+  {"rdzv-id", FLAG_TEXT, &(to)->run_id, "ID", "id of the job, the same on all nodes (required)"},   \
+      RENDEZVOUS_STORE_FLAGS(to, "etcd (also etcd-v1), or static"), {                               \
+    "event-log", FLAG_TEXT, &(to)->event_log, "PATH", "append each event to PATH as a line of JSON" \
   }
 
 /* What to do about a rendezvous that is closed, and about a join that timed out. */

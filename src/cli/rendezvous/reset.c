@@ -14,7 +14,7 @@ struct settings {
 
 static int parse(int argc, char **argv, struct settings *to) {
   const struct cli_flag flags[] = {
-      RENDEZVOUS_STORE_FLAGS(&to->flags),
+      RENDEZVOUS_STORE_FLAGS(&to->flags, "or etcd (also etcd-v1)"),
       {"rdzv-id", FLAG_TEXT, &to->flags.run_id, "ID", "id of the job (required)"},
       {"force", FLAG_SWITCH, &to->force, NULL, "also remove a run that is not closed; its nodes lose their places"},
       {0}};

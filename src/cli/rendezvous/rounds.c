@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Rounds and rendezvous as they are printed, and a command run in one. */
-#include "cli/rendezvous/rendezvous.h"
+#include "cli/rendezvous/table.h"
 #include "cli/signals.h"
 
 #include <errno.h>
@@ -53,17 +53,6 @@ int print_round(const char *command, const rdzv_result *result) {
 
 /* ---- status --------------------------------------------------------------------------------------------------- */
 
-static const char *kind_name(rdzv_node_kind kind) {
-  static const char *const names[] = {"participant", "waiting", "spare"};
-  return names[kind];
-}
-
-/* NULL: nobody knows. */
-static const char *way_name(rdzv_node_way way) {
-  static const char *const names[] = {NULL, "PyTorch", "swap", "native"};
-  return names[way];
-}
-
 static json_t *node_object(const rdzv_node_status *node) {
   json_t *object = json_pack("{s:s, s:s, s:I}", "node", node->node, "kind", kind_name(node->kind), "heartbeat_age_ms",
                              (json_int_t)node->heartbeat_age_ms);
@@ -72,6 +61,8 @@ static json_t *node_object(const rdzv_node_status *node) {
   json_object_set_new(object, "trip_us", node->trip_us >= 0 ? json_integer(node->trip_us) : json_null());
   return object;
 }
+
+static json_t *number_or_null(int64_t number) { return number > 0 ? json_integer(number) : json_null(); }
 
 static int print_status_json(const char *command, const rdzv_status *status, const char *run_id) {
   json_t *nodes = json_array();
@@ -84,41 +75,19 @@ static int print_status_json(const char *command, const rdzv_status *status, con
                              (json_int_t)status->spares, "torch_layout", status->layout, "nodes", nodes);
   json_object_set_new(object, "deadline_left_ms",
                       status->deadline_left_ms >= 0 ? json_integer(status->deadline_left_ms) : json_null());
+  json_object_set_new(object, "min_nodes", number_or_null(status->min_nodes));
+  json_object_set_new(object, "max_nodes", number_or_null(status->max_nodes));
+  json_object_set_new(object, "ended_at",
+                      status->ended_us > 0 ? json_string(time_text(status->ended_us).text) : json_null());
+  json_object_set_new(object, "ended_by", *status->ended_by ? json_string(status->ended_by) : json_null());
   if (status->closed) json_object_set_new(object, "reason", json_string(status->reason));
   return print_object(command, object);
 }
 
-static void print_node(const rdzv_node_status *node) {
-  char rank[24] = "-", age[32] = "-", trip[32] = "-";
-  const char *way = way_name(node->way);
-  if (node->rank >= 0) snprintf(rank, sizeof rank, "%lld", (long long)node->rank);
-  if (node->heartbeat_age_ms >= 0) snprintf(age, sizeof age, "%.1f s ago", (double)node->heartbeat_age_ms / 1000);
-  if (node->trip_us >= 0) snprintf(trip, sizeof trip, "%.2f ms", (double)node->trip_us / 1000);
-  printf("  %-5s %-11s %-14s %-7s %-8s %s\n", rank, kind_name(node->kind), age, way ? way : "-", trip,
-         shown(node->node).text);
-}
-
-static int print_status_table(const char *command, const rdzv_status *status, const char *run_id) {
-  const size_t count = rdzv_status_node_count(status);
-  if (status->exists) {
-    printf("rendezvous '%s': round %lld, %s%s", shown(run_id).text, (long long)status->round, status->phase,
-           status->closed && status->complete ? " (the round is complete)" : "");
-    printf(*status->reason ? ": %s\n" : "\n", shown(status->reason).text);
-    printf("%zu participant%s, %zu waiting, %zu spare%s", status->participants, status->participants == 1 ? "" : "s",
-           status->waiting, status->spares, status->spares == 1 ? "" : "s");
-    if (status->deadline_left_ms >= 0)
-      printf("; the last call ends in %.1f s", (double)status->deadline_left_ms / 1000);
-    printf("\n");
-    if (count > 0) printf("  %-5s %-11s %-14s %-7s %-8s %s\n", "RANK", "KIND", "HEARTBEAT", "WAY", "TRIP", "NODE");
-    for (size_t i = 0; i < count; i++) print_node(rdzv_status_node(status, i));
-  } else {
-    printf("rendezvous '%s': no node has joined yet\n", shown(run_id).text);
-  }
-  return finish_output(command, true);
-}
-
 int print_status(const char *command, const rdzv_status *status, const char *run_id, bool json) {
-  return json ? print_status_json(command, status, run_id) : print_status_table(command, status, run_id);
+  if (json) return print_status_json(command, status, run_id);
+  print_table(stdout, status, NULL, run_id);
+  return finish_output(command, true);
 }
 
 /* ---- a command in a round ------------------------------------------------------------------------------------- */

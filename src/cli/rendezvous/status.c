@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "cli/rendezvous/rendezvous.h"
+#include "cli/rendezvous/view.h"
+
+#include <time.h>
 
 static const char *const me = "rdzv status";
 
-enum { WATCH_MS = 5000 }; /* heartbeats that grow old are news, too */
+enum { VIEW_MS = 1000, WATCH_MS = 5000 };   /* heartbeats that grow old are news, too */
+enum { SILENT_MS = 15000, NEXT_MS = 6000 }; /* a node is dead then by default; the next heartbeat has come by then */
 
 struct settings {
   struct rendezvous_flags flags;
@@ -11,21 +14,60 @@ struct settings {
 };
 
 static int parse(int argc, char **argv, struct settings *to) {
-  const struct cli_flag flags[] = {
-      RENDEZVOUS_FLAGS(&to->flags),
-      {"json", FLAG_SWITCH, &to->json, NULL, "print a JSON object on one line"},
-      {"watch", FLAG_SWITCH, &to->watch, NULL, "keep running, and print again on each change"},
-      {0}};
+  const struct cli_flag flags[] = {RENDEZVOUS_FLAGS(&to->flags),
+                                   {"json", FLAG_SWITCH, &to->json, NULL, "print a JSON object on one line"},
+                                   {"watch", FLAG_SWITCH, &to->watch, NULL, "keep running, and show each change"},
+                                   {0}};
   const struct command command = {me, "", "Prints the nodes of a rendezvous without joining it.", flags,
                                   "The exit code is 1 if no node has ever joined.\n"};
   const int rest = flags_parse(&command, argc, argv);
   return no_arguments(&command, rest, argc, argv) ? rest : -1;
 }
 
+/* A view until a signal comes. */
+static int watch(struct rendezvous *rendezvous, const struct settings *settings) {
+  struct view view;
+  int code = EXIT_YES;
+  view_begin(&view, me, settings->flags.run_id);
+  for (int64_t wait_ms = 0; code == EXIT_YES && !rendezvous_signal(); wait_ms = VIEW_MS) {
+    rdzv_status *status;
+    rdzv_error error;
+    const int result = rdzv_handler_status(rendezvous->handler, wait_ms, &status, &error);
+    if (result == RDZV_E_CANCELED && rendezvous_signal()) break;
+    code = result < 0 ? complain_error(me, &error) : view_show(&view, status);
+  }
+  view_end(&view);
+  return code;
+}
+
+static bool is_silent(const rdzv_status *status) {
+  for (size_t i = 0; !status->closed && i < rdzv_status_node_count(status); i++)
+    if (rdzv_status_node(status, i)->heartbeat_age_ms > SILENT_MS) return true;
+  return false;
+}
+
+static int64_t now_ms(void) { /* of the monotonic clock */
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* A heartbeat has the time of its node's clock, which may have been set: one that is old by it is waited for. What is
+ * old then has not come for so long. */
+static int look(struct rendezvous *rendezvous, int64_t wait_ms, rdzv_status **out, rdzv_error *error) {
+  const int64_t until = now_ms() + wait_ms + NEXT_MS;
+  int result = rdzv_handler_status(rendezvous->handler, wait_ms, out, error);
+  for (int64_t left; result == 0 && is_silent(*out) && (left = until - now_ms()) > 0;) {
+    rdzv_status_free(*out);
+    result = rdzv_handler_status(rendezvous->handler, left, out, error);
+  }
+  return result;
+}
+
 static int print_once(struct rendezvous *rendezvous, const struct settings *settings, int64_t wait_ms) {
   rdzv_status *status;
   rdzv_error error;
-  const int result = rdzv_handler_status(rendezvous->handler, wait_ms, &status, &error);
+  const int result = look(rendezvous, wait_ms, &status, &error);
   if (result == RDZV_E_CANCELED && rendezvous_signal()) return EXIT_YES;
   if (result < 0) return complain_error(me, &error);
   int code = print_status(me, status, settings->flags.run_id, settings->json);
@@ -42,8 +84,8 @@ int cmd_status(int argc, char **argv) {
   int code = rendezvous_catch_signals(me);
   if (code == EXIT_YES) code = rendezvous_open(&rendezvous, me, &settings.flags, true);
   if (code != EXIT_YES || !rendezvous.handler) return code;
-  code = print_once(&rendezvous, &settings, 0);
-  while (settings.watch && (code == EXIT_YES || code == EXIT_NO) && !rendezvous_signal())
+  code = settings.watch && !settings.json ? watch(&rendezvous, &settings) : print_once(&rendezvous, &settings, 0);
+  while (settings.watch && settings.json && (code == EXIT_YES || code == EXIT_NO) && !rendezvous_signal())
     code = print_once(&rendezvous, &settings, WATCH_MS);
   rendezvous_close(&rendezvous);
   return code;

@@ -27,7 +27,7 @@ static void write_file(const char *command, const char *path, json_t *object) {
   const int errnum = errno;
   if (fd >= 0) close(fd);
   if (fd < 0) json_decref(object);
-  if (!written) complain(command, "cannot write the error file '%s': %s", path, strerror(errnum));
+  if (!written) complain(command, "cannot write the error file '%s': %s", path, cause_of(errnum).text);
 }
 
 /* NULL: no file is wanted. */

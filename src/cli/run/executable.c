@@ -36,13 +36,18 @@ static bool find_in_path(const char *name, char path[PATH_MAX]) {
   return false;
 }
 
+bool find_executable(const char *name, char path[PATH_MAX]) {
+  if (!strchr(name, '/')) return find_in_path(name, path);
+  snprintf(path, PATH_MAX, "%s", name);
+  return access(name, X_OK) == 0 && is_file(name);
+}
+
 static int find(const char *command, const char *name, const char *cure, char path[PATH_MAX]) {
   struct stat status;
   const bool by_path = strchr(name, '/') != NULL;
-  if (by_path) snprintf(path, PATH_MAX, "%s", name);
-  if (by_path ? access(name, X_OK) == 0 && is_file(name) : find_in_path(name, path)) return 0;
+  if (find_executable(name, path)) return 0;
   if (by_path && stat(name, &status) < 0) {
-    complain(command, "cannot start '%s': %s%s", name, strerror(errno), cure);
+    complain(command, "cannot start '%s': %s%s", name, cause_of(errno).text, cure);
     return NOT_FOUND;
   }
   if (by_path && S_ISDIR(status.st_mode)) {

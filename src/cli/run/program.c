@@ -57,13 +57,17 @@ static const char *python(void) {
 
 static bool uses_python;
 
-const char *program_python_used(void) { return uses_python ? python() : NULL; }
+const char *program_python_used(void) {
+  static char path[PATH_MAX];
+  if (!uses_python) return NULL;
+  return find_executable(python(), path) ? path : python();
+}
 
 /* Gives an exit code. A name that each worker has another of is not looked for. */
 static int check(const char *command, const struct program_flags *flags, bool by_python, const char *name) {
   const bool differs = strstr(name, "${local_rank}") != NULL;
   const char *cure =
-      flags->no_python || is_program_file(name) || access(name, F_OK) < 0 ? "" : " (--run-path runs it by Python)";
+      flags->no_python || is_program_file(name) || access(name, F_OK) < 0 ? "" : " (--run-path runs it with Python)";
   if (!by_python) return differs || check_executable(command, name, cure) == 0 ? EXIT_YES : EXIT_IO;
   if (check_executable(command, python(), " (PYTHON_EXEC names Python's interpreter)") != 0) return EXIT_IO;
   if (flags->module || differs || (access(name, R_OK) == 0 && !is_folder_without_main(name))) return EXIT_YES;

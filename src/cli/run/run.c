@@ -3,6 +3,7 @@
 #include "cli/protection.h"
 #include "cli/signals.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -21,10 +22,11 @@ struct settings {
   const char *master_addr;
   int64_t master_port, node_rank, max_restarts, shutdown_ms, barrier_ms;
   const char *log_dir, *redirects, *tee, *filter, *signals, *event_log;
-  const char *monitor_interval, *start_method, *logs_specs, *event_log_handler, *filter_stdout, *filter_stderr;
+  const char *monitor_interval, *start_method, *event_log_handler, *filter_stdout, *filter_stderr;
   const char *line_prefix;
   bool virtual_local_rank;
-  int numa; /* -1: none */
+  int numa;       /* -1: none */
+  int logs_specs; /* -1: not given */
   bool standalone, json_log;
   int log_level;
   struct program_flags program;
@@ -35,37 +37,49 @@ struct settings {
 
 /* ---- the command line ----------------------------------------------------------------------------------------- */
 
+static bool is_given(const char *text) { return text && *text; }
+
+/* Does the job meet at a store that other commands can use, too? Then RDZV_ENDPOINT names it. */
+static bool meets_at_a_store(const struct settings *settings) {
+  int64_t min, max;
+  if (settings->standalone) return false;
+  if (is_given(settings->backend)) return strcmp(settings->backend, "static") != 0;
+  return settings->nnodes && parse_nnodes(settings->nnodes, &min, &max) && max > min;
+}
+
 static int parse(int argc, char **argv, struct settings *to) {
   const struct cli_flag flags[] = {
       {"nodes and workers", FLAG_GROUP, NULL, NULL, NULL},
       {"nnodes", FLAG_TEXT, &to->nnodes, "MIN[:MAX]", "number of nodes in a round (default 1)"},
-      {"nproc-per-node", FLAG_TEXT, &to->nproc, "N|auto|cpu|gpu", "number of workers on this node (default 1)"},
+      {"nproc-per-node", FLAG_TEXT, &to->nproc, "N|auto|cpu|gpu|xpu", "number of workers on this node (default 1)"},
       {"role", FLAG_TEXT, &to->role, "NAME", "role of the workers of this node (default \"default\")"},
       {"max-restarts", FLAG_NUMBER, &to->max_restarts, "N", "restarts after failures of workers (default 0)"},
 
       {"the rendezvous", FLAG_GROUP, NULL, NULL, NULL},
-      {"standalone", FLAG_SWITCH, &to->standalone, NULL, "a job on this node alone, with its own store"},
+      {"standalone", FLAG_SWITCH, &to->standalone, NULL, "a job on this node only, with its own store"},
       {"rdzv-backend", FLAG_TEXT, &to->backend, "NAME", "c10d, etcd-v2, etcd-v3, etcd or static; see below"},
-      {"rdzv-endpoint", FLAG_TEXT, &to->endpoint, "HOST:PORT", "address of the store; port 0 picks a free port"},
+      {"rdzv-endpoint", FLAG_TEXT, &to->endpoint, "HOST:PORT",
+       "address of the store (default $RDZV_ENDPOINT); port 0 picks a free port"},
       {"rdzv-id", FLAG_TEXT, &to->run_id, "ID", "id of the job, the same on all nodes (default none)"},
       {"rdzv-conf", FLAG_TEXT, &to->conf, "K=V,...", "options of the rendezvous, see rdzv-join(1)"},
       {"local-addr", FLAG_TEXT, &to->local_addr, "ADDR", "name or address of this node for the other nodes"},
       {"node-rank", FLAG_NUMBER, &to->node_rank, "N", "rank of this node, for backend static (default 0)"},
       {"master-addr", FLAG_TEXT, &to->master_addr, "ADDR",
        "address of node rank 0, for backend static (default 127.0.0.1)"},
-      {"master-port", FLAG_NUMBER, &to->master_port, "PORT", "port of node rank 0, for backend static (default 29500)"},
+      {"master-port", FLAG_NUMBER, &to->master_port, "PORT",
+       "port of node rank 0, for backend static (default 29500; a free one for one node)"},
 
       {"protection", FLAG_GROUP, NULL, NULL, NULL},
       PROTECTION_FLAGS(&to->protection),
       {"direct-master", FLAG_SWITCH, &to->direct_master, NULL,
-       "MASTER_ADDR is rank 0's machine, also with a secret; the workers' store is not protected"},
+       "set MASTER_ADDR to the machine of rank 0 even with a secret; the workers' store is then not protected"},
 
       {"the program", FLAG_GROUP, NULL, NULL, NULL},
       {"module", FLAG_SWITCH, &to->program.module, NULL, "PROGRAM is a Python module"},
       {"virtual-local-rank", FLAG_SWITCH, &to->virtual_local_rank, NULL,
-       "set LOCAL_RANK to 0, and show each worker one GPU"},
+       "set LOCAL_RANK to 0, and let each worker see one GPU"},
       {"numa-binding", FLAG_CHOICE, &to->numa, "node|socket|exclusive|core-complex",
-       "run each worker on the NUMA node of its GPU; all values act like node"},
+       "run each worker on processors near its GPU (default all)"},
       {"no-python", FLAG_SWITCH, &to->program.no_python, NULL, "execute PROGRAM, never through Python"},
       {"run-path", FLAG_SWITCH, &to->program.run_path, NULL, "run PROGRAM with Python, even if it is executable"},
 
@@ -78,53 +92,52 @@ static int parse(int argc, char **argv, struct settings *to) {
        "time to wait for the workers of other nodes (default 300)"},
 
       {"output", FLAG_GROUP, NULL, NULL, NULL},
-      {"log-dir", FLAG_TEXT, &to->log_dir, "DIR", "folder for the output of workers; each run makes one in it"},
+      {"log-dir", FLAG_TEXT, &to->log_dir, "DIR", "folder for the output of workers; each run creates a subfolder"},
       {"redirects", FLAG_TEXT, &to->redirects, "WHAT",
        "output of workers to files: 1 stdout, 2 stderr, 3 both, or RANK:WHAT,..."},
       {"tee", FLAG_TEXT, &to->tee, "WHAT", "output to files, and to the terminal with a prefix"},
       {"local-ranks-filter", FLAG_TEXT, &to->filter, "RANK,...", "local ranks whose output is shown (default all)"},
       {"log-line-prefix-template", FLAG_TEXT, &to->line_prefix, "TEXT",
        "prefix of the lines of --tee (default [${role_name}${rank}]:)"},
+      {"duplicate-stdout-filters", FLAG_TEXT, &to->filter_stdout, "TEXT,...",
+       "lines of --tee with one of the texts also to filtered_stdout.log"},
+      {"duplicate-stderr-filters", FLAG_TEXT, &to->filter_stderr, "TEXT,...", "the same for stderr"},
       {"event-log", FLAG_TEXT, &to->event_log, "PATH", "append each event to PATH as a line of JSON"},
       {"json-log", FLAG_SWITCH, &to->json_log, NULL, "write log lines as JSON objects"},
-      {"log-level", FLAG_CHOICE, &to->log_level, "off|error|warning|info|debug",
-       "least severity to log to stderr (default info)"},
+      LOG_LEVEL_FLAG(&to->log_level, "info"),
 
       {"accepted for torchrun, without effect", FLAG_GROUP, NULL, NULL, NULL},
       {"monitor-interval", FLAG_TEXT, &to->monitor_interval, "SECONDS", "rdzv run does not poll"},
       {"start-method", FLAG_TEXT, &to->start_method, "NAME", "workers are always new programs, not forks"},
-      {"logs-specs", FLAG_TEXT, &to->logs_specs, "NAME", "rdzv run has no plug-ins for logs"},
+      {"logs-specs", FLAG_CHOICE, &to->logs_specs, "default", "rdzv run has no plug-ins for logs"},
       {"event-log-handler", FLAG_TEXT, &to->event_log_handler, "NAME", "use --event-log"},
-      {"duplicate-stdout-filters", FLAG_TEXT, &to->filter_stdout, "TEXT,...", "use --tee and grep"},
-      {"duplicate-stderr-filters", FLAG_TEXT, &to->filter_stderr, "TEXT,...", "use --tee and grep"},
       {0}};
   const struct command command = {
       .name = me,
       .synopsis = "PROGRAM [ARG...]",
       .summary =
-          "Starts PROGRAM as the workers of this node in a distributed job, and supervises them. Takes the flags of\n"
+          "Starts PROGRAM as the workers of this node in a distributed job, and supervises them. Takes the flags of "
           "torchrun; nodes of both can be in one job.",
       .flags = flags,
       .more =
           "Every flag can also be set in the environment, as PET_NNODES, PET_MAX_RESTARTS and so on.\n"
           "\n"
           "Python (PYTHON_EXEC, or python3) runs PROGRAM if its name ends in .py, or if it is a text file that is "
-          "neither\n"
+          "neither "
           "executable nor a shell script. \"${local_rank}\" in the arguments is replaced.\n"
           "\n"
           "The default backend is static, as with torchrun, and c10d for a range of nodes.\n"
           "\n"
-          "The exit code is 0 after success, the code of the worker that failed first (128+n for signal n), or one of\n"
+          "The exit code is 0 after success, the code of the worker that failed first (128+n for signal n), or one of "
           "rdzv(1).\n",
   };
   _Static_assert(sizeof flags / sizeof flags[0] <= FLAGS_MOST, "the table of flags is too long");
   struct flag_extras extras = {.letters = "m=module,r=redirects,t=tee", .environment = "PET_"};
   const int rest = flags_parse_with(&command, &extras, argc, argv);
+  if (flag_by_variable("rdzv-endpoint") && !meets_at_a_store(to)) to->endpoint = NULL;
   if (*extras.taken) snprintf(to->variables, sizeof to->variables, " (from the environment: %s)", extras.taken);
   return rest;
 }
-
-static bool is_given(const char *text) { return text && *text; }
 
 /* ---- the rendezvous ------------------------------------------------------------------------------------------- */
 
@@ -134,11 +147,20 @@ static const char *backend_of(const struct settings *settings, const rdzv_params
   return params->max_nodes > params->min_nodes ? "c10d" : "static";
 }
 
+/* The port of rank 0 where no flag names it. A job of one node takes MASTER_PORT, else a free port. The MASTER_PORT of
+ * a worker belongs to the job of that worker. */
+static const char *default_port(const rdzv_params *params) {
+  const char *port = getenv("TORCHELASTIC_RUN_ID") ? NULL : getenv("MASTER_PORT");
+  if (params->max_nodes > 1) return "29500";
+  return is_given(port) ? port : "0";
+}
+
 /* What the static rendezvous has in flags of its own. To be freed are *conf and *endpoint. */
 static bool fill_static(const struct settings *settings, rdzv_params *params, char **conf, char **endpoint) {
-  char *longer;
+  char *longer, number[24];
   const long long rank = settings->node_rank;
-  const long long port = settings->master_port == NOT_GIVEN ? 29500 : settings->master_port;
+  snprintf(number, sizeof number, "%lld", (long long)settings->master_port);
+  const char *port = settings->master_port == NOT_GIVEN ? default_port(params) : number;
   const char *comma = *params->conf ? "," : "";
   const char *addr = settings->master_addr ? settings->master_addr : "127.0.0.1";
   if (strcmp(params->backend, "static") != 0) return true;
@@ -150,7 +172,7 @@ static bool fill_static(const struct settings *settings, rdzv_params *params, ch
   params->conf = *conf = longer;
   if (params->endpoint) return true;
   const bool v6 = strchr(addr, ':') && addr[0] != '[';
-  if (asprintf(endpoint, v6 ? "[%s]:%lld" : "%s:%lld", addr, port) < 0) return false;
+  if (asprintf(endpoint, v6 ? "[%s]:%s" : "%s:%s", addr, port) < 0) return false;
   params->endpoint = *endpoint;
   return true;
 }
@@ -191,10 +213,10 @@ static void say(const rdzv_log *log, rdzv_log_level level, const struct vain *li
 
 static void say_without_rendezvous(const struct settings *settings, const rdzv_params *params, const rdzv_log *log) {
   const bool alone = settings->standalone, fixed = !alone && strcmp(params->backend, "static") == 0;
-  const char *own = "--standalone has a store and a name of its own", *dynamic = "this backend gives ranks itself";
+  const char *own = "--standalone uses its own store and id", *dynamic = "this backend assigns the ranks";
   const char *master = alone                         ? own
-                       : fixed && settings->endpoint ? "--rdzv-endpoint says where rank 0 is"
-                                                     : "it is for the backend static";
+                       : fixed && settings->endpoint ? "--rdzv-endpoint names the address of rank 0"
+                                                     : "only backend static uses it";
   const bool uses_master = fixed && !is_given(settings->endpoint);
   const struct vain list[] = {
       {alone && params->max_nodes > 1, "--nnodes", "--standalone is one node"},
@@ -209,19 +231,20 @@ static void say_without_rendezvous(const struct settings *settings, const rdzv_p
       settings->node_rank == NOT_GIVEN && log->level >= RDZV_LOG_WARNING)
     log->write(log->user, RDZV_LOG_WARNING,
                "this node is rank 0 of a static rendezvous, as with torchrun, since neither --rdzv-backend nor "
-               "--node-rank is given; with --rdzv-backend=c10d nodes get their ranks by themselves");
+               "--node-rank is given; --rdzv-backend=c10d assigns the ranks");
 }
 
 static void say_without_effect(const struct settings *settings, const rdzv_params *params, const rdzv_log *log) {
-  const struct vain list[] = {
-      {settings->monitor_interval, "--monitor-interval", "workers and nodes are heard of when something happens"},
-      {settings->start_method, "--start-method", "workers are always new programs, not forks"},
-      {settings->logs_specs, "--logs-specs", "rdzv run has no plug-ins for logs"},
-      {settings->event_log_handler, "--event-log-handler", "--event-log PATH writes events"}};
+  const bool unused = flag_by_variable("rdzv-endpoint") && !settings->endpoint && !settings->standalone;
+  const struct vain list[] = {{unused, "RDZV_ENDPOINT", "backend static has no store (--rdzv-backend=c10d uses it)"},
+                              {settings->monitor_interval, "--monitor-interval", "rdzv run does not poll"},
+                              {settings->start_method, "--start-method", "workers are always new programs, not forks"},
+                              {settings->logs_specs >= 0, "--logs-specs", "rdzv run has no plug-ins for logs"},
+                              {settings->event_log_handler, "--event-log-handler", "--event-log PATH writes events"}};
+  const bool tees = is_given(settings->tee) && strcmp(settings->tee, "0") != 0;
   const struct vain loud[] = {
-      {is_given(settings->filter_stdout), "--duplicate-stdout-filters", "use --tee 1 and grep in the files"},
-      {is_given(settings->filter_stderr), "--duplicate-stderr-filters", "use --tee 2 and grep in the files"},
-      {settings->numa > 0, "the value of --numa-binding", "workers are bound as with 'node'"}};
+      {is_given(settings->filter_stdout) && !tees, "--duplicate-stdout-filters", "only output of --tee is filtered"},
+      {is_given(settings->filter_stderr) && !tees, "--duplicate-stderr-filters", "only output of --tee is filtered"}};
   SAY(log, RDZV_LOG_INFO, list);
   SAY(log, RDZV_LOG_WARNING, loud);
   say_without_rendezvous(settings, params, log);
@@ -335,9 +358,13 @@ static int run(const struct settings *settings, const struct run_log *log) {
   rdzv_agent_result *result;
   rdzv_error error;
   const int code = rdzv_agent_run(log->agent, &result, &error);
-  if (code < 0) return failed(settings, log, code, &error);
+  if (code < 0) {
+    log_attempts(log->agent, &log->lines, RDZV_LOG_ERROR);
+    return failed(settings, log, code, &error);
+  }
   const int exit_code = result->exit_code;
-  settings->json_log ? print_report_json(result) : print_report(result);
+  if (result->state != RDZV_AGENT_FAILED) log_attempts(log->agent, &log->lines, RDZV_LOG_INFO);
+  settings->json_log ? print_report_json(log->agent, result) : print_report(log->agent, result);
   const rdzv_worker_failure *first = rdzv_agent_result_failure(result, 0);
   if (result->state == RDZV_AGENT_FAILED && first) error_file_failure(me, first);
   rdzv_agent_result_free(result);
@@ -354,6 +381,7 @@ static int open_and_run(const struct settings *settings, rdzv_agent_options *opt
   told.ends_by_tstp = sigismember(&signals, SIGTSTP) == 1;
   sigaddset(&signals, SIGTSTP);
   told.canceled = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (told.canceled < 0) complain(me, "cannot create an event descriptor: %s", cause_of(errno).text);
   if (told.canceled < 0 || !signals_begin_set(me, &signals, on_signal, NULL)) return EXIT_IO;
   params->cancel_fd = told.canceled;
   const int result = rdzv_agent_open(options, &agent, &error);
@@ -372,9 +400,10 @@ static int open_and_run(const struct settings *settings, rdzv_agent_options *opt
 }
 
 static int launch(const struct settings *settings, char **words) {
+  static const char *const modes[] = {"node", "socket", "exclusive", "core-complex"};
   struct run_log log = {.command = me, .event_fd = -1, .json = settings->json_log};
   const rdzv_log lines = run_log_lines(&log, settings->log_level);
-  rdzv_log quiet = lines;
+  rdzv_log quiet = log.lines = lines;
   if (quiet.level == RDZV_LOG_INFO) quiet.level = RDZV_LOG_WARNING;
   rdzv_params params = {.size = sizeof params, .log = &quiet};
   rdzv_agent_options options = {.size = sizeof options,
@@ -388,8 +417,10 @@ static int launch(const struct settings *settings, char **words) {
                                 .tee = settings->tee,
                                 .local_ranks_filter = settings->filter,
                                 .line_prefix = settings->line_prefix,
+                                .duplicate_stdout_filters = settings->filter_stdout,
+                                .duplicate_stderr_filters = settings->filter_stderr,
                                 .virtual_local_rank = settings->virtual_local_rank,
-                                .numa_binding = settings->numa >= 0,
+                                .numa_binding = settings->numa >= 0 ? modes[settings->numa] : NULL,
                                 .shutdown_timeout_ms = settings->shutdown_ms > 0 ? settings->shutdown_ms : 1,
                                 .exit_barrier_timeout_ms = settings->barrier_ms > 0 ? settings->barrier_ms : 1,
                                 .adopt_orphans = true,
@@ -424,6 +455,7 @@ static int launch(const struct settings *settings, char **words) {
 int cmd_run(int argc, char **argv) {
   struct settings settings = {.node_rank = NOT_GIVEN,
                               .numa = -1,
+                              .logs_specs = -1,
                               .line_prefix = getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"),
                               .master_port = NOT_GIVEN,
                               .shutdown_ms = 30000,

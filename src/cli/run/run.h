@@ -18,7 +18,7 @@ struct program_flags {
  * here. */
 int program_words(const char *command, const struct program_flags *flags, char **words, const char ***out);
 
-/* The interpreter that the workers are run by; NULL: none. */
+/* The path of the interpreter that the workers are run by; NULL: none. */
 const char *program_python_used(void);
 
 /* ---- run_log.c: what is written while it runs ---- */
@@ -30,6 +30,7 @@ struct run_log {
   rdzv_agent *agent; /* once it is open */
   struct progress *progress;
   bool ran; /* this node has had workers */
+  rdzv_log lines;
 };
 
 /* Log lines to stderr, as JSON if it is so. */
@@ -45,8 +46,11 @@ void run_log_close(struct run_log *log);
 /* ---- report.c ---- */
 
 /* How it went, to stderr, if there is something to tell. */
-void print_report(const rdzv_agent_result *result);
-void print_report_json(const rdzv_agent_result *result);
+void print_report(const rdzv_agent *agent, const rdzv_agent_result *result);
+void print_report_json(const rdzv_agent *agent, const rdzv_agent_result *result);
+
+/* The attempts that failed, as log lines: where there is no report. */
+void log_attempts(const rdzv_agent *agent, const rdzv_log *log, rdzv_log_level level);
 
 /* ---- error_file.c: TORCHELASTIC_ERROR_FILE of our own; nothing happens where it is not set ---- */
 

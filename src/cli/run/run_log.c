@@ -7,18 +7,9 @@
 
 /* ---- log lines ------------------------------------------------------------------------------------------------ */
 
-static void write_json_line(void *user, rdzv_log_level level, const char *line) {
-  char time_text[40], host[256] = "";
-  (void)user;
-  format_time(now_us(), time_text);
-  gethostname(host, sizeof host - 1);
-  write_object(STDERR_FILENO, json_pack("{s:s, s:s, s:i, s:s, s:s}", "time", time_text, "host", host, "pid",
-                                        (int)getpid(), "level", rdzv_log_level_name(level), "message", line));
-}
-
 rdzv_log run_log_lines(struct run_log *log, int level) {
-  if (!log->json) return *stderr_log(log->command, level);
-  return (rdzv_log){.size = sizeof(rdzv_log), .write = write_json_line, .level = (rdzv_log_level)level};
+  if (log->json) write_messages_as_json();
+  return *stderr_log(log->command, level);
 }
 
 /* ---- the event log -------------------------------------------------------------------------------------------- */

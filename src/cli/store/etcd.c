@@ -26,13 +26,13 @@ static int parse(int argc, char **argv, struct settings *to) {
       {"timeout", FLAG_SECONDS, &to->timeout, "S", "seconds until etcd must answer (default 60)"},
       {0}};
   const struct command command = {
-      me, "start", "Runs an etcd with one member on a loopback address. It ends with this process.", flags,
-      "Prints the address of etcd once etcd answers. SIGTERM, SIGINT and SIGHUP stop etcd in order. 'start' may also\n"
+      me, "start", "Runs an etcd with one member on a loopback address. It stops with this process.", flags,
+      "Prints the address of etcd once etcd answers. SIGTERM, SIGINT and SIGHUP stop etcd cleanly. 'start' may also "
       "come before the flags.\n\n"
       "The default of --binary is $RDZV_ETCD_BINARY, else $TORCHELASTIC_ETCD_BINARY_PATH, else the etcd of rdzv's "
-      "libexec\n"
+      "libexec "
       "folder, else the etcd in PATH. Environment variables named ETCD_... are not passed on to etcd.\n\n"
-      "exit codes: 0 stopped by a signal, 2 usage, 3 etcd ended before it answered, 4 timeout, 7 I/O or etcd ended "
+      "exit codes: 0 stopped by a signal, 2 usage, 3 etcd exited before it answered, 4 timeout, 7 I/O or etcd exited "
       "later\n"};
   const int rest = flags_parse(&command, argc, argv);
   if (rest < 0) return rest;

@@ -21,20 +21,20 @@ static const char *take_scheme(char **one, bool first, struct etcd_url *url) {
 static const char *take_user(char **one, bool first, struct etcd_url *url) {
   char *at = strrchr(*one, '@');
   if (!at) return NULL;
-  if (!first) return "the user stands before the first host only";
+  if (!first) return "only the first host may have a user";
   *at = '\0';
   url->password = *one;
   url->user = strsep(&url->password, ":");
   *one = at + 1;
   if (!*url->user) return "the user is empty";
   if (!parse_percent(url->user) || (url->password && !parse_percent(url->password)))
-    return "in the user and the password, a percent sign stands before two hexadecimal digits";
+    return "a percent sign in the user or password needs two hexadecimal digits after it";
   return NULL;
 }
 
 static const char *take_host(char *one, bool first, struct etcd_url *url) {
   char *path = strchr(one, '/');
-  if (path && path[1]) return "there is a path behind a host";
+  if (path && path[1]) return "a host has a path after it";
   if (path) *path = '\0';
   if (!*one) return "a host is missing";
   char *end = url->hosts + strlen(url->hosts); /* there is room: hosts are part of the text */

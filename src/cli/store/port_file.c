@@ -23,7 +23,7 @@ int write_port_file(const char *command, const char *path, int port) {
   bool written = file && fprintf(file, "%d\n", port) > 0;
   if (file && fclose(file) != 0) written = false;
   if (written && rename(other, path) == 0) return 0;
-  complain(command, "cannot write '%s': %s", path, strerror(errno));
+  complain(command, "cannot write '%s': %s", path, cause_of(errno).text);
   unlink(other);
   return -1;
 }

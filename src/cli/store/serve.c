@@ -23,6 +23,7 @@ struct settings {
   const char *tls_client_ca, *allow_plain;
   struct protection_flags protection;
   int log_level;
+  bool json_log;
   struct serve_etcd etcd;
 };
 
@@ -41,54 +42,52 @@ static int parse(int argc, char **argv, struct settings *to) {
       {"bind", FLAG_TEXT, &to->bind, "ADDR", "address or name to listen on (default 127.0.0.1; *: all)"},
       {"port", FLAG_NUMBER, &to->port, "N", "port (default 29400); 0 picks a free port"},
       {"port-file", FLAG_TEXT, &to->port_file, "PATH", "write the port to PATH when ready; removed at the end"},
-      {"state-dir", FLAG_TEXT, &to->state_dir, "DIR", "keep the state in DIR, so that it survives the server"},
+      {"state-dir", FLAG_TEXT, &to->state_dir, "DIR", "keep the state in DIR, so that it survives a restart"},
       {"state-etcd", FLAG_TEXT, &to->etcd.url, "URL",
-       "keep the state in etcd, of several servers of which one is active: "
+       "keep the state in etcd, shared by several servers of which one is active: "
        "[http[s]://][USER:PASSWORD@]HOST[:PORT],... (default $RDZV_STATE_ETCD)"},
       {"state-prefix", FLAG_TEXT, &to->etcd.prefix, "P", "path of the state in etcd (default /rdzv-server)"},
       {"state-lease", FLAG_SECONDS, &to->etcd.lease, "S",
-       "seconds that the active server may be silent before another takes over (default 5, at least 2)"},
+       "seconds without a sign of the active server until another takes over (default 5, at least 2)"},
       {"advertise", FLAG_TEXT, &to->etcd.advertise, "HOST[:PORT]",
        "where clients reach this server (default: where it listens)"},
       {"etcd-cacert", FLAG_TEXT, &to->etcd.ca_cert, "FILE",
        "certificate authority of etcd, PEM (default: the system's)"},
       {"etcd-cert", FLAG_TEXT, &to->etcd.cert, "FILE", "client certificate for etcd, PEM (default none)"},
       {"etcd-key", FLAG_TEXT, &to->etcd.key, "FILE", "private key of the client certificate, PEM"},
-      {"max-connections", FLAG_NUMBER, &to->max_connections, "N", "most clients at the same time (default 65536)"},
-      {"max-key-bytes", FLAG_BYTES, &to->max_key_bytes, "BYTES", "longest key (default 8K)"},
-      {"max-value-bytes", FLAG_BYTES, &to->max_value_bytes, "BYTES", "longest value (default 8M)"},
-      {"max-keys", FLAG_NUMBER, &to->max_keys, "N", "most keys in one request (default 131072)"},
+      {"max-connections", FLAG_NUMBER, &to->max_connections, "N", "maximum number of clients (default 65536)"},
+      {"max-key-bytes", FLAG_BYTES, &to->max_key_bytes, "BYTES", "maximum length of a key (default 8K)"},
+      {"max-value-bytes", FLAG_BYTES, &to->max_value_bytes, "BYTES", "maximum length of a value (default 8M)"},
+      {"max-keys", FLAG_NUMBER, &to->max_keys, "N", "maximum number of keys in one request (default 131072)"},
       {"max-waits", FLAG_NUMBER, &to->max_waits, "N",
-       "most keys that one client waits for or watches (default 131072)"},
+       "maximum number of keys that one client waits for or watches (default 131072)"},
       {"max-memory", FLAG_BYTES, &to->max_memory, "BYTES", "memory for all keys, values and buffers (default 1G)"},
-      {"max-runs", FLAG_NUMBER, &to->max_runs, "N", "most runs at the same time (default: any number)"},
+      {"max-runs", FLAG_NUMBER, &to->max_runs, "N", "maximum number of runs (default: no limit)"},
       {"max-run-memory", FLAG_BYTES, &to->max_run_memory, "BYTES",
        "memory for the keys and values of one run (default: --max-memory)"},
-      {"run-ttl", FLAG_SECONDS, &to->run_ttl, "S",
-       "remove runs that nobody has used for so many seconds (default 0: never)"},
+      {"run-ttl", FLAG_SECONDS, &to->run_ttl, "S", "remove runs that were not used for S seconds (default 0: never)"},
       {"request-timeout", FLAG_SECONDS, &to->request_timeout, "S",
        "seconds to send a whole request, or to read an answer (default 60)"},
       {"idle-timeout", FLAG_SECONDS, &to->idle_timeout, "S",
-       "close clients that were idle for so many seconds (default 0: never)"},
+       "close clients that were idle for S seconds (default 0: never)"},
       {"secret-file", FLAG_TEXT, &to->protection.secret_file, "FILE",
-       "file with the secret that clients have to prove (default $RDZV_SECRET_FILE)"},
+       "file with the secret that clients must know (default $RDZV_SECRET_FILE)"},
       {"tls-cert", FLAG_TEXT, &to->protection.tls_cert, "FILE", "certificate of the server, with its chain, PEM"},
       {"tls-key", FLAG_TEXT, &to->protection.tls_key, "FILE", "private key of --tls-cert, PEM"},
       {"tls-client-ca", FLAG_TEXT, &to->tls_client_ca, "FILE",
-       "clients have to show a certificate of this CA, PEM (default: they need none)"},
+       "require a client certificate signed by this CA, PEM (default: none)"},
       {"allow-plain", FLAG_TEXT, &to->allow_plain, "ADDR/NET,...",
-       "clients from there need neither secret nor TLS; loopback is 127.0.0.0/8 and ::1"},
-      {"log-level", FLAG_CHOICE, &to->log_level, "off|error|warning|info|debug",
-       "least severity to log to stderr (default warning)"},
+       "clients at these addresses need no secret and no TLS; loopback is 127.0.0.0/8 and ::1"},
+      LOG_LEVEL_FLAG(&to->log_level, "warning"),
+      {"json-log", FLAG_SWITCH, &to->json_log, NULL, "write log lines as JSON objects"},
       {0}};
   const struct command command = {
       me, "", "Serves a store over PyTorch's TCPStore protocol and rdzv's own, on one port.", flags,
       "Without --secret-file or --tls-client-ca there is no authentication: every client that can connect can read "
-      "and\n"
+      "and "
       "change everything. SIGHUP makes the server read the files of these flags again.\n\n"
       "A listening socket passed by systemd (LISTEN_FDS) replaces --bind and --port. SIGTERM and SIGINT stop the "
-      "server in\n"
-      "order; the exit code is then 0.\n"};
+      "server cleanly; the exit code is then 0.\n"};
   struct flag_extras extras = {0};
   const int rest = flags_parse_with(&command, &extras, argc, argv);
   if (rest < 0) return rest;
@@ -144,11 +143,10 @@ static void on_signals(void (*handler)(int)) {
   on_signal(SIGINT, handler);
 }
 
-/* Serves until the server ends: 0, or why. `first`: the port is to be told. */
-static int serve(rdzv_server *server, const struct settings *settings, bool first, rdzv_error *error) {
-  if (first && settings->port_file && write_port_file(me, settings->port_file, rdzv_server_port(server)) < 0)
-    return EXIT_IO;
-  if (first) printf("rdzv: %s on %s\n", settings->etcd.url ? "listening" : "serving", rdzv_server_address(server));
+/* Serves until the server ends: 0, an exit code, or why. */
+static int serve(rdzv_server *server, const struct settings *settings, rdzv_error *error) {
+  if (settings->port_file && write_port_file(me, settings->port_file, rdzv_server_port(server)) < 0) return EXIT_IO;
+  printf("rdzv: %s on %s\n", settings->etcd.url ? "listening" : "serving", rdzv_server_address(server));
   fflush(stdout);
   running = server;
   on_hang_up(reload);
@@ -192,35 +190,32 @@ static int fail_open(int result, const rdzv_error *error) {
   return exit_code_of(result);
 }
 
-/* A server that is not the active one any more is opened again, as a standby, at the same port. */
-static int serve_on(rdzv_server_options *options, const struct settings *settings) {
-  const int inherited = options->listen_fd;
-  for (bool first = true;; first = false) {
-    rdzv_server *server;
-    rdzv_error error = {0};
-    if (inherited > 0 && settings->etcd.url) options->listen_fd = fcntl(inherited, F_DUPFD_CLOEXEC, inherited);
-    int result = rdzv_server_open(options, &server, &error);
-    if (result < 0) return fail_open(result, &error);
-    options->port = rdzv_server_port(server);
-    result = serve(server, settings, first, &error);
-    rdzv_server_free(server);
-    if (result == RDZV_E_STALE && !is_stopped) continue;
-    return result < 0 && result != RDZV_E_STALE ? complain_error(me, &error) : result > 0 ? result : EXIT_YES;
-  }
+static int open_and_serve(const rdzv_server_options *options, const struct settings *settings) {
+  rdzv_server *server;
+  rdzv_error error = {0};
+  int result = rdzv_server_open(options, &server, &error);
+  if (result < 0) return fail_open(result, &error);
+  result = serve(server, settings, &error);
+  rdzv_server_free(server);
+  return result < 0 ? complain_error(me, &error) : result;
 }
 
 int cmd_serve(int argc, char **argv) {
   struct settings settings = {.port = RDZV_DEFAULT_PORT, .log_level = RDZV_LOG_WARNING};
   const int rest = parse(argc, argv, &settings);
   if (rest < 0) return rest == -2 ? EXIT_YES : EXIT_USAGE;
+  if (settings.json_log) write_messages_as_json();
   rdzv_server_options options = options_of(&settings);
   if (inherited_socket(&options.listen_fd) < 0) return EXIT_USAGE;
-  if (!serve_etcd_fill(me, &settings.etcd, settings.state_dir, &options)) return EXIT_USAGE;
+  if (!serve_etcd_fill(me, &settings.etcd, settings.state_dir, &options)) {
+    serve_etcd_free(&settings.etcd);
+    return EXIT_USAGE;
+  }
   on_hang_up(SIG_IGN); /* the clients stay when the terminal goes */
   protection_hide(&settings.protection, NULL);
   raise_descriptor_limit(); /* a descriptor for each client */
   on_signals(stop);
-  const int code = serve_on(&options, &settings);
+  const int code = open_and_serve(&options, &settings);
   on_signals(SIG_IGN); /* it ends anyway */
   if (settings.port_file) unlink(settings.port_file);
   serve_etcd_free(&settings.etcd);

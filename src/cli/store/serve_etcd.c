@@ -17,23 +17,22 @@ static const char *needless(const struct serve_etcd *etcd) {
 
 static bool check(const char *me, const struct serve_etcd *etcd, const char *state_dir) {
   const char *flag = etcd->url ? NULL : needless(etcd);
-  if (flag) complain(me, "%s is for a server that keeps its state in etcd (give --state-etcd, too)", flag);
+  if (flag) complain(me, "%s needs --state-etcd", flag);
   if (flag) return false;
   if (etcd->url && state_dir) complain(me, "--state-dir and --state-etcd exclude each other (give one of them)");
   if (etcd->url && state_dir) return false;
   if (!etcd->lease || etcd->lease >= 2000) return true;
-  complain(me, "invalid value for --state-lease: it is under 2 s, the shortest lease that etcd gives");
+  complain(me, "invalid value for --state-lease: expected at least 2 s, the shortest lease of etcd");
   return false;
 }
 
 bool serve_etcd_fill(const char *me, struct serve_etcd *etcd, const char *state_dir, rdzv_server_options *options) {
-  if (!etcd->url && !state_dir) etcd->url = getenv("RDZV_STATE_ETCD");
-  if (etcd->url && !*etcd->url) etcd->url = NULL;
+  if (etcd->url && (!*etcd->url || (state_dir && flag_by_variable("state-etcd")))) etcd->url = NULL;
   if (!check(me, etcd, state_dir)) return false;
   if (!etcd->url) return true;
   const char *why = etcd_url_parse(etcd->url, &etcd->parsed);
   if (why) {
-    complain(me, "invalid value for --state-etcd: %s", why);
+    complain(me, "invalid value for %s: %s", flag_by_variable("state-etcd") ? "RDZV_STATE_ETCD" : "--state-etcd", why);
     return false;
   }
   etcd->options = (rdzv_etcd_options){.size = sizeof etcd->options,

@@ -237,12 +237,13 @@ static bool check_arguments(const struct operation *operation, int argc, char **
 
 static int parse(int argc, char **argv, struct settings *to) {
   const struct cli_flag flags[] = {
-      {"endpoint", FLAG_TEXT, &to->endpoint, "HOST:PORT",
+      {"rdzv-endpoint", FLAG_TEXT, &to->endpoint, "HOST:PORT",
        "address of the server (default $RDZV_ENDPOINT, else 127.0.0.1:29400)"},
       {"file", FLAG_TEXT, &to->file, "PATH", "use the store in this file"},
       {"etcd", FLAG_TEXT, &to->etcd, "URL",
        "use the store in etcd, below --prefix: [http[s]://][USER:PASSWORD@]HOST[:PORT],... (v2 API)"},
-      {"etcd3", FLAG_TEXT, &to->etcd3, "URL", "the same by the v3 API of etcd (3.4 and later); a store of its own"},
+      {"etcd3", FLAG_TEXT, &to->etcd3, "URL",
+       "the same through the v3 API (etcd 3.4 and later); its keys are separate"},
       {"cacert", FLAG_TEXT, &to->ca_cert, "FILE", "certificate authority of etcd, PEM (default: the system's)"},
       {"cert", FLAG_TEXT, &to->cert, "FILE", "client certificate for etcd, PEM (default none)"},
       {"key", FLAG_TEXT, &to->key, "FILE", "private key of the client certificate, PEM"},
@@ -272,7 +273,9 @@ static int parse(int argc, char **argv, struct settings *to) {
       "  mset K V [K V]...       set several keys in one step\n\n"
       "'-' as V or DESIRED reads the value from stdin.\n\n"
       "exit codes: 0 yes, 1 no or key absent, 2 usage, 3 connection, 4 timeout, 5 outcome unknown, 6 refused, 7 I/O\n"};
-  return flags_parse(&command, argc, argv);
+  const int rest = flags_parse(&command, argc, argv);
+  if (flag_by_variable("rdzv-endpoint") && (to->file || to->etcd || to->etcd3)) to->endpoint = NULL;
+  return rest;
 }
 
 static int fail_unknown(const char *name) {
@@ -318,7 +321,6 @@ static int open_store(const struct settings *settings, rdzv_store **out, rdzv_er
     return rdzv_store_open_file(settings->file, &options, out, error);
   }
   if (settings->etcd || settings->etcd3) return open_etcd(settings, timeout, log, out, error);
-  const char *endpoint = settings->endpoint ? settings->endpoint : getenv("RDZV_ENDPOINT");
   const struct protection_flags *protection = &settings->protection;
   const rdzv_tcp_options options = {.size = sizeof options,
                                     .timeout_ms = timeout,
@@ -329,7 +331,7 @@ static int open_store(const struct settings *settings, rdzv_store **out, rdzv_er
                                     .tls_cert = protection->tls_cert,
                                     .tls_key = protection->tls_key};
   protection_hide(protection, NULL);
-  return rdzv_store_open_tcp(endpoint ? endpoint : "127.0.0.1", &options, out, error);
+  return rdzv_store_open_tcp(settings->endpoint ? settings->endpoint : "127.0.0.1", &options, out, error);
 }
 
 static int run(const struct operation *operation, struct job *job) {
@@ -357,7 +359,7 @@ static bool check_settings(struct settings *settings) {
   const char *url = settings->etcd3 ? settings->etcd3 : settings->etcd, *flag = settings->etcd3 ? "etcd3" : "etcd";
   const char *why = url ? etcd_url_parse(url, &settings->etcd_url) : NULL;
   if (!!settings->file + !!settings->endpoint + !!settings->etcd + !!settings->etcd3 > 1)
-    complain(me, "--file, --endpoint, --etcd and --etcd3 exclude each other (give one of them)");
+    complain(me, "--file, --rdzv-endpoint, --etcd and --etcd3 exclude each other (give one of them)");
   else if (why)
     complain(me, "invalid value for --%s: %s (expected [http[s]://][USER:PASSWORD@]HOST[:PORT],...)", flag, why);
   else if (secured && !settings->etcd_url.https)

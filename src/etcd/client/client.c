@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/os/private_file.h"
 #include "base/text/options.h"
 #include "etcd/client/fate.h"
 #include "etcd/client/try.h"
@@ -96,7 +97,7 @@ static void end_report(struct course *course, int result) {
   if (course->speaks)
     voice_give(&course->client->voice, answered, course->client->text);
   else if (answered)
-    waiting_clear(course->waiting);
+    waiting_succeed(course->waiting, "etcd at %s answers again", course->client->text);
 }
 
 /* ---- tries ---------------------------------------------------------------------------------------------------- */
@@ -239,6 +240,7 @@ int etcd_perform(struct etcd_client *client, const struct etcd_request *request,
 int etcd_open(const rdzv_etcd_options *given, struct etcd_client **out, rdzv_error *error) {
   rdzv_etcd_options options;
   int result = options_take(&options, sizeof options, given, "rdzv_etcd_options", error);
+  if (result == 0) result = private_file_look("the key of etcd's client", options.key, error);
   if (result < 0) return result;
   struct etcd_client *client = calloc(1, sizeof *client);
   if (!client) return error_no_memory(error);

@@ -70,10 +70,34 @@ static int explain_no_v2(const char *endpoint, const char *version, rdzv_error *
                    version, endpoint, gone ? "etcd 3.5 was the last with it" : "start etcd with --enable-v2");
 }
 
-static int explain_no_v3(const char *endpoint, const char *version, rdzv_error *error) {
-  if (number_of(version) < 304)
-    return error_set(error, RDZV_E_UNSUPPORTED,
-                     "etcd %s at %s is too old for its v3 API (3.4 is the first that will do)", version, endpoint);
+/* What etcd says of a path that it does not have; a proxy says it in other words. */
+static bool is_missing(const struct http_response *response) {
+  return response->status == 404 && has(&response->body, "404 page not found");
+}
+
+/* Without its gateway etcd lacks this path, too; with it, only another method is expected. */
+static bool has_no_gateway(const struct http_response *answer, etcd_ask *ask, void *argument) {
+  struct http_response range = {0};
+  if (!is_missing(answer) || ask(argument, "/v3/kv/range", &range) != 0) return false;
+  const bool missing = is_missing(&range);
+  buf_free(&range.body);
+  return missing;
+}
+
+/* An answer that says nothing about etcd itself. */
+static int explain_status(const char *endpoint, const char *version, bool v3, long status, rdzv_error *error) {
+  return error_set(error, RDZV_E_PROTOCOL,
+                   "etcd %s answers at %s, but a request of its %s API gets status %ld (does a proxy answer in its "
+                   "place?)",
+                   version, endpoint, v3 ? "v3" : "v2", status);
+}
+
+static int explain_old(const char *endpoint, const char *version, rdzv_error *error) {
+  return error_set(error, RDZV_E_UNSUPPORTED, "etcd %s at %s is too old for its v3 API (3.4 is the first that will do)",
+                   version, endpoint);
+}
+
+static int explain_no_gateway(const char *endpoint, const char *version, rdzv_error *error) {
   return error_set(
       error, RDZV_E_UNSUPPORTED,
       "etcd %s at %s has its gateway for HTTP switched off (start etcd without --enable-grpc-gateway=false)", version,
@@ -96,12 +120,15 @@ static bool explain_peer_port(const char *endpoint, etcd_ask *ask, void *argumen
   return listed;
 }
 
-static int explain_etcd(const char *endpoint, bool v3, const struct buf *about, etcd_ask *ask, void *argument,
-                        rdzv_error *error) {
+static int explain_etcd(const char *endpoint, bool v3, const struct http_response *answer, const struct buf *about,
+                        etcd_ask *ask, void *argument, rdzv_error *error) {
   char version[32];
   text_in(about, "etcdserver", version, sizeof version);
   if (explain_peer_port(endpoint, ask, argument, error)) return RDZV_E_PROTOCOL;
-  return v3 ? explain_no_v3(endpoint, version, error) : explain_no_v2(endpoint, version, error);
+  if (v3 && number_of(version) < 304) return explain_old(endpoint, version, error);
+  if (v3 && has_no_gateway(answer, ask, argument)) return explain_no_gateway(endpoint, version, error);
+  if (!v3 && is_missing(answer)) return explain_no_v2(endpoint, version, error);
+  return explain_status(endpoint, version, v3, answer->status, error);
 }
 
 int etcd_explain_answer(const char *endpoint, bool v3, const struct http_response *response, etcd_ask *ask,
@@ -114,7 +141,7 @@ int etcd_explain_answer(const char *endpoint, bool v3, const struct http_respons
   const bool asked = ask(argument, "/version", &about) == 0;
   int result = 0;
   if (asked && has(&about.body, "\"etcdserver\""))
-    result = explain_etcd(endpoint, v3, &about.body, ask, argument, error);
+    result = explain_etcd(endpoint, v3, response, &about.body, ask, argument, error);
   if (asked) buf_free(&about.body);
   if (result < 0) return result;
   return error_set(error, RDZV_E_PROTOCOL,

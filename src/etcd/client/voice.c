@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "etcd/client/voice.h"
 
-#include "base/log.h"
-
 void voice_open(struct etcd_voice *voice) { pthread_mutex_init(&voice->lock, NULL); }
 void voice_close(struct etcd_voice *voice) { pthread_mutex_destroy(&voice->lock); }
 
@@ -19,10 +17,7 @@ struct waiting *voice_take(struct etcd_voice *voice, const rdzv_log *log, deadli
 }
 
 void voice_give(struct etcd_voice *voice, bool answered, const char *where) {
-  const struct waiting *waiting = &voice->waiting;
-  if (answered && waiting->pace.has_said && waiting->cause[0])
-    log_line(&waiting->log, RDZV_LOG_INFO, "etcd at %s answers again", where);
-  if (answered) waiting_clear(&voice->waiting);
+  if (answered) waiting_succeed(&voice->waiting, "etcd at %s answers again", where);
   voice->troubled = !answered;
   pthread_mutex_unlock(&voice->lock);
 }

@@ -2,6 +2,7 @@
 #include "etcd/http/curl.h"
 
 #include "base/error.h"
+#include "base/os/descriptors.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -37,5 +38,7 @@ static void load(void) {
 int curl_load(rdzv_error *error) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   pthread_once(&once, load);
+  const int lack = reason[0] ? descriptors_lack(1) : 0;
+  if (lack) return error_errno(error, RDZV_E_IO, lack, "cannot load libcurl");
   return reason[0] ? error_set(error, RDZV_E_UNSUPPORTED, "%s", reason) : 0;
 }

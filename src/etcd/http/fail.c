@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "base/error.h"
+#include "base/os/descriptors.h"
 #include "etcd/http/transfer.h"
 
 #include <errno.h>
@@ -75,6 +76,8 @@ static int fail_connect(const struct http_transfer *transfer, const char *server
     return error_set(error, RDZV_E_CONNECTION, "%s: cannot resolve the name (is it right, and known to this machine?)",
                      server);
   curl.easy_getinfo(transfer->easy, CURLINFO_OS_ERRNO, &errnum);
+  const int lack = errnum == 0 ? descriptors_lack(1) : 0; /* curl does not say so */
+  if (lack) return error_errno(error, RDZV_E_CONNECTION, lack, "%s: cannot open a socket", server);
   if (code == CURLE_COULDNT_CONNECT && errnum != 0) {
     char text[128];
     return error_set(error, RDZV_E_CONNECTION, "%s: %s%s", server, strerror_r((int)errnum, text, sizeof text),

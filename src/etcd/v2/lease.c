@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/wait/thread.h"
+#include "etcd/client/renewal.h"
 #include "etcd/v2/v2.h"
 
 #include <stdio.h>
@@ -73,6 +74,10 @@ int etcd_lease_renew(struct etcd_client *client, const struct etcd_lease *lease,
 
 /* ---- the thread ----------------------------------------------------------------------------------------------- */
 
+static struct renewal renewal_of(const struct etcd_lease *lease) {
+  return (struct renewal){.every_ms = lease->ttl_s * 1000 / 2, .again_ms = AGAIN_MS};
+}
+
 static int64_t ends(const struct slot *slot) { return slot->lease.asked_ms + slot->lease.ttl_s * 1000; }
 
 static void enter_state(struct etcd_leases *leases, struct slot *slot, enum etcd_lease_state state) {
@@ -93,7 +98,8 @@ struct line {
 };
 
 static void note_failure(struct etcd_leases *leases, struct slot *slot, const rdzv_error *error, struct line *line) {
-  const int64_t again = deadline_after(AGAIN_MS), end = ends(slot);
+  const struct renewal renewal = renewal_of(&slot->lease);
+  const int64_t again = renewal_next(&renewal, 0, clock_now_ms(), false), end = ends(slot);
   if (!slot->failing)
     snprintf(line->text, sizeof line->text, "cannot renew the lease '%s': %s", slot->lease.key, error->message);
   slot->failing = true;
@@ -105,10 +111,11 @@ static void note_failure(struct etcd_leases *leases, struct slot *slot, const rd
 /* Takes the outcome of a renewal that was asked for then. With the lock held. */
 static void note(struct etcd_leases *leases, struct slot *slot, int64_t asked_ms, int outcome, const rdzv_error *error,
                  struct line *line) {
+  const struct renewal renewal = renewal_of(&slot->lease);
   if (outcome == 0) {
     slot->failing = false;
     slot->lease.asked_ms = asked_ms;
-    slot->due_ms = deadline_after(slot->lease.ttl_s * 1000 / 2);
+    slot->due_ms = renewal_next(&renewal, asked_ms, clock_now_ms(), true);
     enter_state(leases, slot, ETCD_LEASE_STATE_HELD);
   } else if (outcome == ETCD_V2_NOT_FOUND || outcome == ETCD_V2_COMPARE_FAILED) {
     snprintf(line->text, sizeof line->text, "the lease '%s' expired", slot->lease.key);
@@ -177,7 +184,8 @@ bool etcd_leases_set(struct etcd_leases *leases, int at, const struct etcd_lease
   struct slot *slot = &leases->slots[at];
   free_lease(&slot->lease);
   *slot = (struct slot){.lease = copy, .generation = slot->generation + 1};
-  if (copy.asked_ms > 0) slot->due_ms = copy.asked_ms + copy.ttl_s * 1000 / 2;
+  const struct renewal renewal = renewal_of(&copy);
+  if (copy.asked_ms > 0) slot->due_ms = renewal_next(&renewal, copy.asked_ms, clock_now_ms(), true);
   if (copy.asked_ms == 0) slot->lease.asked_ms = clock_now_ms();
   pthread_cond_signal(&leases->changed);
   pthread_mutex_unlock(&leases->lock);

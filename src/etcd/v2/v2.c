@@ -2,6 +2,7 @@
 #include "etcd/v2/v2.h"
 
 #include "base/error.h"
+#include "etcd/path.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -52,14 +53,14 @@ static void add_number(struct form *form, const char *name, uint64_t number) {
   add(form, name, text);
 }
 
-/* "/v2/keys/a/b?query". NULL: no memory. */
+/* "/v2/keys/a/b?query". The path is clean: for another one etcd answers with a redirect. NULL: no memory. */
 static char *path_of(const char *key, struct form *query) {
-  char *escaped = http_escape(rdzv_str(key)), *path = NULL;
+  char *clean = etcd_path_clean(key), *escaped = clean ? http_escape(rdzv_str(clean)) : NULL, *path = NULL;
   add_text(query, "");
   if (!escaped || query->failed || !buf_append(&query->text, "", 1) ||
-      asprintf(&path, "/v2/keys%s%s%s%s", *key == '/' ? "" : "/", escaped, query->text.len > 1 ? "?" : "",
-               (const char *)query->text.data) < 0)
+      asprintf(&path, "/v2/keys%s%s%s", escaped, query->text.len > 1 ? "?" : "", (const char *)query->text.data) < 0)
     path = NULL;
+  free(clean);
   free(escaped);
   buf_free(&query->text);
   return path;

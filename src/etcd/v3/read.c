@@ -243,7 +243,7 @@ int etcd3_read_message(rdzv_bytes line, struct etcd3_message *message, rdzv_erro
   int result = json_is_object(answer) && take_number(answer, "watch_id", &message->id) &&
                        take_number(answer, "compact_revision", &message->compacted)
                    ? read_events(json_object_get(answer, "events"), &message->events, error)
-                   : fail_read("it is no message of a watch", error);
+                   : fail_read("it is not a watch message", error);
   message->revision = message->events.revision = revision_of(answer);
   message->created = json_is_true(json_object_get(answer, "created"));
   message->canceled = json_is_true(json_object_get(answer, "canceled"));
@@ -278,7 +278,7 @@ int etcd3_read_status(rdzv_bytes body, struct etcd3_status *status, rdzv_error *
   json_decref(json);
   if (read) return 0;
   *status = (struct etcd3_status){0};
-  return fail_read("it is no status", error);
+  return fail_read("it is not a status", error);
 }
 
 static bool add_urls(const json_t *urls, struct buf *list) {
@@ -316,7 +316,7 @@ int etcd3_read_token(rdzv_bytes body, char token[ETCD3_TOKEN_SIZE], rdzv_error *
   const bool read = len > 0 && len < ETCD3_TOKEN_SIZE && strcspn(text, "\r\n") == len;
   if (read) memcpy(token, text, len + 1);
   json_decref(json);
-  return read ? 0 : fail_read("there is no token in it", error);
+  return read ? 0 : fail_read("it has no token", error);
 }
 
 uint64_t etcd3_read_cluster(rdzv_bytes body) {

@@ -65,7 +65,7 @@ static bool copy(struct watched *to, const struct etcd3_watched *from) {
 int etcd3_watch_open(struct etcd3 *etcd, const struct etcd3_watched *watched, size_t count, struct etcd3_watch **out,
                      rdzv_error *error) {
   if (count == 0 || count > ETCD3_MAX_WATCHED)
-    return error_set(error, RDZV_E_INVALID, "a watch is of 1 to %d ranges of keys, not %zu", ETCD3_MAX_WATCHED, count);
+    return error_set(error, RDZV_E_INVALID, "a watch takes 1 to %d key ranges, not %zu", ETCD3_MAX_WATCHED, count);
   struct etcd3_watch *watch = calloc(1, sizeof *watch + count * sizeof watch->watched[0]);
   if (!watch) return error_no_memory(error);
   watch->etcd = etcd;

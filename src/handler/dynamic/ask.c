@@ -44,6 +44,10 @@ static int await(struct dynamic *handler, const struct patience *patience) {
     const int64_t silence = driver_silence(driver, &wake);
     if (patience->for_answers && silence >= rendezvous_dead_time(driver_settings(driver))) return RDZV_E_TIMEOUT;
     const int result = flag_await(&handler->answered, patience->cancel, wake < until ? wake : until);
+    if (result == RDZV_E_CANCELED && patience->is_farewell) {
+      until = deadline_sooner(until, deadline_after(handler_farewell(&handler->base, INT64_MAX)));
+      continue;
+    }
     if (result != RDZV_E_TIMEOUT) return result;
     if (deadline_left(until) > 0) continue;
     if (handler->base.farewell_ms > 0 || !driver_hears(driver)) return result;
@@ -208,6 +212,7 @@ void dynamic_told(void *user, const struct driver_news *news) {
     answer(handler, DRIVER_CLOSE, 0, NULL);
   }
   if (update->news & ENGINE_NEWS_FAILED) told_failed(handler, update);
+  if (update->news & ENGINE_NEWS_WARNING) log_line(&handler->base.log, RDZV_LOG_WARNING, "%s", update->warning.text);
   told_changes(handler, news);
   pthread_mutex_unlock(&handler->lock);
 }

@@ -18,14 +18,17 @@ static int open_store(const rdzv_params *params, bool may_serve, const struct co
                       rdzv_server **server, rdzv_error *error) {
   const struct c10d_options options = {.store_type = (enum c10d_store_type)conf->store_type,
                                        .is_host = may_serve ? (enum c10d_is_host)conf->is_host : C10D_HOST_NO,
-                                       .read_timeout_ms = conf->read_timeout,
+                                       .read_timeout_ms = conf->reach_timeout,
                                        .dialect = (rdzv_dialect)conf->dialect,
                                        .cancel_fd = params->cancel_fd,
                                        .log = params->log,
                                        .run_id = may_serve ? params->run_id : NULL,
                                        .asks_native = may_serve && may_be_native(conf),
                                        .protection = {conf_tls_names(conf), conf->bind}};
-  return c10d_store_open(params->endpoint, &options, store, server, error);
+  const deadline until = deadline_after(conf->reach_timeout);
+  const int result = c10d_store_open(params->endpoint, &options, store, server, error);
+  if (result < 0) return conf_fail_reach(conf, until, result, error);
+  return rdzv_store_set_timeout(*store, conf->read_timeout, error);
 }
 
 int c10d_open_store(const rdzv_params *params, bool may_serve, rdzv_store **store, rdzv_server **server,

@@ -51,14 +51,19 @@ bool driver_take(struct driver *driver, enum driver_ask *what, struct driver_wor
 /* ---- the store's silence -------------------------------------------------------------------------------------- */
 
 void driver_note_answer(struct driver *driver) {
-  if (driver->store_failed) events_note(driver->events, RDZV_NODE_STATE_RUNNING, -1, -1, "the store is back");
+  if (driver->store_failed) {
+    log_line(driver->log, RDZV_LOG_WARNING, "the store of the rendezvous is back");
+    events_note(driver->events, RDZV_NODE_STATE_RUNNING, -1, -1, "the store is back");
+  }
   driver->store_failed = false;
   driver->trouble.code = 0;
   driver->answered_ms = clock_now_ms();
   silence_end(&driver->silence, driver->answered_ms);
 }
 
+/* A canceled call says nothing about the store. */
 void driver_note_failure(struct driver *driver, const rdzv_error *error) {
+  if (error->code == RDZV_E_CANCELED) return;
   if (!driver->store_failed) {
     log_line(driver->log, RDZV_LOG_WARNING, "the store of the rendezvous fails: %s", error->message);
     events_note(driver->events, RDZV_NODE_STATE_RUNNING, -1, -1, "the store fails: %s", error->message);

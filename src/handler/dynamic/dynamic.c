@@ -127,11 +127,10 @@ static int ask(struct dynamic *handler, enum driver_ask what, const struct drive
                rdzv_error *error) {
   struct waiting waiting;
   pthread_mutex_lock(&handler->call);
-  const int64_t farewell = handler->base.farewell_ms;
   const int64_t usual = driver_settings(handler->driver)->close_timeout + DYNAMIC_GRACE_MS;
-  const struct flag telling = flag_with(NULL, &waiting);
-  const struct patience patience = {.until = deadline_after(farewell > 0 && farewell < usual ? farewell : usual),
-                                    .cancel = &telling};
+  const struct flag telling = flag_with(&handler->base.hurry, &waiting);
+  const struct patience patience = {
+      .until = deadline_after(handler_farewell(&handler->base, usual)), .cancel = &telling, .is_farewell = true};
   driver_begin_waiting(handler->driver, &waiting, name, patience.until);
   const int result = dynamic_ask(handler, what, words, name, &patience, error);
   pthread_mutex_unlock(&handler->call);
@@ -152,12 +151,14 @@ static bool has_reason(struct dynamic *handler) {
   return reason != NULL;
 }
 
-/* A rendezvous is closed even if its reason cannot be written. */
+/* A rendezvous is closed even if its reason cannot be written, or the time for it is over. */
 static void leave_reason(struct dynamic *handler, const char *reason) {
   char *key = reason_key(handler);
+  const int hurry = flag_fd(&handler->base.hurry);
   rdzv_store *store = NULL;
   rdzv_error error = {0};
-  int result = key ? rdzv_store_clone(handler->store, &store, &error) : error_no_memory(&error);
+  int result =
+      key ? rdzv_store_clone_with(handler->store, hurry > 0 ? hurry : 0, &store, &error) : error_no_memory(&error);
   if (result == 0 && key) result = rdzv_store_set(store, rdzv_str(key), rdzv_str(reason), &error);
   if (result < 0) log_line(&handler->base.log, RDZV_LOG_WARNING, "the reason for closing is lost: %s", error.message);
   rdzv_store_free(store);
@@ -175,7 +176,8 @@ static int dynamic_set_closed(rdzv_handler *base, const char *reason, rdzv_error
   struct dynamic *handler = self(base);
   if (handler->driver->ops->native) return close_native(handler, reason, error);
   if (reason && *reason && handler->store) {
-    if (base->farewell_ms > 0) rdzv_store_set_request_timeout(handler->store, base->farewell_ms / 2, NULL);
+    const int64_t within_ms = handler_farewell(base, INT64_MAX);
+    if (within_ms < INT64_MAX) rdzv_store_set_request_timeout(handler->store, within_ms / 2, NULL);
     if (!has_reason(handler)) leave_reason(handler, reason);
   }
   return ask(self(base), DRIVER_CLOSE, NULL, "close the rendezvous", error);

@@ -83,6 +83,7 @@ struct patience {
   deadline until;
   const struct flag *cancel; /* or NULL */
   bool for_answers;          /* not longer than the dead time, where the store does not answer */
+  bool is_farewell;          /* cancel is the handler's hurry, and makes the time shorter */
 };
 
 /* How long a call waits beyond the deadline of what it asked, for the driver to say that it has passed. */

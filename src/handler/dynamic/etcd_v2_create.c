@@ -43,7 +43,9 @@ int etcd_v2_create(void *user, const rdzv_params *params, rdzv_handler **out, rd
   int result = conf_parse(params->conf, CONF_DYNAMIC | CONF_ETCD, params_lenient(params), &conf, error);
   if (result < 0) return result;
   const rdzv_etcd_options etcd = conf_etcd_options(params, &conf);
+  const deadline until = deadline_after(conf.reach_timeout);
   result = open_both(&etcd, params, &parts.backend, &parts.store, error);
+  if (result < 0) result = conf_fail_reach(&conf, until, result, error);
   conf_free(&conf);
   if (result < 0) {
     if (parts.backend) parts.backend->ops->close(parts.backend);

@@ -106,7 +106,8 @@ static int join(struct dynamic *handler, rdzv_result **out, rdzv_error *error) {
     if (result == 0) result = enter(handler, joined, error);
   } while (result == ROUND_OVER && deadline_left(until) > 0);
   if (result == ROUND_OVER)
-    result = error_set(error, RDZV_E_TIMEOUT, "the time to join is over: rank 0 goes before it says where it is");
+    result =
+        error_set(error, RDZV_E_TIMEOUT, "join timed out: rank 0 left before it published its address (try again)");
   if (result < 0) {
     dynamic_give_up(handler);
     return result;

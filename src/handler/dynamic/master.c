@@ -57,6 +57,10 @@ static bool is_remembered(const struct dynamic *handler, const struct round_resu
   return handler->master.node && strcmp(handler->master.node, result->rank0) == 0;
 }
 
+static int take_remembered(const struct dynamic *handler, struct round_result *result, rdzv_error *error) {
+  return result_set_master(result, handler->master.addr, handler->master.port) ? 0 : error_no_memory(error);
+}
+
 /* May there be nodes that hear of it once only? */
 static bool is_said_once(struct dynamic *handler, const struct round_result *result) {
   if (result->all_ours) return false;
@@ -96,8 +100,7 @@ int dynamic_offer_master(struct dynamic *handler, struct driver_words *words, rd
  * has another one since it joined. */
 static int own_master(struct dynamic *handler, struct round_result *result, rdzv_error *error) {
   const bool keeps = handler->master.keeps = is_said_once(handler, result);
-  if (keeps && is_remembered(handler, result))
-    return result_set_master(result, handler->master.addr, handler->master.port) ? 0 : error_no_memory(error);
+  if (keeps && is_remembered(handler, result)) return take_remembered(handler, result, error);
   const bool fresh = keeps || handler->driver->ops->native;
   if (!fresh || handler->master.port_fd < 0) {
     const int outcome = renew_port(handler, error);
@@ -174,13 +177,23 @@ static int look_back(struct dynamic *handler, struct round_result *result, rdzv_
   return outcome;
 }
 
+/* An agent asks after the agent of rank 0 has assigned the ranks: what that one publishes in this round is there. */
+static int find_said_before(struct dynamic *handler, struct round_result *result, rdzv_error *error) {
+  const rdzv_bytes keys[] = {MASTER_ADDR, MASTER_PORT};
+  bool there = false;
+  const int outcome = rdzv_store_check(result->base.store, keys, 2, &there, error);
+  if (outcome < 0) return outcome;
+  return there ? take_from(handler, result, result->base.store, NULL, error) : take_remembered(handler, result, error);
+}
+
 /* A PyTorch says so late, or not at all. */
 static int find_torch(struct dynamic *handler, struct round_result *result, struct waiting *waiting,
                       rdzv_error *error) {
   const bool once = is_said_once(handler, result);
+  const bool known = once && is_remembered(handler, result);
+  if (known && handler->base.master_later) return find_said_before(handler, result, error);
   int outcome = await(handler, result, await_torch, OWN_MS, waiting, error);
-  if (outcome == RDZV_E_TIMEOUT && once && is_remembered(handler, result))
-    return result_set_master(result, handler->master.addr, handler->master.port) ? 0 : error_no_memory(error);
+  if (outcome == RDZV_E_TIMEOUT && known) return take_remembered(handler, result, error);
   if (outcome == RDZV_E_TIMEOUT && once) {
     outcome = look_back(handler, result, error);
     if (outcome != RDZV_E_TIMEOUT) return outcome;

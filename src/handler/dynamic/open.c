@@ -71,11 +71,10 @@ int dynamic_check_program(rdzv_store *store, const rdzv_params *params, rdzv_err
   if (result < 0) return error_prefix(error, result, "cannot read the name of the program of the rendezvous");
   const bool same = bytes_equal(rdzv_value_bytes(&found), own);
   if (!same)
-    error_set(
-        error, RDZV_E_INVALID,
-        "program '%s' uses this rendezvous, and ours is '%s': a job at an endpoint that others use needs a run id "
-        "of its own (--rdzv-id)",
-        bytes_quote(rdzv_value_bytes(&found)).text, params->program);
+    error_set(error, RDZV_E_INVALID,
+              "program '%s' uses this rendezvous, but this node runs '%s' (give each job at a shared endpoint its own "
+              "--rdzv-id)",
+              bytes_quote(rdzv_value_bytes(&found)).text, params->program);
   rdzv_value_free(&found);
   return same ? 0 : RDZV_E_INVALID;
 }

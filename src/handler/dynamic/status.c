@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "handler/status.h"
 #include "handler/dynamic/swap/swap.h"
-#include "state/rendezvous.h"
+#include "state/differences.h"
+#include "state/ending.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,7 +69,6 @@ static int64_t deadline_left_ms(const struct rendezvous_state *state) {
 
 rdzv_status *view_status(struct swap *swap) {
   const struct rendezvous_state *state = &swap->view.state;
-  const struct rendezvous_settings *settings = driver_settings(&swap->base);
   struct status *status = calloc(1, sizeof *status);
   if (!status) return NULL;
   status->base = (rdzv_status){.exists = swap->view.exists,
@@ -76,10 +77,12 @@ rdzv_status *view_status(struct swap *swap) {
                                .complete = state->complete,
                                .closed = state->closed,
                                .deadline_left_ms = deadline_left_ms(state),
-                               .min_nodes = settings->min_nodes,
-                               .max_nodes = settings->max_nodes,
                                .layout = torch_traits(swap->layout)->version,
-                               .reason = ""};
+                               .reason = "",
+                               .ended_by = ""};
+  struct ending ending;
+  differences_nnodes(state, &status->base.min_nodes, &status->base.max_nodes);
+  if (ending_read(state, &ending)) status_set_end(&status->base, ending.node, ending.at_us);
   if (add_nodes(swap, status)) return &status->base;
   rdzv_status_free(&status->base);
   return NULL;
@@ -100,6 +103,13 @@ void rdzv_status_free(rdzv_status *base) {
   free(status->nodes);
   free(status->reason);
   free(status);
+}
+
+void status_set_end(rdzv_status *base, const char *node, int64_t at_us) {
+  struct status *status = (struct status *)base;
+  snprintf(status->ended_by.text, sizeof status->ended_by.text, "%s", node);
+  base->ended_by = status->ended_by.text;
+  base->ended_us = at_us;
 }
 
 void status_set_reason(rdzv_status *base, char *reason) {

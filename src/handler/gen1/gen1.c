@@ -58,20 +58,24 @@ static bool all_watch(struct gen1 *handler, const char *round_path, const struct
   return all;
 }
 
-/* Where the answer gets lost it is done again: the value is ours alone. 0: the key is gone, or another's. */
-static int delete_own_key(struct gen1 *handler, const char *key, const struct etcd_call *call) {
+/* Where the answer gets lost, or the time gets shorter, it is done again: the value is ours alone. 0: the key is gone,
+ * or another's. */
+static int delete_own_key(struct gen1 *handler, const char *key, struct etcd_call *call) {
   const struct etcd_delete ours = {.prev_value = handler->mark};
   struct etcd_result result;
   int code;
-  do code = etcd_v2_delete(handler->client, key, &ours, call, &result);
-  while (code == RDZV_E_OUTCOME_UNKNOWN && deadline_left(call->until) > 0);
+  do {
+    if (flag_raised(call->cancel))
+      call->until = deadline_sooner(call->until, deadline_after(handler_farewell(&handler->base, INT64_MAX)));
+    code = etcd_v2_delete(handler->client, key, &ours, call, &result);
+  } while ((code == RDZV_E_OUTCOME_UNKNOWN || code == RDZV_E_CANCELED) && deadline_left(call->until) > 0);
   if (code == 0) etcd_result_free(&result);
   return etcd_v2_is_lost_race(code) ? 0 : etcd_v2_unexpected(code);
 }
 
 /* Out of whatever we are in: our key goes, so that others need not wait for it to expire. */
 static int give_up(struct gen1 *handler, bool for_another_round, int64_t within_ms, rdzv_error *error) {
-  const struct etcd_call call = {deadline_after(within_ms), NULL, error};
+  struct etcd_call call = {deadline_after(within_ms), &handler->base.hurry, error};
   const struct gen1_place *place = &handler->place;
   const bool had = place->round[0];
   char round[GEN1_PATH], key[GEN1_PATH];
@@ -160,21 +164,15 @@ static int gen1_next(rdzv_handler *base, rdzv_result **out, rdzv_error *error) {
   return result;
 }
 
-/* How long a farewell may take. */
-static int64_t farewell_ms(const struct gen1 *handler) {
-  const int64_t own = handler->base.farewell_ms, usual = handler->machine.settings.close_timeout;
-  return own > 0 && own < usual ? own : usual;
-}
-
 static int gen1_set_closed(rdzv_handler *base, const char *reason, rdzv_error *error) {
   struct gen1 *handler = self(base);
   unsigned happened;
   fair_lock_take(&handler->lock);
   const int64_t usual = handler->machine.settings.close_timeout;
-  handler->machine.settings.close_timeout = farewell_ms(handler);
+  handler->machine.settings.close_timeout = handler_farewell(base, usual);
   happened = ask(handler, GEN1_EV_ASK_CLOSE, reason && *reason ? reason : NULL);
   handler->machine.settings.close_timeout = usual;
-  const int result = run(handler, GEN1_HAPPENED_CLOSED, NULL, &happened, error);
+  const int result = run(handler, GEN1_HAPPENED_CLOSED, &base->hurry, &happened, error);
   fair_lock_give(&handler->lock);
   events_flush(&handler->events);
   return result;
@@ -184,7 +182,8 @@ static int gen1_leave(rdzv_handler *base, rdzv_error *error) {
   struct gen1 *handler = self(base);
   rdzv_error own = {0};
   fair_lock_take(&handler->lock);
-  const int result = give_up(handler, false, farewell_ms(handler), &own);
+  const int64_t within_ms = handler_farewell(base, handler->machine.settings.close_timeout);
+  const int result = give_up(handler, false, within_ms, &own);
   fair_lock_give(&handler->lock);
   if (result == 0) return 0;
   if (error) *error = own;

@@ -91,7 +91,8 @@ struct gen1 {
   int port_fd, port;         /* as rank 0, of the last round; -1: none yet */
 };
 
-/* The path in etcd that the folders of all runs are in; NULL as prefix: the default. NULL: no memory. To be freed. */
+/* The path in etcd that the folders of all runs are in, clean; NULL as prefix: the default. NULL: no memory. To be
+ * freed. */
 char *gen1_folder(const char *prefix);
 
 /* A path below the root. False: it is too long. */

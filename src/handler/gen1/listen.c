@@ -33,7 +33,7 @@ static void *listen(void *argument) {
 int gen1_listen_start(struct gen1 *handler, rdzv_error *error) {
   const int errnum = thread_start(&handler->thread, listen, handler);
   handler->started = errnum == 0;
-  return errnum == 0 ? 0 : error_errno(error, RDZV_E_IO, errnum, "cannot start the thread that listens for changes");
+  return errnum == 0 ? 0 : error_errno(error, RDZV_E_IO, errnum, "cannot start the thread that watches for changes");
 }
 
 void gen1_listen_stop(struct gen1 *handler) {

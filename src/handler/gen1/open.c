@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "base/error.h"
 #include "base/net/host.h"
+#include "etcd/path.h"
 #include "handler/conf.h"
 #include "handler/gen1/gen1.h"
 
@@ -81,14 +82,7 @@ static int init_machine(struct gen1 *handler, const rdzv_params *params, const s
   return params_check_nodes(settings.min_nodes, settings.max_nodes, error);
 }
 
-char *gen1_folder(const char *prefix) {
-  char *folder;
-  if (!prefix) prefix = DEFAULT_PREFIX;
-  prefix += strspn(prefix, "/");
-  size_t len = strlen(prefix);
-  while (len > 0 && prefix[len - 1] == '/') len--;
-  return asprintf(&folder, "/%.*s", (int)len, prefix) < 0 ? NULL : folder;
-}
+char *gen1_folder(const char *prefix) { return etcd_path_clean(prefix ? prefix : DEFAULT_PREFIX); }
 
 static int make_root_path(struct gen1 *handler, const rdzv_params *params, const struct conf *conf, rdzv_error *error) {
   char *folder = gen1_folder(conf->etcd_prefix);
@@ -120,8 +114,10 @@ static int open_parts(struct gen1 *handler, const rdzv_params *params, const str
   if (result < 0) return result;
   snprintf(handler->text, sizeof handler->text, "etcd %s%.300s", etcd_describe(handler->client), handler->root);
   const struct etcd_lease_owner owner = {handler, gen1_lease_told, gen1_lease_said};
+  const deadline until = deadline_after(conf->reach_timeout);
   result = reach(handler, error);
-  if (result == 0) result = etcd_leases_open(handler->client, &owner, &handler->leases, error);
+  if (result < 0) return conf_fail_reach(conf, until, result, error);
+  result = etcd_leases_open(handler->client, &owner, &handler->leases, error);
   return result == 0 ? gen1_listen_start(handler, error) : result;
 }
 

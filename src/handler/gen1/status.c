@@ -98,7 +98,8 @@ static int status_of(const struct gen1 *handler, const struct gen1_reading *look
                                .min_nodes = settings->min_nodes,
                                .max_nodes = settings->max_nodes,
                                .layout = "etcd",
-                               .reason = ""};
+                               .reason = "",
+                               .ended_by = ""};
   const char *reason = state->status == GEN1_STATUS_CLOSED ? gen1_state_reason(state) : NULL;
   if (reason && *reason) status_set_reason(&status->base, strdup(reason));
   if (add_nodes(status, state)) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What the user's calls ask of the thread, and what the thread tells: answers, and changes of the round. */
 #include "base/error.h"
+#include "base/log.h"
 #include "handler/leased/leased_handler.h"
 
 #include <inttypes.h>
@@ -48,6 +49,14 @@ void leased_give_up(struct leased_handler *handler) {
   pthread_mutex_unlock(&handler->lock);
 }
 
+static int await(struct leased_handler *handler, deadline until, const struct flag *cancel) {
+  for (;;) {
+    const int result = flag_await(&handler->answered, cancel, until);
+    if (result != RDZV_E_CANCELED || cancel != &handler->base.hurry) return result;
+    until = deadline_sooner(until, deadline_after(handler_farewell(&handler->base, INT64_MAX)));
+  }
+}
+
 /* Takes the answer. False: there is none, and it is not waited for any more. */
 static bool take_answer(struct leased_handler *handler, enum leased_ask what, int *outcome, rdzv_error *error) {
   pthread_mutex_lock(&handler->lock);
@@ -66,7 +75,7 @@ int leased_ask(struct leased_handler *handler, enum leased_ask what, const char 
   int result = leased_start(handler, &own);
   if (result == 0) {
     begin(handler, what);
-    result = flag_await(&handler->answered, cancel, until);
+    result = await(handler, until, cancel);
     if (take_answer(handler, what, &result, &own)) {
       if (result < 0 && error) *error = own;
       return result;
@@ -174,6 +183,7 @@ void leased_told(struct leased_handler *handler) {
   const unsigned news = handler->update.news;
   if (news == 0) return;
   pthread_mutex_lock(&handler->lock);
+  if (news & ENGINE_NEWS_WARNING) log_line(&handler->base.log, RDZV_LOG_WARNING, "%s", handler->update.warning.text);
   if (news & ENGINE_NEWS_JOINED) told_joined(handler);
   if (news & ENGINE_NEWS_LEFT) {
     events_note(&handler->events, RDZV_NODE_STATE_SUCCEEDED, -1, -1, "left the rendezvous");

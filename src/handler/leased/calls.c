@@ -66,7 +66,7 @@ static int join(struct leased_handler *handler, struct round_result **out, rdzv_
   *out = handler->joined;
   handler->joined = NULL;
   pthread_mutex_unlock(&handler->lock);
-  return *out ? 0 : error_set(error, RDZV_E_CANCELED, "cannot join the rendezvous: another call came between");
+  return *out ? 0 : error_set(error, RDZV_E_CANCELED, "cannot join the rendezvous: another call interrupted it");
 }
 
 static int open_store(struct leased_handler *handler, struct round_result *joined, rdzv_error *error);
@@ -158,9 +158,11 @@ static int leased_ended_fd(const rdzv_handler *base) {
 
 /* ---- ending --------------------------------------------------------------------------------------------------- */
 
-static deadline farewell(const struct leased_handler *handler) {
-  const int64_t own = handler->base.farewell_ms, usual = handler->machine.config.settings.close_timeout + GRACE_MS;
-  return deadline_after(own > 0 && own < usual ? own : usual);
+/* With `call` held. */
+static int ask_farewell(struct leased_handler *handler, enum leased_ask what, const char *name, rdzv_error *error) {
+  const int64_t usual = handler->machine.config.settings.close_timeout + GRACE_MS;
+  const deadline until = deadline_after(handler_farewell(&handler->base, usual));
+  return leased_ask(handler, what, name, until, &handler->base.hurry, error);
 }
 
 static int leased_set_closed(rdzv_handler *base, const char *reason, rdzv_error *error) {
@@ -171,7 +173,7 @@ static int leased_set_closed(rdzv_handler *base, const char *reason, rdzv_error 
   free(handler->reason);
   handler->reason = copy;
   pthread_mutex_unlock(&handler->lock);
-  const int result = leased_ask(handler, LEASED_CLOSE, "close", farewell(handler), NULL, error);
+  const int result = ask_farewell(handler, LEASED_CLOSE, "close", error);
   pthread_mutex_unlock(&handler->call);
   events_flush(&handler->events);
   return result;
@@ -180,7 +182,7 @@ static int leased_set_closed(rdzv_handler *base, const char *reason, rdzv_error 
 static int leased_leave(rdzv_handler *base, rdzv_error *error) {
   struct leased_handler *handler = leased_of(base);
   pthread_mutex_lock(&handler->call);
-  const int result = handler->started ? leased_ask(handler, LEASED_LEAVE, "leave", farewell(handler), NULL, error) : 0;
+  const int result = handler->started ? ask_farewell(handler, LEASED_LEAVE, "leave", error) : 0;
   pthread_mutex_unlock(&handler->call);
   events_flush(&handler->events);
   return result;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "base/error.h"
+#include "etcd/path.h"
 #include "handler/leased/leased_handler.h"
 
 #include <stdio.h>
@@ -46,11 +47,11 @@ static void set_event(struct carried *carried, int code, enum leased_event_kind 
 /* ---- answers -------------------------------------------------------------------------------------------------- */
 
 static bool take_kv(const struct leased_handler *handler, const struct etcd3_kv *from, struct leased_kv *to) {
-  const size_t root = strlen(handler->root);
-  const rdzv_bytes key = rdzv_value_bytes(&from->key);
-  if (key.len <= root || strlen(from->key.data) != key.len) return false;
+  rdzv_bytes key;
+  if (!etcd_path_below(rdzv_value_bytes(&from->key), handler->root, &key)) return false;
+  if (key.len == 0 || strlen(key.data) != key.len) return false;
   if (from->value.data && strlen(from->value.data) != from->value.len) return false;
-  *to = (struct leased_kv){.key = (const char *)from->key.data + root,
+  *to = (struct leased_kv){.key = key.data,
                            .value = from->value.data ? from->value.data : "",
                            .create = from->create_revision,
                            .mod = from->mod_revision,
@@ -106,8 +107,8 @@ static size_t write_ops(const struct leased_handler *handler, const struct lease
   size_t count = 0;
   if (txn->counted) {
     const rdzv_bytes prefix = take_path(handler, texts, used, txn->counted);
-    texts->then[count++] = (struct etcd3_op){.kind = ETCD3_OP_RANGE,
-                                             .range = {.keys = etcd3_prefix(prefix, end->text), .count_only = true}};
+    texts->then[count++] =
+        (struct etcd3_op){.kind = ETCD3_OP_RANGE, .range = {.keys = etcd3_prefix(prefix, end->text), .limit = 1}};
   }
   for (size_t i = 0; i < txn->put_count; i++)
     texts->then[count++] = (struct etcd3_op){.kind = ETCD3_OP_PUT,
@@ -152,7 +153,7 @@ static void transact(struct leased_handler *handler, const struct etcd_call *cal
   } else if (code == 0) {
     carried->event.revision = carried->reply.revision;
     if (carried->reply.succeeded && txn->counted) carried->event.count = carried->reply.results[0].count;
-    if (!carried->reply.succeeded) take_found(handler, &carried->reply.results[0], carried);
+    if (!carried->reply.succeeded || txn->counted) take_found(handler, &carried->reply.results[0], carried);
   }
   free(texts);
 }

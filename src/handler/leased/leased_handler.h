@@ -81,7 +81,7 @@ static inline struct leased_handler *leased_of(rdzv_handler *handler) { return (
 void leased_close(rdzv_handler *base);
 void leased_abandon(rdzv_handler *base);
 
-/* The path that all runs are below: begins with a slash, and ends without. NULL: no memory. To be freed. */
+/* The path that all runs are below, clean; NULL as prefix: the default. NULL: no memory. To be freed. */
 char *leased_folder(const char *prefix);
 
 /* The run's name as it is in keys: without slashes. To be freed; NULL: no memory. */
@@ -100,7 +100,7 @@ void leased_feed(struct leased_handler *handler, struct leased_event *event);
 /* ---- ask.c ---- */
 
 /* Asks the thread, and waits for its answer until then. RDZV_E_CANCELED, RDZV_E_TIMEOUT: it is not waited for any more.
- */
+ * Where `cancel` is the handler's hurry, it makes the time shorter. */
 int leased_ask(struct leased_handler *handler, enum leased_ask what, const char *name, deadline until,
                const struct flag *cancel, rdzv_error *error);
 

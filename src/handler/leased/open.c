@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "base/error.h"
+#include "etcd/path.h"
 #include "handler/leased/leased_handler.h"
 
 #include <stdatomic.h>
@@ -60,14 +61,7 @@ void leased_abandon(rdzv_handler *base) {
 
 /* ---- names ---------------------------------------------------------------------------------------------------- */
 
-char *leased_folder(const char *prefix) {
-  char *folder;
-  if (!prefix) prefix = DEFAULT_PREFIX;
-  prefix += strspn(prefix, "/");
-  size_t len = strlen(prefix);
-  while (len > 0 && prefix[len - 1] == '/') len--;
-  return asprintf(&folder, "/%.*s", (int)len, prefix) < 0 ? NULL : folder;
-}
+char *leased_folder(const char *prefix) { return etcd_path_clean(prefix ? prefix : DEFAULT_PREFIX); }
 
 char *leased_run_name(const char *run_id) {
   char *name = malloc(3 * strlen(run_id) + 1), *to = name;
@@ -111,7 +105,8 @@ static int init_machine(struct leased_handler *handler, const rdzv_params *param
   if (getrandom(&config.seed, sizeof config.seed, GRND_NONBLOCK) < 0) config.seed++;
   leased_init(&handler->machine, &config);
   if (conf->lease_time < LEAST_LEASE_MS)
-    return error_set(error, RDZV_E_INVALID, "lease_time is under 2 s, the shortest lease that etcd gives");
+    return error_set(error, RDZV_E_INVALID,
+                     "invalid value for option 'lease_time': expected at least 2 s, the shortest lease of etcd");
   return 0;
 }
 
@@ -142,7 +137,10 @@ static int open_parts(struct leased_handler *handler, const rdzv_params *params,
   if (result < 0) return result;
   snprintf(handler->text, sizeof handler->text, "etcd v3 %s %.300s", etcd_describe(handler->client), handler->root);
   result = etcd3_open(etcd_share(handler->client), &handler->look, error);
-  return result == 0 ? reach(handler, params, error) : result;
+  if (result < 0) return result;
+  const deadline until = deadline_after(conf->reach_timeout);
+  result = reach(handler, params, error);
+  return result < 0 ? conf_fail_reach(conf, until, result, error) : 0;
 }
 
 /* What leased_close needs to be there. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The runs of backend etcd-v3 in an etcd: a folder each, and one for their stores. */
-#include "handler/runs/runs.h"
+#include "handler/runs/etcd_keys.h"
 
 #include "base/error.h"
 #include "base/text/parse.h"
@@ -45,35 +45,6 @@ static struct etcd_call call_of(const struct place *place, rdzv_error *error) {
 
 /* ---- listing -------------------------------------------------------------------------------------------------- */
 
-/* Turns %2F and %25 back, in place. */
-static size_t unescape(char *name, size_t len) {
-  size_t to = 0;
-  for (size_t i = 0; i < len; i++) {
-    const bool escaped = name[i] == '%' && i + 2 < len;
-    name[to++] = escaped ? name[i + 2] == 'F' ? '/' : '%' : name[i];
-    if (escaped) i += 2;
-  }
-  return to;
-}
-
-/* The keys are in order, so those of one run stand together. */
-static bool add_runs(struct runs *out, const struct etcd3_result *found, size_t skip) {
-  const char *last = "";
-  size_t last_len = 0;
-  for (size_t i = 0; i < found->kv_count; i++) {
-    const char *name = (const char *)found->kvs[i].key.data + skip;
-    const size_t len = strcspn(name, "/");
-    if (name[len] != '/' || (len == last_len && strncmp(name, last, len) == 0)) continue;
-    last = name;
-    last_len = len;
-    char *copy = strndup(name, len);
-    const bool added = copy && runs_add(out, copy, unescape(copy, len));
-    free(copy);
-    if (!added) return false;
-  }
-  return true;
-}
-
 int runs_list_etcd3(const rdzv_params *params, struct runs *out, rdzv_error *error) {
   struct place place;
   struct etcd3_reply reply;
@@ -85,7 +56,7 @@ int runs_list_etcd3(const rdzv_params *params, struct runs *out, rdzv_error *err
   const struct etcd3_range range = {.keys = etcd3_prefix(rdzv_str(prefix), end), .keys_only = true};
   result = etcd3_range(place.etcd, &range, &call, &reply);
   if (result == 0) {
-    if (!add_runs(out, &reply.results[0], strlen(prefix))) result = error_no_memory(error);
+    if (!runs_take_v3(out, &reply.results[0], prefix)) result = error_no_memory(error);
     etcd3_reply_free(&reply);
   }
   place_close(&place);

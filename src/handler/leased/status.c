@@ -2,80 +2,16 @@
 /* Looking at a rendezvous: all its keys are read, in the caller's thread. */
 #include "handler/status.h"
 
-#include "base/buf.h"
 #include "base/error.h"
 #include "handler/leased/leased_handler.h"
+#include "handler/leased/look.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* What is there. */
-struct look {
-  int64_t revision, world_mod;
-  struct leased_world world;
-  bool closed, exists;
-  char *reason;
-  struct seat {
-    int64_t round, lease, create;
-    struct leased_node node;
-  } * seats;
-  size_t count;
-  struct buf text; /* what tells one look from another */
-};
-
-static void look_free(struct look *look) {
-  for (size_t i = 0; i < look->count; i++) leased_node_free(&look->seats[i].node);
-  free(look->seats);
-  free(look->reason);
-  buf_free(&look->text);
-  leased_world_free(&look->world);
-}
-
 /* ---- reading -------------------------------------------------------------------------------------------------- */
-
-static int take_board(struct look *look, const char *key, const struct etcd3_kv *kv, rdzv_error *error) {
-  if (strcmp(key, LEASED_WORLD) == 0) {
-    look->world_mod = kv->mod_revision;
-    return leased_world_read(kv->value.data, &look->world, error);
-  }
-  if (strcmp(key, LEASED_CLOSED) != 0) return 0;
-  look->closed = true;
-  look->reason = leased_note_read(kv->value.data, "reason");
-  return look->reason ? 0 : error_no_memory(error);
-}
-
-static int take_key(struct look *look, const char *key, const struct etcd3_kv *kv, rdzv_error *error) {
-  int64_t round, lease;
-  struct seat *seat = &look->seats[look->count];
-  if (!leased_key_parse(key, &round, &lease)) return take_board(look, key, kv, error);
-  const int result = leased_node_read(kv->value.data, &seat->node, error);
-  if (result < 0) return result == RDZV_E_CORRUPT ? 0 : result;
-  seat->round = round;
-  seat->lease = lease;
-  seat->create = kv->create_revision;
-  look->count++;
-  return 0;
-}
-
-static int take_all(const struct leased_handler *handler, const struct etcd3_result *found, struct look *look,
-                    rdzv_error *error) {
-  int result = 0;
-  look->seats = calloc(found->kv_count + 1, sizeof *look->seats);
-  if (!look->seats) return error_no_memory(error);
-  for (size_t i = 0; i < found->kv_count && result == 0; i++) {
-    const struct etcd3_kv *kv = &found->kvs[i];
-    const char *key = (const char *)kv->key.data + strlen(handler->root);
-    char line[64];
-    if (strstr(key, "/kv/")) continue; /* of a round's store */
-    look->exists = true;
-    snprintf(line, sizeof line, "%" PRId64 " %" PRId64 "\n", kv->create_revision, kv->mod_revision);
-    if (!buf_append(&look->text, line, strlen(line))) return error_no_memory(error);
-    result = take_key(look, key, kv, error);
-  }
-  return result;
-}
 
 /* `look` is to be freed in any case. */
 static int read_now(struct leased_handler *handler, const struct flag *cancel, struct look *look, rdzv_error *error) {
@@ -83,12 +19,12 @@ static int read_now(struct leased_handler *handler, const struct flag *cancel, s
   char end[1024];
   struct etcd3_reply reply;
   const struct etcd3_range range = {.keys = etcd3_prefix(rdzv_str(handler->root), end)};
-  *look = (struct look){.world = LEASED_WORLD_NONE};
+  *look = LOOK_NONE;
   int result = etcd3_range(handler->look, &range, &call, &reply);
   if (result == RDZV_E_DATA_LOST) result = etcd3_range(handler->look, &range, &call, &reply);
   if (result != 0) return result;
   look->revision = reply.revision;
-  result = take_all(handler, &reply.results[0], look, error);
+  result = look_take(look, handler->root, &reply.results[0], error);
   etcd3_reply_free(&reply);
   return result;
 }
@@ -163,12 +99,13 @@ static bool add_nodes(const struct look *look, struct status *status) {
 static enum rendezvous_phase phase_of(const struct look *look) {
   if (look->closed) return PHASE_CLOSED;
   if (is_complete(look)) return PHASE_COMPLETE;
+  if (look->count == 0 && look->world_mod != 0) return PHASE_ENDED;
   const bool enough = look->count > 0 && (int64_t)look->count >= look->seats[0].node.min_nodes;
   return enough ? PHASE_LAST_CALL : PHASE_GATHERING;
 }
 
-static int status_of(const struct leased_handler *handler, struct look *look, rdzv_status **out, rdzv_error *error) {
-  const struct rendezvous_settings *settings = &handler->machine.config.settings;
+static int status_of(struct look *look, rdzv_status **out, rdzv_error *error) {
+  const struct leased_node *first = look->count > 0 ? &look->seats[0].node : &(struct leased_node){0};
   struct status *status = calloc(1, sizeof *status);
   if (!status) return error_no_memory(error);
   const bool complete = is_complete(look);
@@ -178,10 +115,11 @@ static int status_of(const struct leased_handler *handler, struct look *look, rd
                                .complete = complete,
                                .closed = look->closed,
                                .deadline_left_ms = -1,
-                               .min_nodes = settings->min_nodes,
-                               .max_nodes = settings->max_nodes,
+                               .min_nodes = first->min_nodes,
+                               .max_nodes = first->max_nodes,
                                .layout = "etcd-v3",
-                               .reason = ""};
+                               .reason = "",
+                               .ended_by = ""};
   if (look->world_mod == 0) status->base.round = 0;
   if (look->reason && *look->reason) {
     status_set_reason(&status->base, look->reason);
@@ -236,7 +174,7 @@ static int look_for_news(struct leased_handler *handler, int64_t wait_ms, struct
     if (result < 0 || deadline_left(until) == 0 || is_news(handler, look)) return result;
     const int64_t revision = look->revision;
     look_free(look);
-    *look = (struct look){.world = LEASED_WORLD_NONE};
+    *look = LOOK_NONE;
     result = await(handler, revision, &call);
     if (result < 0) return result;
   }
@@ -244,11 +182,11 @@ static int look_for_news(struct leased_handler *handler, int64_t wait_ms, struct
 
 int leased_status_read(rdzv_handler *base, int64_t wait_ms, rdzv_status **out, rdzv_error *error) {
   struct leased_handler *handler = leased_of(base);
-  struct look look = {.world = LEASED_WORLD_NONE};
+  struct look look = LOOK_NONE;
   rdzv_error own = {0};
   int result = flag_raised(&base->cancel) ? error_set(&own, RDZV_E_CANCELED, "canceled")
                                           : look_for_news(handler, wait_ms, &look, &own);
-  if (result == 0) result = status_of(handler, &look, out, &own);
+  if (result == 0) result = status_of(&look, out, &own);
   if (result == 0) note_shown(handler, &look);
   look_free(&look);
   if (result == 0) return 0;

@@ -5,7 +5,7 @@
 #include "handler/conf.h"
 #include "handler/gen1/gen1.h"
 #include "handler/handler.h"
-#include "handler/runs/runs.h"
+#include "handler/runs/etcd_keys.h"
 #include "store/etcd/etcd_store.h"
 
 #include <stdio.h>
@@ -14,7 +14,6 @@
 
 #define V2_FOLDER "/torch/elastic/rendezvous"
 #define V2_STORE "/torch/elastic/store"
-#define V1_RUN "run_"
 
 struct runs_place {
   struct etcd_client *client;
@@ -50,24 +49,6 @@ static struct etcd_call call_of(const struct runs_place *place, rdzv_error *erro
 
 /* ---- listing -------------------------------------------------------------------------------------------------- */
 
-/* A run id with slashes in it makes folders. */
-static bool add_keys(struct runs *out, const struct etcd_node *node, size_t skip) {
-  for (size_t i = 0; i < node->count; i++) {
-    const struct etcd_node *one = &node->nodes[i];
-    if (one->dir ? !add_keys(out, one, skip) : !runs_add(out, one->key + skip, strlen(one->key + skip))) return false;
-  }
-  return true;
-}
-
-static bool add_folders(struct runs *out, const struct etcd_node *node, size_t skip) {
-  for (size_t i = 0; i < node->count; i++) {
-    const char *name = node->nodes[i].key + skip;
-    if (strncmp(name, V1_RUN, strlen(V1_RUN)) != 0 || !node->nodes[i].dir) continue;
-    if (!runs_add(out, name + strlen(V1_RUN), strlen(name + strlen(V1_RUN)))) return false;
-  }
-  return true;
-}
-
 static bool is_v3(const rdzv_params *params) { return strcmp(params->backend, "etcd-v3") == 0; }
 
 int runs_list_etcd(const rdzv_params *params, struct runs *out, rdzv_error *error) {
@@ -80,8 +61,7 @@ int runs_list_etcd(const rdzv_params *params, struct runs *out, rdzv_error *erro
   result =
       etcd_v2_get(place.client, place.folder, ETCD_GET_QUORUM | (place.v2 ? ETCD_GET_RECURSIVE : 0), &call, &found);
   if (result == 0) {
-    const size_t skip = strlen(place.folder) + 1;
-    const bool added = place.v2 ? add_keys(out, &found.node, skip) : add_folders(out, &found.node, skip);
+    const bool added = (place.v2 ? runs_take_v2 : runs_take_v1)(out, &found.node, place.folder);
     etcd_result_free(&found);
     if (!added) result = error_no_memory(error);
   }
@@ -94,7 +74,8 @@ int runs_list_etcd(const rdzv_params *params, struct runs *out, rdzv_error *erro
 static int remove_node(const struct runs_place *place, const char *run_id, size_t *removed, rdzv_error *error) {
   char *path = NULL;
   struct etcd_result gone;
-  if (asprintf(&path, "%s/%s%s", place->folder, place->v2 ? "" : V1_RUN, run_id) < 0) return error_no_memory(error);
+  if (asprintf(&path, "%s/%s%s", place->folder, place->v2 ? "" : RUNS_V1_NAME, run_id) < 0)
+    return error_no_memory(error);
   const struct etcd_delete what = {.dir = !place->v2, .recursive = !place->v2};
   const struct etcd_call call = call_of(place, error);
   const int result = etcd_v2_delete(place->client, path, &what, &call, &gone);

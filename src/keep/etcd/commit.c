@@ -11,6 +11,7 @@ enum {
   MOST_OPS = ETCD3_MAX_OPS - 1, /* of one write, beside the marker */
   MOST_BYTES = 1 << 20,         /* of one write; etcd's own limit is half as much again */
   AGAIN = 100,                  /* an older try of ours was done meanwhile: begin the write anew */
+  MOST_DISPUTES = 20,           /* of one commit about the marker */
 };
 
 /* ---- one write ------------------------------------------------------------------------------------------------ */
@@ -22,17 +23,45 @@ static int fail_stale(const struct place *place, const struct etcd3_result *acti
                    *other ? ", but the one at " : "", other);
 }
 
+/* Somebody else deleted the marker, or changed it. This server is the only one that may write it, and knows what it
+ * was. A write whose outcome is unknown is done once more, which does no harm. */
+static int restore_marker(struct place *place, int64_t revision, rdzv_error *error) {
+  const struct etcd3_keys active = {.key = rdzv_str(place->active.text)}, batch = {.key = rdzv_str(place->batch.text)};
+  const struct etcd3_compare compares[] = {{active, ETCD3_TARGET_CREATE, ETCD3_EQUAL, place->fence, {0}},
+                                           {active, ETCD3_TARGET_LEASE, ETCD3_EQUAL, place->lease.id, {0}},
+                                           {batch, ETCD3_TARGET_MOD, ETCD3_EQUAL, revision, {0}}};
+  place->marker.fence = place->fence;
+  const struct place_text text = place_marker_text(&place->marker);
+  const struct etcd3_op put = {ETCD3_OP_PUT, {.put = {batch.key, rdzv_str(text.text), 0, false}}};
+  const struct etcd3_txn txn = {compares, 3, &put, 1, NULL, 0, ETCD3_REPEAT_FENCED};
+  const struct etcd_call call = place_call(place, error);
+  struct etcd3_reply reply;
+  log_line(&place->log, RDZV_LOG_WARNING, "another program has %s '%s' in etcd: this server writes it again",
+           revision == 0 ? "deleted" : "changed", place->batch.text);
+  const int result = etcd3_txn(place->etcd, &txn, &call, &reply);
+  if (result != 0) return result;
+  if (reply.succeeded) place->marker_revision = reply.revision;
+  etcd3_reply_free(&reply);
+  return AGAIN;
+}
+
+static bool is_ours(const struct place *place, const struct etcd3_result *active) {
+  return active->kv_count == 1 && active->kvs[0].create_revision == place->fence &&
+         active->kvs[0].lease == place->lease.id;
+}
+
 /* The conditions did not hold. 0: it was done by an earlier try. */
 static int judge(struct place *place, const struct etcd3_reply *reply, const char *wanted, rdzv_error *error) {
   if (reply->count != 2) return error_set(error, RDZV_E_PROTOCOL, "etcd answers a transaction with too few results");
   const struct etcd3_result *active = &reply->results[0], *batch = &reply->results[1];
-  if (active->kv_count != 1 || active->kvs[0].create_revision != place->fence) return fail_stale(place, active, error);
+  if (!is_ours(place, active)) return fail_stale(place, active, error);
+  if (place->disputes++ >= MOST_DISPUTES)
+    return error_set(error, RDZV_E_IO, "another program keeps changing '%s' in etcd", place->batch.text);
   struct place_marker marker;
-  if (batch->kv_count != 1) return error_set(error, RDZV_E_CORRUPT, "'%s' in etcd is gone", place->batch.text);
-  int result = place_read_marker(rdzv_value_bytes(&batch->kvs[0].value), &marker, error);
-  if (result < 0) return result;
-  if (marker.fence != place->fence)
-    return error_set(error, RDZV_E_CORRUPT, "'%s' was written by another", place->batch.text);
+  if (batch->kv_count != 1) return restore_marker(place, 0, error);
+  const rdzv_bytes text = rdzv_value_bytes(&batch->kvs[0].value);
+  if (place_read_marker(text, &marker, error) < 0 || marker.fence != place->fence)
+    return restore_marker(place, batch->kvs[0].mod_revision, error);
   place->marker = marker;
   place->marker_revision = batch->kvs[0].mod_revision;
   return wanted && etcd3_holds(batch, rdzv_str(wanted)) ? 0 : AGAIN;
@@ -224,6 +253,7 @@ int place_commit(struct keep *keep, const struct keep_change *changes, size_t co
   const size_t bytes = bytes_of(changes, count);
   const bool fits = count <= MOST_OPS && bytes <= MOST_BYTES;
   place->written += (int64_t)bytes * (fits ? 1 : 2);
+  place->disputes = 0;
   rdzv_error own = {0};
   int result;
   do {
@@ -239,6 +269,7 @@ int place_commit(struct keep *keep, const struct keep_change *changes, size_t co
 bool place_rest(struct keep *keep) {
   struct place *place = place_of(keep);
   rdzv_error error = {0};
+  place->disputes = 0;
   if (settle(place, &error) < 0) /* the next commit tries again, and tells */
     log_line(&place->log, RDZV_LOG_DEBUG, "a batch in %s is not in place yet: %s", place->where, error.message);
   return false;
@@ -246,21 +277,39 @@ bool place_rest(struct keep *keep) {
 
 /* ---- taking a place up ---------------------------------------------------------------------------------------- */
 
-/* Is there anything that is not ours below the prefix? */
-static int check_empty(struct place *place, rdzv_error *error) {
-  const struct place_name all = place_key(place->prefix, "/");
+/* How many keys are there below the prefix? *named: the first one has the name of a record. */
+static int count_keys(struct place *place, const char *below, int64_t *count, bool *named, rdzv_error *error) {
+  const struct place_name all = place_key(place->prefix, below);
   char end[sizeof all.text];
-  const struct etcd3_range range = {.keys = etcd3_prefix(rdzv_str(all.text), end), .count_only = true};
+  const struct etcd3_range range = {.keys = etcd3_prefix(rdzv_str(all.text), end), .limit = 1};
   const struct etcd_call call = place_call(place, error);
+  uint8_t name[KEEP_MAX_NAME];
+  size_t len;
   struct etcd3_reply reply;
   const int result = etcd3_range(place->etcd, &range, &call, &reply);
   if (result != 0) return result;
-  const int64_t count = reply.results[0].count;
+  const struct etcd3_result *found = &reply.results[0];
+  *count = found->count;
+  *named = found->kv_count > 0 && place_read_record(place->prefix, rdzv_value_bytes(&found->kvs[0].key), name, &len);
   etcd3_reply_free(&reply);
-  if (count <= 1) return 0; /* the key `active` */
+  return 0;
+}
+
+/* There is no marker. The place is new, or the marker was deleted: then there is no staged batch that could count, and
+ * a load finds out whether all records are there. What is not of rdzv is left alone. */
+static int check_unmarked(struct place *place, rdzv_error *error) {
+  int64_t count = 0, records = 0;
+  bool named;
+  int result = count_keys(place, "/", &count, &named, error);
+  if (result == 0) result = count_keys(place, "/records/", &records, &named, error);
+  if (result != 0 || count <= 1) return result; /* the key `active` */
+  if (named && records == count - 1) {
+    log_line(&place->log, RDZV_LOG_WARNING, "'%s' in etcd is gone: this server writes it again", place->batch.text);
+    return 0;
+  }
   return error_set(error, RDZV_E_UNSUPPORTED,
                    "there are %" PRId64
-                   " keys below '%s/' in etcd which no server of this kind has written (choose "
+                   " keys below '%s/' in etcd that rdzv did not write (choose "
                    "another --state-prefix)",
                    count - 1, place->prefix);
 }
@@ -275,7 +324,7 @@ static int take_up(struct place *place, rdzv_error *error) {
   if (result != 0) return result;
   const struct etcd3_result *found = &reply.results[0];
   if (found->kv_count == 0) {
-    result = check_empty(place, error);
+    result = check_unmarked(place, error);
   } else {
     result = place_read_marker(rdzv_value_bytes(&found->kvs[0].value), &place->marker, error);
     place->marker_revision = found->kvs[0].mod_revision;

@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/wait/thread.h"
+#include "etcd/client/renewal.h"
 #include "keep/etcd/place.h"
 
 #include <inttypes.h>
@@ -28,11 +29,12 @@ static void extend(struct place_lease *lease, int64_t sent) {
 
 int place_lease_grant(struct place_lease *lease, int64_t ttl_ms, const struct etcd_call *call) {
   struct etcd3_lease granted;
-  const int64_t sent = now_ms();
+  const int64_t sent = now_ms(), asked = clock_now_ms();
   const int result = etcd3_lease_grant(lease->etcd, (ttl_ms + 999) / 1000, call, &granted);
   if (result != 0) return result;
   lease->id = granted.id;
   lease->ttl_ms = granted.ttl_s * 1000;
+  lease->asked_ms = asked;
   extend(lease, sent);
   return 0;
 }
@@ -52,16 +54,17 @@ bool place_lease_holds(struct place_lease *lease) {
 
 static void *keep(void *argument) {
   struct place_lease *lease = argument;
-  const int64_t pause = lease->ttl_ms / RENEWALS;
-  for (deadline next = deadline_after(pause); flag_pause(&lease->stop, next) == 0;) {
+  const struct renewal renewal = {.every_ms = lease->ttl_ms / RENEWALS, .again_ms = RETRY_MS};
+  deadline next = renewal_next(&renewal, lease->asked_ms, clock_now_ms(), true);
+  while (flag_pause(&lease->stop, next) == 0) {
     rdzv_error error = {0};
-    const int64_t sent = now_ms(), left = atomic_load(&lease->until) - sent;
+    const int64_t sent = now_ms(), asked = clock_now_ms(), left = atomic_load(&lease->until) - sent;
     const struct etcd_call call = {deadline_after(left > 0 ? left : 0), &lease->stop, &error};
     if (!place_lease_holds(lease)) break;
     const int result = etcd3_lease_keep_alive(lease->etcd, lease->id, &call, NULL);
     if (result == 0) extend(lease, sent);
     if (result == ETCD3_LEASE_GONE) lose(lease, "its lease has ended");
-    next = deadline_after(result == 0 ? pause : RETRY_MS);
+    next = renewal_next(&renewal, asked, clock_now_ms(), result == 0);
   }
   return NULL;
 }

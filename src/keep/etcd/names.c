@@ -2,6 +2,7 @@
 #include "keep/etcd/names.h"
 
 #include "base/error.h"
+#include "etcd/path.h"
 
 #include <endian.h>
 #include <inttypes.h>
@@ -52,10 +53,11 @@ static int digit(char c) {
 }
 
 bool place_read_record(const char *prefix, rdzv_bytes key, uint8_t name[KEEP_MAX_NAME], size_t *len) {
-  const size_t before = strlen(place_key(prefix, "/records/").text);
-  if (key.len <= before || (key.len - before) % 2 != 0 || key.len - before > 2 * (size_t)KEEP_MAX_NAME) return false;
-  const char *at = (const char *)key.data + before;
-  *len = (key.len - before) / 2;
+  rdzv_bytes digits;
+  if (!etcd_path_below(key, place_key(prefix, "/records/").text, &digits)) return false;
+  if (digits.len == 0 || digits.len % 2 != 0 || digits.len > 2 * (size_t)KEEP_MAX_NAME) return false;
+  const char *at = digits.data;
+  *len = digits.len / 2;
   for (size_t i = 0; i < *len; i++) {
     const int high = digit(at[2 * i]), low = digit(at[2 * i + 1]);
     if (high < 0 || low < 0) return false;
@@ -83,8 +85,8 @@ int place_read_marker(rdzv_bytes text, struct place_marker *out, rdzv_error *err
   json_decref(json);
   if (named && format != PLACE_FORMAT)
     return error_set(error, RDZV_E_UNSUPPORTED,
-                     "it has format %lld, and this program knows format %d (use a newer one)", (long long)format,
-                     PLACE_FORMAT);
+                     "it has format %lld, but this version of rdzv reads only format %d (use a newer one)",
+                     (long long)format, PLACE_FORMAT);
   if (!read || number < 0 || fence < 0 || staged < 0 || staged > UINT32_MAX)
     return error_set(error, RDZV_E_CORRUPT, "what is stored as the last batch is not what this program writes");
   *out = (struct place_marker){(uint64_t)number, fence, (uint32_t)staged};

@@ -6,6 +6,7 @@
 #include <rdzv/etcd.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { CALL_MS = 10000 }; /* for one call; the server repeats a commit that fails */
 
@@ -69,17 +70,22 @@ static const struct keep_ops place_ops = {
 
 static int check(const struct keep_etcd_options *options, rdzv_error *error) {
   if (options->lease_ms != 0 && options->lease_ms < KEEP_ETCD_LEAST_LEASE_MS)
-    return error_set(error, RDZV_E_INVALID, "the lease is under 2 s, the shortest that etcd gives");
+    return error_set(error, RDZV_E_INVALID, "invalid lease: expected at least 2 s, the shortest lease of etcd");
   return 0;
+}
+
+static int open_handles(struct place *place, rdzv_error *error) {
+  int result = flag_open(&place->halt, error);
+  if (result == 0) result = etcd3_open(etcd_share(place->client), &place->etcd, error);
+  if (result == 0) result = etcd3_open(etcd_share(place->client), &place->lease.etcd, error);
+  return result;
 }
 
 static int open_parts(struct place *place, const struct keep_etcd_options *options, rdzv_error *error) {
   int result = check(options, error);
   if (result == 0) result = place_prefix(options->prefix ? options->prefix : KEEP_ETCD_PREFIX, place->prefix, error);
-  if (result == 0) result = flag_open(&place->halt, error);
   if (result == 0) result = etcd_open(options->etcd, &place->client, error);
-  if (result == 0) result = etcd3_open(etcd_share(place->client), &place->etcd, error);
-  if (result == 0) result = etcd3_open(etcd_share(place->client), &place->lease.etcd, error);
+  if (result == 0) result = open_handles(place, error);
   if (result < 0) return result;
   place->active = place_key(place->prefix, "/active");
   place->batch = place_key(place->prefix, "/batch");
@@ -88,24 +94,50 @@ static int open_parts(struct place *place, const struct keep_etcd_options *optio
   return 0;
 }
 
-int keep_new_etcd(const struct keep_etcd_options *options, struct keep **out, rdzv_error *error) {
+static struct place *make(const rdzv_log *log) {
   struct place *place = calloc(1, sizeof *place);
-  if (!place) return error_no_memory(error);
+  if (!place) return NULL;
   place->base.ops = &place_ops;
   place->halt = place->lease.stop = FLAG_NONE;
-  if (options->log) place->log = *options->log;
-  place->told = options->told;
-  place->user = options->user;
-  place->lease_ms = options->lease_ms > 0 ? options->lease_ms : KEEP_ETCD_LEASE_MS;
+  if (log) place->log = *log;
   place->lease.halt = &place->halt;
   place->lease.log = &place->log;
   place->lease.where = place->where;
-  const int result = open_parts(place, options, error);
+  return place;
+}
+
+static int give(struct place *place, int result, struct keep **out) {
   if (result < 0)
     place_close(&place->base);
   else
     *out = &place->base;
   return result;
+}
+
+int keep_new_etcd(const struct keep_etcd_options *options, struct keep **out, rdzv_error *error) {
+  struct place *place = make(options->log);
+  if (!place) return error_no_memory(error);
+  place->told = options->told;
+  place->user = options->user;
+  place->lease_ms = options->lease_ms > 0 ? options->lease_ms : KEEP_ETCD_LEASE_MS;
+  return give(place, open_parts(place, options, error), out);
+}
+
+int keep_again_etcd(struct keep *keep, struct keep **out, rdzv_error *error) {
+  const struct place *before = place_of(keep);
+  struct place *place = make(&before->log);
+  if (!place) return error_no_memory(error);
+  place->client = etcd_share(before->client);
+  place->told = before->told;
+  place->user = before->user;
+  place->lease_ms = before->lease_ms;
+  place->active = before->active;
+  place->batch = before->batch;
+  place->was_answered = true;
+  memcpy(place->prefix, before->prefix, sizeof place->prefix);
+  memcpy(place->where, before->where, sizeof place->where);
+  memcpy(place->address, before->address, sizeof place->address);
+  return give(place, open_handles(place, error), out);
 }
 
 int keep_enter_etcd(struct keep *keep, rdzv_error *error) {

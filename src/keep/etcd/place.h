@@ -18,8 +18,9 @@
  *
  * Failure modes: An answer is lost: the transaction is sent again, or by the next commit; the marker tells whether it
  * was done, and the condition on it keeps a late one out. This server was paused, or cut off: the lease ends, another
- * server creates PREFIX/active, and the fence fails here: RDZV_E_STALE. etcd is full: RDZV_E_NO_SPACE, and the lease
- * goes on. etcd has no leader: tries go on until the lease may have ended; then the server has lost the place.
+ * server creates PREFIX/active, and the fence fails here: RDZV_E_STALE. Somebody deletes or changes the marker: the
+ * active server writes it again. etcd is full: RDZV_E_NO_SPACE, and the lease goes on. etcd has no leader: tries go on
+ * until the lease may have ended; then the server has lost the place.
  */
 #ifndef RDZV_KEEP_ETCD_PLACE_H
 #define RDZV_KEEP_ETCD_PLACE_H
@@ -38,6 +39,7 @@ struct place_lease {
   struct etcd3 *etcd; /* of the thread */
   int64_t id;         /* 0: none */
   int64_t ttl_ms;
+  int64_t asked_ms;      /* when it was asked for */
   _Atomic int64_t until; /* that long we have it at least, by the clock that runs on while the machine sleeps */
   atomic_bool is_lost;   /* for good */
   struct flag stop;      /* ends the thread */
@@ -67,6 +69,7 @@ struct place {
   char where[640];                 /* for messages */
   char address[320];               /* of this server, for its clients */
   int64_t lease_ms;
+  bool was_answered; /* by etcd */
   void (*told)(void *user, const char *active);
   void *user;
   struct flag halt; /* no more calls: canceled, or the lease is lost */
@@ -77,6 +80,7 @@ struct place {
   struct place_marker marker; /* as last known, */
   int64_t marker_revision;    /* with the revision that wrote it; 0: there is none */
   uint64_t number;            /* of the last write that was tried */
+  int disputes;               /* of this commit: how often the marker was another one */
   deadline next_look;         /* for room */
   int64_t written;            /* bytes since the last look, about */
   int64_t quota;              /* of etcd; 0: not asked yet; below: it does not tell */

@@ -25,7 +25,6 @@ struct candidate {
   struct place *place;
   char seen[ADDRESS_SIZE]; /* told last */
   bool is_told;
-  bool was_answered;
   int64_t revision; /* of the last look */
   struct backoff pauses;
 };
@@ -41,6 +40,22 @@ static void tell(struct candidate *candidate, const char *active) {
   if (place->told) place->told(place->user, active);
 }
 
+/* A server writes the key with its lease. Without one, it is of somebody else, and would stay for good. */
+static int remove_stray(struct candidate *candidate, int64_t revision, const struct etcd_call *call) {
+  struct place *place = candidate->place;
+  const struct etcd3_keys key = {.key = rdzv_str(place->active.text)};
+  const struct etcd3_compare same = {key, ETCD3_TARGET_MOD, ETCD3_EQUAL, revision, {0}};
+  const struct etcd3_op drop = {ETCD3_OP_DELETE, {.remove = {key, false}}};
+  const struct etcd3_txn txn = {&same, 1, &drop, 1, NULL, 0, ETCD3_REPEAT_FENCED};
+  struct etcd3_reply reply;
+  log_line(&place->log, RDZV_LOG_WARNING, "'%s' in etcd has no lease, so no server holds it: it is removed",
+           place->active.text);
+  const int result = etcd3_txn(place->etcd, &txn, call, &reply);
+  if (result != 0) return result > 0 ? RDZV_E_CONNECTION : result;
+  etcd3_reply_free(&reply);
+  return 0;
+}
+
 /* 1: another server is active; 0: none is. */
 static int look(struct candidate *candidate, const struct etcd_call *call) {
   struct place *place = candidate->place;
@@ -51,9 +66,11 @@ static int look(struct candidate *candidate, const struct etcd_call *call) {
   if (result != 0) return result > 0 ? RDZV_E_PROTOCOL : result;
   const bool there = reply.results[0].kv_count > 0;
   if (there) place_read_active(rdzv_value_bytes(&reply.results[0].kvs[0].value), active, sizeof active);
+  const int64_t stray = there && reply.results[0].kvs[0].lease == 0 ? reply.results[0].kvs[0].mod_revision : 0;
   candidate->revision = reply.revision;
-  candidate->was_answered = true;
+  place->was_answered = true;
   etcd3_reply_free(&reply);
+  if (stray > 0) return remove_stray(candidate, stray, call);
   if (there) tell(candidate, active);
   return there;
 }
@@ -118,7 +135,7 @@ static int claim(struct candidate *candidate, const struct etcd_call *call) {
 }
 
 static bool is_worth_waiting(const struct candidate *candidate, int result) {
-  if (!candidate->was_answered) return false;
+  if (!candidate->place->was_answered) return false;
   return result == RDZV_E_CONNECTION || result == RDZV_E_TIMEOUT || result == RDZV_E_OUTCOME_UNKNOWN ||
          result == RDZV_E_NO_SPACE || result == RDZV_E_DATA_LOST;
 }

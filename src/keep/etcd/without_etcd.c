@@ -12,6 +12,11 @@ int keep_new_etcd(const struct keep_etcd_options *options, struct keep **out, rd
   return fail_absent(error);
 }
 
+int keep_again_etcd(struct keep *keep, struct keep **out, rdzv_error *error) {
+  (void)keep, (void)out;
+  return fail_absent(error);
+}
+
 int keep_enter_etcd(struct keep *keep, rdzv_error *error) {
   (void)keep;
   return fail_absent(error);

@@ -12,9 +12,12 @@
  *
  * A full disk. What the server has accepted must become durable. So the engine gives up its reserve, and tries again;
  * the server refuses writes from then on, until the reserve can be made again (`room`).
+ *
+ * Files that are deleted, moved or replaced while the server runs: files.h. A commit to them fails. At the end SQLite
+ * looks, too: it deletes its log by name, and not where the database is another one.
  */
 #include "base/error.h"
-#include "base/log.h"
+#include "keep/folder/files.h"
 #include "keep/keep.h"
 
 #include <errno.h>
@@ -38,14 +41,15 @@ enum {
 
 struct folder {
   struct keep keep;
-  char *path;
-  rdzv_log log;
+  struct folder_files files;
+  const char *path; /* files.path */
   sqlite3 *db;
   sqlite3_stmt *begin, *put, *remove, *count, *commit, *rollback;
   int dir_fd;
   volatile uint64_t *mark;
   uint64_t commits; /* the number of the last one */
   bool has_reserve;
+  int is_gone; /* the code of the last look at the files; 0: all are there */
   bool failed; /* the database must not be touched when it is closed */
 };
 
@@ -72,7 +76,7 @@ static int fail(const struct folder *folder, int result, const char *what, rdzv_
   if (code == RDZV_E_IN_USE)
     return error_set(error, code, "the state folder '%s' is in use by another server", folder->path);
   if (code == RDZV_E_UNSUPPORTED)
-    return error_set(error, code, "'%s/state.db' is damaged, or not of rdzv: %s", folder->path, cause);
+    return error_set(error, code, "'%s/state.db' is damaged, or was not made by rdzv: %s", folder->path, cause);
   if (code == RDZV_E_NO_SPACE)
     return error_set(error, code, "no space is left for the state in '%s': %s", folder->path, cause);
   if (errnum != 0)
@@ -139,8 +143,6 @@ static bool make_reserve(struct folder *folder) {
 static void give_up_reserve(struct folder *folder) {
   unlinkat(folder->dir_fd, "reserve", 0);
   folder->has_reserve = false;
-  log_line(&folder->log, RDZV_LOG_ERROR, "no space is left for the state in '%s': writes are refused until there is",
-           folder->path);
 }
 
 /* ---- commits ------------------------------------------------------------------------------------------------ */
@@ -178,12 +180,17 @@ static int commit_once(struct folder *folder, const struct keep_change *changes,
   return result;
 }
 
+static int note_files(struct folder *folder, rdzv_error *error) {
+  return folder->is_gone = files_check(&folder->files, error);
+}
+
 static void undo(struct folder *folder) {
   if (!sqlite3_get_autocommit(folder->db)) step(folder->rollback);
 }
 
 static int folder_commit(struct keep *keep, const struct keep_change *changes, size_t count, rdzv_error *error) {
   struct folder *folder = (struct folder *)keep;
+  if (folder->is_gone && note_files(folder, error) < 0) return folder->is_gone;
   int result = commit_once(folder, changes, count);
   rdzv_error first;
   if (result != SQLITE_OK && fail(folder, result, "write", &first) == RDZV_E_NO_SPACE && folder->has_reserve) {
@@ -198,16 +205,14 @@ static int folder_commit(struct keep *keep, const struct keep_change *changes, s
   }
   folder->commits++;
   *folder->mark = folder->commits;
-  return 0;
+  return note_files(folder, error); /* a commit to files that are not found again does not count */
 }
 
 static int folder_room(struct keep *keep, rdzv_error *error) {
   struct folder *folder = (struct folder *)keep;
-  if (folder->has_reserve) return 0;
-  if (!make_reserve(folder))
-    return error_set(error, RDZV_E_NO_SPACE, "no space is left for the state in '%s'", folder->path);
-  log_line(&folder->log, RDZV_LOG_WARNING, "there is space for the state in '%s' again", folder->path);
-  return 0;
+  if (note_files(folder, error) < 0) return folder->is_gone;
+  if (folder->has_reserve || make_reserve(folder)) return 0;
+  return error_set(error, RDZV_E_NO_SPACE, "no space is left for the state in '%s'", folder->path);
 }
 
 /* Pages that are free go back to the file system, some at a time, and a log that is too long is cut. */
@@ -261,7 +266,7 @@ static void folder_close(struct keep *keep) {
   sqlite3_close(folder->db);
   if (folder->mark) munmap((void *)folder->mark, sizeof(uint64_t));
   if (folder->dir_fd >= 0) close(folder->dir_fd);
-  free(folder->path);
+  files_free(&folder->files);
   free(folder);
 }
 
@@ -280,14 +285,14 @@ static int open_folder(struct folder *folder, rdzv_error *error) {
 }
 
 /* The file is ours alone to read, and SQLite gives its log the same rights. SQLite would take an empty file for a new
- * one, and drop its log. */
+ * one, and drop its log. A file that is there is not opened: closing it would release the locks of another server of
+ * this process. */
 static int make_file(struct folder *folder, bool *is_empty, rdzv_error *error) {
   struct stat status;
-  const int fd = openat(folder->dir_fd, "state.db", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (fd < 0) return fail_errno(folder, "write to", error);
-  const int failed = fstat(fd, &status);
-  close(fd);
-  if (failed) return fail_errno(folder, "read", error);
+  const int fd = openat(folder->dir_fd, "state.db", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (fd < 0 && errno != EEXIST) return fail_errno(folder, "write to", error);
+  if (fd >= 0) close(fd);
+  if (fstatat(folder->dir_fd, "state.db", &status, 0) < 0) return fail_errno(folder, "read", error);
   *is_empty = status.st_size == 0;
   if (!*is_empty || read_mark(folder) == 0) return 0;
   return error_set(error, RDZV_E_CORRUPT, "the state in '%s' is damaged: state.db is empty", folder->path);
@@ -295,10 +300,8 @@ static int make_file(struct folder *folder, bool *is_empty, rdzv_error *error) {
 
 /* How pages are freed can be chosen only once. */
 static int open_database(struct folder *folder, bool is_empty, rdzv_error *error) {
-  char *file = sqlite3_mprintf("%s/state.db", folder->path);
-  if (!file) return error_no_memory(error);
-  int result = sqlite3_open_v2(file, &folder->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_EXRESCODE, NULL);
-  sqlite3_free(file);
+  int result =
+      sqlite3_open_v2(folder->files.database, &folder->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_EXRESCODE, NULL);
   if (result == SQLITE_OK) result = run(folder, "PRAGMA locking_mode = EXCLUSIVE");
   if (result == SQLITE_OK && is_empty) result = run(folder, "PRAGMA auto_vacuum = INCREMENTAL");
   if (result == SQLITE_OK) result = run(folder, "BEGIN IMMEDIATE; ROLLBACK"); /* which takes the lock */
@@ -317,11 +320,11 @@ static int check_database(struct folder *folder, bool *is_new, rdzv_error *error
     return error_set(error, RDZV_E_CORRUPT, "the state in '%s' is damaged: state.db has no tables", folder->path);
   if (*is_new) return 0;
   if (application != APPLICATION)
-    return error_set(error, RDZV_E_UNSUPPORTED, "'%s/state.db' is not of rdzv (give --state-dir a folder of its own)",
+    return error_set(error, RDZV_E_UNSUPPORTED, "'%s/state.db' was not made by rdzv (give --state-dir another folder)",
                      folder->path);
   if (format != FORMAT)
     return error_set(error, RDZV_E_UNSUPPORTED,
-                     "the state in '%s' is of format %lld, and this version of rdzv knows %d only", folder->path,
+                     "the state in '%s' has format %lld, but this version of rdzv reads only format %d", folder->path,
                      (long long)format, FORMAT);
   return 0;
 }
@@ -394,21 +397,20 @@ static int open_all(struct folder *folder, rdzv_error *error) {
   if (result == 0) result = check_whole(folder, error);
   if (result == 0) result = check_mark(folder, error);
   if (result == 0) result = set_up(folder, error);
+  if (result == 0) result = files_note(&folder->files, error);
   if (result == 0) *folder->mark = folder->commits;
-  if (result == 0 && !make_reserve(folder))
-    log_line(&folder->log, RDZV_LOG_ERROR, "no space is left for the state in '%s': writes are refused until there is",
-             folder->path);
+  if (result == 0) make_reserve(folder); /* without one, there is no room */
   return result;
 }
 
-int keep_open_folder(const char *path, const rdzv_log *log, struct keep **out, rdzv_error *error) {
+int keep_open_folder(const char *path, struct keep **out, rdzv_error *error) {
   struct folder *folder = calloc(1, sizeof *folder);
   if (!folder) return error_no_memory(error);
   folder->keep.ops = &folder_ops;
-  folder->log = *log;
   folder->dir_fd = -1;
-  folder->path = strdup(path);
-  const int result = folder->path ? open_all(folder, error) : error_no_memory(error);
+  int result = files_name(&folder->files, path, error);
+  folder->path = folder->files.path;
+  if (result == 0) result = open_all(folder, error);
   if (result == 0) {
     *out = &folder->keep;
     return 0;

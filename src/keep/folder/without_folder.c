@@ -3,8 +3,8 @@
 #include "base/error.h"
 #include "keep/keep.h"
 
-int keep_open_folder(const char *path, const rdzv_log *log, struct keep **out, rdzv_error *error) {
-  (void)log, (void)out;
+int keep_open_folder(const char *path, struct keep **out, rdzv_error *error) {
+  (void)out;
   return error_set(error, RDZV_E_UNSUPPORTED, "cannot keep the state in '%s': this rdzv was built without SQLite",
                    path);
 }

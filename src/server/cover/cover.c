@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "server/server.h"
+#include "wire/probe.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -67,8 +68,7 @@ static void close_revoked(struct rdzv_server *server) {
   conn_reap(server, REAP_AT_ONCE);
 }
 
-static void on_reload(uv_async_t *async) {
-  struct rdzv_server *server = async->data;
+void cover_reload(struct rdzv_server *server) {
   struct cover *cover = &server->cover;
   struct tls_context *fresh;
   rdzv_error error;
@@ -81,11 +81,6 @@ static void on_reload(uv_async_t *async) {
   cover->context = fresh;
   close_revoked(server);
   log_line(&server->log, RDZV_LOG_INFO, "the files that protect the server were read again");
-}
-
-int cover_init(struct rdzv_server *server) {
-  server->cover.wake_to_reload.data = server;
-  return uv_async_init(&server->loop, &server->cover.wake_to_reload, on_reload);
 }
 
 /* ---- clients that have not proved anything -------------------------------------------------------------------- */
@@ -156,14 +151,16 @@ static void begin_tls(struct conn *conn) {
   conn_doom(conn, RDZV_E_CONNECTION, "no memory is left for its handshake");
 }
 
-/* The first byte. */
-static void decide(struct conn *conn, uint8_t first) {
-  if (first == TLS_FIRST_BYTE) {
+/* The first bytes. */
+static void decide(struct conn *conn, rdzv_bytes data) {
+  if (*(const uint8_t *)data.data == TLS_FIRST_BYTE) {
     begin_tls(conn);
   } else if (conn->may_be_plain) {
     conn->cover = COVER_NONE;
+  } else if (probe_is_greeting(data)) { /* a client that has TLS, when we were silent */
+    conn_doom(conn, RDZV_E_CONNECTION, NULL);
   } else {
-    conn_doom(conn, RDZV_E_CONNECTION, "it does not speak TLS, without which this server answers nobody");
+    conn_doom(conn, RDZV_E_CONNECTION, "it did not start TLS, which this server requires");
   }
 }
 
@@ -198,7 +195,7 @@ void cover_read(struct conn *conn) {
     conn_doom(conn, RDZV_E_CONNECTION, NULL);
     return;
   }
-  if (conn->cover == COVER_UNKNOWN) decide(conn, server->read_buffer[0]);
+  if (conn->cover == COVER_UNKNOWN) decide(conn, (rdzv_bytes){server->read_buffer, (size_t)got});
   if (conn->is_doomed) return;
   if (conn->cover == COVER_NONE)
     conn_take(conn, server->read_buffer, (size_t)got);

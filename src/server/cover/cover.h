@@ -36,12 +36,11 @@ struct cover {
   uint8_t *text;         /* what was decrypted last, of any client */
   struct conn *unproven; /* oldest first */
   size_t unproven_count;
-  uv_async_t wake_to_reload;
 };
 
 /* Reads the files that the options name. */
 int cover_open(struct rdzv_server *server, rdzv_error *error);
-int cover_init(struct rdzv_server *server); /* the handle of the loop */
+void cover_reload(struct rdzv_server *server); /* reads them again */
 void cover_free(struct rdzv_server *server);
 
 /* A client has come from there. */

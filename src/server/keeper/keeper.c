@@ -20,7 +20,7 @@
 
 enum {
   AGAIN_MS = 200, /* after a commit that failed */
-  ROOM_MS = 1000, /* between two looks for room */
+  ROOM_MS = 500,  /* between two looks for room */
   REST_MS = 1000, /* without a change, before the keep may tidy up */
   REST_AGAIN_MS = 10,
   LOOK_MS = 100,    /* between two looks whether the place is still ours */
@@ -40,7 +40,7 @@ static void do_job(struct keeper *keeper, enum keeper_job job, bool wake) {
   pthread_mutex_lock(&keeper->lock);
   keeper->result = result;
   keeper->room = room;
-  keeper->more = more;
+  if (job == KEEPER_REST) keeper->more = more; /* a look for room in between leaves it */
   if (result < 0) keeper->error = error;
   if (room < 0) keeper->room_error = room_error;
   keeper->job = KEEPER_NOTHING;
@@ -122,7 +122,6 @@ static void begin(struct keeper *keeper) {
 
 /* Answers go, and their clients come back. */
 static void committed(struct keeper *keeper) {
-  if (keeper->failing) log_line(&keeper->server->log, RDZV_LOG_WARNING, "the state is kept again");
   keeper->failing = keeper->in_flight = false;
   keeper->committed++;
   keeper->server->sessions.issued_safe = keeper->issued;
@@ -133,7 +132,8 @@ static void committed(struct keeper *keeper) {
   hold_release(keeper);
 }
 
-/* For good: another server has the state. What was answered before is right, and nothing is answered any more. */
+/* For good: another server has the state, or it is damaged. What was answered before is right, and nothing is answered
+ * any more. */
 static void give_up(struct keeper *keeper, const rdzv_error *error) {
   log_line(&keeper->server->log, RDZV_LOG_WARNING, "%s: no more answers", error->message);
   keeper->refuses = true;
@@ -143,9 +143,11 @@ static void give_up(struct keeper *keeper, const rdzv_error *error) {
 
 bool keeper_holds_place(struct keeper *keeper) { return keep_holds(keeper->keep); }
 
-static bool is_given_up(const struct keeper *keeper) { return keeper->refuses && keeper->why.code == RDZV_E_STALE; }
+static bool is_given_up(const struct keeper *keeper) {
+  return keeper->refuses && (keeper->why.code == RDZV_E_STALE || keeper->why.code == RDZV_E_CORRUPT);
+}
 
-/* Others may fill the place while nothing is committed. */
+/* Others may fill the place, or take it away, while nothing is committed. */
 static void look_for_room(struct keeper *keeper) {
   if (keeper->in_flight || keeper->refuses || uv_now(&keeper->server->loop) < keeper->room_at || is_busy(keeper))
     return;
@@ -165,23 +167,34 @@ static void on_look(uv_timer_t *timer) {
   give_up(keeper, &error);
 }
 
+/* Until the cause is gone. */
+static void refuse_writes(struct keeper *keeper, const rdzv_error *error) {
+  if (!keeper->refuses || keeper->why.code != error->code)
+    log_line(&keeper->server->log, RDZV_LOG_ERROR, "%s: writes are refused until it can be written", error->message);
+  keeper->refuses = true;
+  keeper->why = *error;
+}
+
 static void failed(struct keeper *keeper, const rdzv_error *error) {
-  if (error->code == RDZV_E_STALE) {
+  if (error->code == RDZV_E_STALE || error->code == RDZV_E_CORRUPT) {
     give_up(keeper, error);
     return;
   }
-  if (!keeper->failing)
-    log_line(&keeper->server->log, RDZV_LOG_ERROR, "%s: writes are refused until it can be written", error->message);
-  keeper->failing = keeper->refuses = true;
-  keeper->why = *error;
+  keeper->failing = true;
+  refuse_writes(keeper, error);
   later(keeper, AGAIN_MS);
 }
 
 static void note_room(struct keeper *keeper, int room, const rdzv_error *error) {
-  keeper->refuses = room < 0;
-  if (room == 0) return;
-  keeper->why = *error;
-  later(keeper, ROOM_MS);
+  if (room == RDZV_E_STALE) {
+    give_up(keeper, error);
+  } else if (room < 0) {
+    refuse_writes(keeper, error);
+    later(keeper, ROOM_MS);
+  } else if (keeper->refuses) {
+    keeper->refuses = false;
+    log_line(&keeper->server->log, RDZV_LOG_WARNING, "the state is kept again: writes are accepted");
+  }
 }
 
 /* Takes what the thread has done. False: nothing. */
@@ -202,8 +215,9 @@ static bool take_done(struct keeper *keeper) {
 }
 
 static void job_done(struct keeper *keeper) {
+  const bool was_commit = keeper->in_flight;
   if (!take_done(keeper) || keeper->server->stopping || keeper->in_flight || keeper->refuses) return;
-  if (!keeper->rested) later(keeper, REST_MS);
+  if (!keeper->rested && (was_commit || !uv_is_active((uv_handle_t *)&keeper->again))) later(keeper, REST_MS);
   if (keeper->rested && keeper->more) later(keeper, REST_AGAIN_MS);
 }
 
@@ -263,9 +277,10 @@ static int init_handles(struct keeper *keeper, rdzv_error *error) {
   if (result == 0) result = uv_async_init(loop, &keeper->done, on_done);
   if (result == 0) result = uv_prepare_start(&keeper->turn, on_turn);
   if (result == 0) result = uv_timer_init(loop, &keeper->look);
-  if (result == 0 && keeper->keep->ops->holds) result = uv_timer_start(&keeper->look, on_look, LOOK_MS, LOOK_MS);
+  const uint64_t pause = keeper->keep->ops->holds ? LOOK_MS : ROOM_MS;
+  if (result == 0) result = uv_timer_start(&keeper->look, on_look, pause, pause);
   keeper->turn.data = keeper->again.data = keeper->done.data = keeper->look.data = keeper;
-  return result == 0 ? 0 : error_set(error, RDZV_E_IO, "cannot create an event loop: %s", uv_strerror(result));
+  return result == 0 ? 0 : error_errno(error, RDZV_E_IO, -result, "cannot create an event loop");
 }
 
 static int start_thread(struct keeper *keeper, rdzv_error *error) {
@@ -288,7 +303,7 @@ static int commit_first(struct keeper *keeper, rdzv_error *error) {
   const int result = keep_commit(keeper->keep, keeper->batch.changes, keeper->batch.count, &own);
   if (result == 0) {
     committed(keeper);
-  } else if (is_fresh || result == RDZV_E_STALE) {
+  } else if (is_fresh || result == RDZV_E_STALE || result == RDZV_E_CORRUPT) {
     if (error) *error = own;
     return result;
   } else {
@@ -328,7 +343,7 @@ int keeper_take(struct rdzv_server *server, struct keep *keep, const char *where
 int keeper_open(struct rdzv_server *server, rdzv_error *error) {
   const char *folder = server->options.state_dir;
   struct keep *keep;
-  const int result = folder ? keep_open_folder(folder, &server->log, &keep, error) : 0;
+  const int result = folder ? keep_open_folder(folder, &keep, error) : 0;
   return result < 0 || !folder ? result : keeper_take(server, keep, folder, error);
 }
 
@@ -368,7 +383,7 @@ static void end_thread(struct keeper *keeper) {
   keeper->has_thread = false;
 }
 
-/* The thread is gone before the handle is that it wakes. */
+/* Joins the thread before it closes the handle that the thread signals. */
 void keeper_shut_down(struct rdzv_server *server, void (*close_handle)(void *handle)) {
   struct keeper *keeper = server->keeper;
   if (!keeper) return;

@@ -60,7 +60,7 @@ struct keeper {
   uv_idle_t spin; /* while it is active, the loop does not wait for events */
   uv_timer_t again;
   uv_async_t done;
-  uv_timer_t look;  /* whether the place is still ours; only where that can change */
+  uv_timer_t look;  /* whether the place is still ours, and has room */
   uint64_t room_at; /* when to look for room next, while nothing is committed */
   bool rested;
 

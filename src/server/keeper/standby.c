@@ -126,21 +126,36 @@ static int set_up(struct standby *standby, rdzv_error *error) {
                                             .log = &server->log,
                                             .told = note_active,
                                             .user = standby};
-  result = keep_new_etcd(&options, &standby->keep, error);
-  if (result < 0) return result;
-  result = uv_async_init(&server->loop, &standby->entered, on_entered);
-  standby->entered.data = standby;
-  server->stands_by = true;
-  return result == 0 ? 0 : error_set(error, RDZV_E_IO, "cannot create an event loop: %s", uv_strerror(result));
+  return keep_new_etcd(&options, &standby->keep, error);
 }
 
-int standby_open(struct rdzv_server *server, rdzv_error *error) {
-  if (!server->options.state_etcd) return 0;
+static int make(struct rdzv_server *server, rdzv_error *error) {
   struct standby *standby = server->standby = calloc(1, sizeof *standby);
   if (!standby) return error_no_memory(error);
   standby->server = server;
   pthread_mutex_init(&standby->lock, NULL);
   return set_up(standby, error);
+}
+
+int standby_open(struct rdzv_server *server, rdzv_error *error) {
+  if (!server->options.state_etcd) return 0;
+  int result = server->standby ? 0 : make(server, error);
+  if (result < 0) return result;
+  struct standby *standby = server->standby;
+  result = uv_async_init(&server->loop, &standby->entered, on_entered);
+  standby->entered.data = standby;
+  server->stands_by = true;
+  return result == 0 ? 0 : error_errno(error, RDZV_E_IO, -result, "cannot create an event loop");
+}
+
+int standby_again(struct rdzv_server *server, rdzv_error *error) {
+  struct standby *standby = server->standby;
+  struct keep *before = standby->keep, *fresh = NULL;
+  if (!before && !server->keeper) return error_no_memory(error); /* for the keeper */
+  const int result = keep_again_etcd(before ? before : server->keeper->keep, &fresh, error);
+  standby->keep = fresh;
+  keep_close(before);
+  return result;
 }
 
 int standby_begin(struct rdzv_server *server, rdzv_error *error) {
@@ -152,7 +167,7 @@ int standby_begin(struct rdzv_server *server, rdzv_error *error) {
   return 0;
 }
 
-/* The thread is gone before the handle is that it wakes. */
+/* Joins the thread before it closes the handle that the thread signals. */
 void standby_shut_down(struct rdzv_server *server, void (*close_handle)(void *handle)) {
   struct standby *standby = server->standby;
   if (!standby) return;

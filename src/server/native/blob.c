@@ -46,8 +46,7 @@ static rdzv_bytes key_of(struct run_key *key, const char *run_id, const char *pa
 
 int natives_take_id(rdzv_bytes bytes, char run_id[NATIVE_MAX_RUN_ID + 1], rdzv_error *error) {
   if (bytes.len == 0 || bytes.len > NATIVE_MAX_RUN_ID)
-    return error_set(error, RDZV_E_INVALID, "the run id has %zu bytes: 1 to %d are taken", bytes.len,
-                     NATIVE_MAX_RUN_ID);
+    return error_set(error, RDZV_E_INVALID, "the run id has %zu bytes: expected 1 to %d", bytes.len, NATIVE_MAX_RUN_ID);
   if (memchr(bytes.data, 0, bytes.len) || !utf8_is_valid(bytes))
     return error_set(error, RDZV_E_INVALID, "the run id is not UTF-8");
   bytes_copy(run_id, bytes.data, bytes.len);

@@ -27,7 +27,7 @@ void natives_send(struct conn *conn, bool unasked) {
   if (out->failed)
     conn_doom(conn, RDZV_E_CONNECTION, "no memory is left for its answers");
   else if (conn->unread > MOST_UNREAD)
-    conn_doom(conn, RDZV_E_CONNECTION, "it does not read what it is told");
+    conn_doom(conn, RDZV_E_CONNECTION, "it does not read its messages");
   else
     conn_send(conn, out->buf.data, out->buf.len);
   out->buf.len = 0;
@@ -220,6 +220,7 @@ int natives_init(struct rdzv_server *server) {
 
 void natives_shut_down(struct rdzv_server *server, void (*close_handle)(void *handle)) {
   struct natives *natives = server->natives;
+  if (!natives) return;
   close_handle(&natives->timer);
   close_handle(&natives->changes);
   close_handle(&natives->nudge);
@@ -236,4 +237,5 @@ void natives_free(struct rdzv_server *server) {
   buf_free(&natives->pickle);
   buf_free(&natives->text);
   free(natives);
+  server->natives = NULL;
 }

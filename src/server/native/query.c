@@ -3,6 +3,8 @@
 #include "base/error.h"
 #include "base/text/utf8.h"
 #include "server/native/native.h"
+#include "state/differences.h"
+#include "state/ending.h"
 #include "wire/native.h"
 
 #include <inttypes.h>
@@ -95,6 +97,10 @@ static void put_status(struct rdzv_server *server, const struct subject *subject
   struct wire_native_writer writer;
   char reason[NATIVE_MAX_REASON + 1] = "";
   rdzv_bytes stored;
+  struct ending ending;
+  int64_t min_nodes = 0, max_nodes = 0;
+  ending_read(subject->state, &ending);
+  differences_nnodes(subject->state, &min_nodes, &max_nodes);
   if (subject->state->closed && natives_get(server, subject->id, ".reason", &stored) != 0) copy_reason(stored, reason);
   const struct wire_native_status status = {.exists = subject->exists,
                                             .complete = subject->state->complete,
@@ -102,7 +108,11 @@ static void put_status(struct rdzv_server *server, const struct subject *subject
                                             .round = subject->state->round,
                                             .call_left_ms = call_left(subject),
                                             .layout = subject->layout,
-                                            .reason = reason};
+                                            .reason = reason,
+                                            .min_nodes = min_nodes,
+                                            .max_nodes = max_nodes,
+                                            .ended_us = ending.at_us,
+                                            .ended_by = ending.node};
   wire_native_begin_status(&writer, &server->aside, &status, count_nodes(subject->state, ALL));
   add_nodes(&writer, subject, subject->state, ALL);
 }

@@ -100,7 +100,7 @@ int natives_close(struct conn *conn, const struct wire_request *request, struct 
   int result = natives_take_id(request->key, run_id, &error);
   if (result == 0 && is_refused(conn, request->op, 0, run_id)) return 0;
   if (result == 0 && request->value.len > NATIVE_MAX_REASON)
-    result = error_set(&error, RDZV_E_LIMIT, "the reason has %zu bytes: at most %d are taken", request->value.len,
+    result = error_set(&error, RDZV_E_LIMIT, "the reason has %zu bytes: the limit is %d", request->value.len,
                        NATIVE_MAX_REASON);
   if (result == 0) result = check_room(server, "to close the run", &error);
   if (result == 0) result = natives_adopt(server, run_id, TORCH_NEWEST, &error);

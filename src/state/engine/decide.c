@@ -27,12 +27,23 @@ static void fail(struct engine *engine, struct engine_update *update, enum engin
   engine_trace(engine, "cannot %s: %s", wish_name(asked), update->error.message);
 }
 
+static bool lives(const void *argument, const struct node_desc *node) {
+  return liveness_saw_change(&((const struct engine *)argument)->liveness, node);
+}
+
+static enum rendezvous_clash find_clash(const struct engine *engine, struct summary *out) {
+  if (engine->closing || engine->wish != WISH_JOIN || engine->rounds.joined >= 0) return CLASH_NONE;
+  return differences_clash(&engine->state, &engine->config.settings, lives, engine, out);
+}
+
 static void fail_by_action(struct engine *engine, const struct rendezvous_context *context,
                            struct engine_update *update, enum engine_event_kind asked, enum rendezvous_action action) {
   struct summary summary = engine->too_late; /* with ourselves in it, who have been taken out meanwhile */
+  if (action == ACTION_ERROR_CLASH) find_clash(engine, &summary);
   if (action == ACTION_ERROR_TIMEOUT && !summary.text[0])
     summary = summary_joined(&engine->state, context->settings, &engine->liveness, context->now.mono_ms);
   join_fail(&update->error, action, wish_name(asked), &summary);
+  if (action == ACTION_ERROR_CLASH) error_prefix(&update->error, RDZV_E_LIMIT, "cannot join the rendezvous");
   fail(engine, update, asked);
 }
 
@@ -125,8 +136,7 @@ static void drop_dead(struct engine *engine, struct moment now) {
   engine->fresh = false;
   if (removed == 0) return;
   engine->dropped = true;
-  engine_trace(engine, "%zu silent for over %" PRId64 " s -> dead, drop them", removed,
-               rendezvous_dead_time(settings) / 1000);
+  engine_trace(engine, "%zu silent for over their dead time -> dead, drop them", removed);
   if (engine->evict_ms == 0)
     engine->evict_ms = now.mono_ms + 1 + pace_jitter(&engine->pace, 2 * engine->pace.trip_ms * (int64_t)state->count);
 }
@@ -209,6 +219,7 @@ static int decide_once(struct engine *engine, struct moment now, struct engine_u
   context.last_call_over = now.mono_ms > last_call_end(&engine->last_call, &engine->state, settings);
   context.keep_alive_due = now.mono_ms - engine->beat_ms >= pace_keep_alive(settings, &engine->state) ||
                            (engine->evict_ms > 0 && now.mono_ms >= engine->evict_ms);
+  context.clash = find_clash(engine, &(struct summary){""});
   enum engine_event_kind asked;
   const enum rendezvous_action action = ask_rules(engine, &context, &asked);
   if (engine->config.trace)

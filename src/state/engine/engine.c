@@ -69,6 +69,10 @@ static int learn(struct engine *engine, const struct engine_event *event, struct
   engine->came_back = false;
   rounds_observe(&engine->rounds, &engine->state, &config->node, event->token);
   engine_watch(engine, event->now, update);
+  if ((engine->in_round || engine->wish != WISH_NOTHING) &&
+      differences_next(&engine->differences, &engine->state, &config->settings, differences_find_torch(&engine->state),
+                       &update->warning))
+    update->news |= ENGINE_NEWS_WARNING;
   last_call_observe(&engine->last_call, &engine->state, &config->settings, event->now, false,
                     pace_jitter(&engine->pace, 20 * (int64_t)engine->state.num_participants));
   const int result =

@@ -19,6 +19,7 @@
 #ifndef RDZV_STATE_ENGINE_ENGINE_H
 #define RDZV_STATE_ENGINE_ENGINE_H
 
+#include "state/differences.h"
 #include "state/engine/last_call.h"
 #include "state/engine/liveness.h"
 #include "state/engine/pace.h"
@@ -68,6 +69,7 @@ enum engine_news {
   ENGINE_NEWS_PARTICIPANT_DIED = 1 << 6,
   ENGINE_NEWS_IS_CLOSED = 1 << 7,
   ENGINE_NEWS_EVICTED = 1 << 8, /* we are no participant of our round any more; nothing else comes after that */
+  ENGINE_NEWS_WARNING = 1 << 9, /* in a round or not: `warning` */
 };
 
 struct engine_update {
@@ -84,6 +86,7 @@ struct engine_update {
   enum engine_event_kind failed; /* ENGINE_EV_ASK_… */
   rdzv_error error;
   struct node_text left, dead; /* the first of those */
+  struct summary warning;
 };
 
 struct engine_config {
@@ -135,6 +138,7 @@ struct engine {
   struct last_call last_call;
   struct pace pace;
   struct rounds rounds;
+  struct differences differences; /* that we have warned of */
 
   bool in_round; /* we are a participant of a complete round */
   int64_t round;

@@ -54,6 +54,7 @@ static bool observe_node(struct liveness *liveness, size_t *at, const struct sta
   char *addr = strdup(node->desc.addr);
   *to = (struct observed_node){.desc = {addr, node->desc.pid, node->desc.local_id},
                                .heartbeat = node->last_heartbeat,
+                               .ours = node->ours,
                                .changed = liveness->looked,
                                .at_first = !liveness->started};
   return addr != NULL;
@@ -82,10 +83,11 @@ static bool meet(struct liveness *liveness, const struct rendezvous_state *state
   return all;
 }
 
-static void note_heartbeat(struct observed_node *observed, int64_t heartbeat, int64_t looked) {
+static void note_heartbeat(struct observed_node *observed, const struct state_node *node, int64_t looked) {
   observed->kept = false;
-  if (observed->heartbeat == heartbeat) return;
-  observed->heartbeat = heartbeat;
+  observed->ours = node->ours;
+  if (observed->heartbeat == node->last_heartbeat) return;
+  observed->heartbeat = node->last_heartbeat;
   observed->changed = looked;
   observed->at_first = observed->long_silent = false;
 }
@@ -100,13 +102,13 @@ static int64_t latest_heartbeat(const struct liveness *liveness, size_t first, s
 /* Compares the nodes of each host, which stand together, with the latest time that its clock is known to have shown. */
 static void compare_on_hosts(struct liveness *liveness, const struct rendezvous_settings *settings,
                              const struct node_desc *self, int64_t now_us) {
-  const int64_t dead_us = rendezvous_dead_time(settings) * 1000;
   for (size_t first = 0, end; first < liveness->count; first = end) {
     const char *addr = liveness->nodes[first].desc.addr;
     for (end = first + 1; end < liveness->count && strcmp(liveness->nodes[end].desc.addr, addr) == 0;) end++;
     const int64_t latest = strcmp(addr, self->addr) == 0 ? now_us : latest_heartbeat(liveness, first, end);
     for (size_t i = first; i < end; i++) {
       struct observed_node *node = &liveness->nodes[i];
+      const int64_t dead_us = rendezvous_dead_time_of(settings, node->ours) * 1000;
       if (node->at_first && node->heartbeat != DATETIME_NONE && node->heartbeat < latest - dead_us)
         node->long_silent = true;
     }
@@ -125,7 +127,7 @@ int liveness_observe(struct liveness *liveness, const struct rendezvous_settings
     return error_no_memory(error);
   }
   for (size_t i = 0; i < liveness->count; i++) {
-    note_heartbeat(&liveness->nodes[i], state->nodes[i].last_heartbeat, liveness->looked);
+    note_heartbeat(&liveness->nodes[i], &state->nodes[i], liveness->looked);
     if (jumped) liveness->nodes[i].at_first = false;
   }
   liveness->last = now;
@@ -137,7 +139,7 @@ int liveness_observe(struct liveness *liveness, const struct rendezvous_settings
 /* ---- judging -------------------------------------------------------------------------------------------------- */
 
 static bool is_dead(const struct observed_node *node, const struct rendezvous_settings *settings, int64_t looked) {
-  return node->long_silent || looked - node->changed > rendezvous_dead_time(settings);
+  return node->long_silent || looked - node->changed > rendezvous_dead_time_of(settings, node->ours);
 }
 
 static int by_node(const void *left, const void *right) {
@@ -161,15 +163,23 @@ int64_t liveness_age(const struct liveness *liveness, const struct rendezvous_se
   return found ? credited(liveness, settings, now_ms) - found->changed : -1;
 }
 
+bool liveness_was_silent(const struct liveness *liveness, const struct rendezvous_settings *settings,
+                         const struct node_desc *node, int64_t now_ms) {
+  const struct observed_node *found = find(liveness, node);
+  return found &&
+         credited(liveness, settings, now_ms) - found->changed > rendezvous_dead_time_of(settings, found->ours) * 2 / 3;
+}
+
 int64_t liveness_wake(const struct liveness *liveness, const struct rendezvous_settings *settings,
                       const struct node_desc *self) {
   int64_t first = INT64_MAX;
   for (size_t i = 0; i < liveness->count; i++) {
     const struct observed_node *node = &liveness->nodes[i];
-    if (node->changed < first && node_compare(&node->desc, self) != 0) first = node->changed;
+    const int64_t end = node->changed + rendezvous_dead_time_of(settings, node->ours);
+    if (end < first && node_compare(&node->desc, self) != 0) first = end;
   }
   if (first == INT64_MAX) return INT64_MAX;
-  const int64_t left = first + rendezvous_dead_time(settings) + 1 - liveness->looked;
+  const int64_t left = first + 1 - liveness->looked;
   const int64_t interval = liveness_look_interval(settings);
   return liveness->last.mono_ms + (left < 0 ? 0 : left < interval ? left : interval);
 }

@@ -3,7 +3,7 @@
  * Which nodes are dead. PyTorch compares the wall clocks of other nodes with its own, so a wrong clock evicts the
  * living. Here a node is dead when its heartbeat has not *changed* for keep_alive_interval × keep_alive_max_attempt
  * (the dead time) by our own monotonic clock, counted from when we saw it change last, or first saw it, whatever its
- * value is.
+ * value is. A PyTorch node, which beats every 5 s whatever the options are, has a dead time of 15 s at least.
  *
  * Time in which we did not look does not count: of the time between two looks at the state at most two fifths of the
  * dead time are credited. So if we were stopped, or the store was away, the other nodes get the chance to show that
@@ -26,6 +26,7 @@ struct observed_node {
   struct node_desc desc; /* the address is our own copy */
   int64_t heartbeat;
   int64_t changed;  /* on the clock of `looked` */
+  bool ours;        /* a node of this library: state_node.ours */
   bool at_first;    /* was there at our first look, and has not changed since */
   bool long_silent; /* by its host's own clock */
   bool kept;        /* private */
@@ -50,6 +51,10 @@ int liveness_observe(struct liveness *liveness, const struct rendezvous_settings
 /* For how long a node's heartbeat has not changed, in milliseconds as above; -1: the last look did not see the node. */
 int64_t liveness_age(const struct liveness *liveness, const struct rendezvous_settings *settings,
                      const struct node_desc *node, int64_t now_ms);
+
+/* Had it been silent for most of its dead time? Then a node that is gone from the state was evicted, else it left. */
+bool liveness_was_silent(const struct liveness *liveness, const struct rendezvous_settings *settings,
+                         const struct node_desc *node, int64_t now_ms);
 
 /* Have we seen that heartbeat change? Else it may be older than we know. */
 bool liveness_saw_change(const struct liveness *liveness, const struct node_desc *node);

@@ -43,12 +43,11 @@ static bool is_participant(const struct rendezvous_state *state, const struct no
   return node && (node->kinds & NODE_PARTICIPANT);
 }
 
-/* The state does not say whether a node left or was evicted: a node that had been silent for most of the dead time was
- * evicted. */
+/* The state does not say whether a node left or was evicted: how long it had been silent tells. */
 static void miss(struct engine *engine, struct engine_peer *peer, struct moment now, struct engine_update *update) {
   const struct rendezvous_settings *settings = &engine->config.settings;
   const int64_t age = liveness_age(&engine->liveness, settings, &peer->desc, now.mono_ms);
-  const bool died = age > rendezvous_dead_time(settings) * 2 / 3;
+  const bool died = liveness_was_silent(&engine->liveness, settings, &peer->desc, now.mono_ms);
   peer->gone = engine->steps;
   if (died && !(update->news & ENGINE_NEWS_PARTICIPANT_DIED)) update->dead = node_text(&peer->desc);
   if (!died && !(update->news & ENGINE_NEWS_PARTICIPANT_LEFT)) update->left = node_text(&peer->desc);

@@ -102,10 +102,10 @@ static void fail(struct gen1_node *node, enum gen1_event_kind asked, struct gen1
 static void fail_late(struct gen1_node *node, struct gen1_update *update) {
   const struct gen1_state *state = &node->state;
   if (node->absent || !state->text)
-    error_set(&update->error, RDZV_E_TIMEOUT, "the time to join is over: there is no rendezvous yet");
+    error_set(&update->error, RDZV_E_TIMEOUT, "join timed out: the rendezvous does not exist yet");
   else
     error_set(&update->error, RDZV_E_TIMEOUT,
-              "the time to join is over: %zu of at least %" PRId64 " nodes joined, %zu confirmed, round '%s' is %s",
+              "join timed out: %zu of at least %" PRId64 " nodes joined, %zu confirmed, round '%s' is %s",
               state->participants, node->settings.min_nodes, state->keep_alives, state->round,
               gen1_status_name(state->status));
   fail(node, GEN1_EV_ASK_JOIN, update);
@@ -283,7 +283,7 @@ int64_t gen1_deadline(const struct gen1_node *node) {
 
 static bool is_late(struct gen1_node *node, struct gen1_update *update) {
   if (node->closing && node->now > node->close_deadline) {
-    error_set(&update->error, RDZV_E_TIMEOUT, "the time to close the rendezvous is over");
+    error_set(&update->error, RDZV_E_TIMEOUT, "close timed out");
     fail(node, GEN1_EV_ASK_CLOSE, update);
   }
   if (is_joining(node) && node->now > node->deadline) fail_late(node, update);

@@ -38,7 +38,13 @@ int leased_seat_put(struct leased *node, int64_t round, int64_t lease, const str
     return error_no_memory(error);
   }
   if (known) leased_node_free(&seat->node);
-  *seat = (struct leased_seat){round, lease, kv->create, read};
+  const struct differences_settings own = differences_settings(&node->config.settings);
+  *seat = (struct leased_seat){.round = round,
+                               .lease = lease,
+                               .create = kv->create,
+                               .differs = *read.settings && strcmp(read.settings, own.text) != 0,
+                               .clashes = differences_clashes(&node->config.settings, read.settings),
+                               .node = read};
   return 0;
 }
 
@@ -90,7 +96,7 @@ static int gather(struct leased *node, struct rendezvous_state *state, rdzv_erro
   for (size_t i = 0; i < node->seat_count; i++) {
     const struct leased_seat *seat = &node->seats[i];
     struct state_node *place;
-    if (seat->round != node->at) continue;
+    if (seat->round != node->at || seat->clashes) continue;
     const int result = state_insert(state, &seat->node.desc, &place, error);
     if (result < 0) return result;
     if (place->kinds) continue;

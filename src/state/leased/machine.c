@@ -55,8 +55,7 @@ static void fail_late(struct leased *node, enum leased_event_kind asked, struct 
     error_set(&update->error, node->trouble.code, "cannot %s the rendezvous in time: %s", wish_name(asked),
               node->trouble.message);
   else
-    error_set(&update->error, RDZV_E_TIMEOUT, "the time to %s is over: %s", wish_name(asked),
-              leased_waiting(node).text);
+    error_set(&update->error, RDZV_E_TIMEOUT, "%s timed out: %s", wish_name(asked), leased_waiting(node).text);
   fail(node, asked, update);
 }
 
@@ -65,6 +64,12 @@ static void fail_closed(struct leased *node, struct leased_update *update) {
   error_set(&update->error, node->spare ? RDZV_E_GRACEFUL_EXIT : RDZV_E_CLOSED, "%s%s%s",
             node->spare ? "the rendezvous was closed while this node was a spare" : "the rendezvous is closed",
             *reason ? ": " : "", reason);
+  fail(node, LEASED_EV_ASK_JOIN, update);
+}
+
+static void fail_clash(struct leased *node, struct leased_update *update) {
+  error_set(&update->error, RDZV_E_LIMIT, "cannot join the rendezvous: no round can have both nodes: %s",
+            node->clash.text);
   fail(node, LEASED_EV_ASK_JOIN, update);
 }
 
@@ -126,6 +131,7 @@ static void finish_join(struct leased *node, struct leased_update *update) {
   node->phase = LEASED_IN;
   node->wish = WISH_NOTHING;
   node->first = node->at + 1;
+  node->been_in_round = true;
   node->spare = false;
   node->told_want = 0;
   update->news |= ENGINE_NEWS_JOINED;
@@ -149,6 +155,7 @@ static int listen(struct leased *node, int64_t until, struct leased_update *upda
   if (run_due(node) <= node->now.mono_ms) return leased_do_keep(node, LEASED_STEP_KEEP_RUN, node->run_lease, update);
   until = least(until, least(run_due(node), lease_due(node)));
   if (node->wish == WISH_JOIN && !node->spare) until = least(until, node->deadline + 1);
+  if (node->wish == WISH_JOIN && node->clash_lease) until = least(until, node->clash_ms + 1);
   return leased_do_watch(node, until > node->now.mono_ms ? until : node->now.mono_ms + 1, update);
 }
 
@@ -165,7 +172,10 @@ static int decide_gather(struct leased *node, struct leased_update *update, rdzv
     if (node->first <= node->world.round) node->first = node->world.round + 1;
     return leased_must_mark(node) ? leased_do_mark(node, update, error) : leased_do_join(node, update, error);
   }
-  if (leased_must_want(node)) return leased_do_announce(node, update, error);
+  if (node->leads) leased_meet_seats(node, update);
+  if (node->clash_lease && node->now.mono_ms > node->clash_ms)
+    return leased_do(node, LEASED_STEP_READ, LEASED_DO_READ, update);
+  if (!node->clash_lease && leased_must_want(node)) return leased_do_announce(node, update, error);
   const int result = node->leads ? lead(node, &until, &asked, update, error) : 0;
   return result < 0 || asked ? result : listen(node, until, update);
 }
@@ -178,6 +188,10 @@ static int decide_join_wish(struct leased *node, struct leased_update *update, b
   }
   if (node->now.mono_ms > node->deadline && !node->spare && !is_joined(node)) {
     fail_late(node, LEASED_EV_ASK_JOIN, update);
+    return 0;
+  }
+  if (node->clash_lease && node->clash_known && !is_joined(node)) {
+    fail_clash(node, update);
     return 0;
   }
   *again = false;
@@ -261,7 +275,8 @@ static int ask_join(struct leased *node, const struct leased_event *event, rdzv_
   node->self.master_addr = addr;
   node->self.master_port = event->master_port;
   node->wish = WISH_JOIN;
-  node->answered = node->spare = false;
+  node->answered = node->spare = node->clash_known = false;
+  node->clash_lease = 0;
   node->deadline = event->now.mono_ms + node->config.settings.join_timeout;
   if (node->phase == LEASED_IN) node->phase = LEASED_GATHER;     /* out of it, with the next transaction */
   if (!node->lease && node->config.settings.min_nodes > CROWD) { /* all come at once: etcd is not to be flooded */
@@ -326,7 +341,10 @@ static void take_gone_lease(struct leased *node, enum leased_step step, struct l
 
 static int take_done(struct leased *node, const struct leased_event *event, enum leased_step step,
                      struct leased_update *update, rdzv_error *error) {
-  if (step == LEASED_STEP_JOIN) return leased_joined_key(node, event, error);
+  if (step == LEASED_STEP_JOIN) {
+    const int result = leased_joined_key(node, event, error);
+    return result == 0 && event->kv_count > 0 ? leased_meet(node, &event->kvs[0], update, error) : result;
+  }
   if (step == LEASED_STEP_COMPLETE) return leased_completed(node, event, error);
   if (step == LEASED_STEP_WANT) node->want = true;
   if (step == LEASED_STEP_CLOSE) {

@@ -81,8 +81,8 @@ struct leased_put {
   int64_t lease;
 };
 
-/* If all compares hold: counts the keys below `counted` (NULL: none), then puts and deletes. Else reads the board. Once
- * it is done, its compares never hold again. */
+/* If all compares hold: counts the keys below `counted` (NULL: none), gives one of them, then puts and deletes. Else
+ * reads the board. Once it is done, its compares never hold again. */
 struct leased_txn {
   struct leased_compare compares[4];
   size_t compare_count;
@@ -110,11 +110,14 @@ struct leased_update {
   const struct leased_world *world; /* JOINED */
   enum leased_event_kind failed;    /* LEASED_EV_ASK_… */
   rdzv_error error;
+  struct summary warning;
 };
 
 /* Keys of nodes, as the one that leads knows them. */
 struct leased_seat {
   int64_t round, lease, create;
+  bool differs; /* it has other settings than ours; and can never be in one round with us: */
+  bool clashes;
   struct leased_node node;
 };
 
@@ -204,6 +207,13 @@ struct leased {
   bool spare;
   int64_t told_want; /* the revision of the last want that we told of */
 
+  struct differences differences; /* that we have warned of */
+  int64_t clash_lease;            /* of a node before us that can never be in one round with us; 0: none */
+  int64_t clash_ms;               /* then it is not dead */
+  bool clash_known;               /* and that is so, */
+  bool been_in_round;             /* ever: then another node is the later one */
+  struct summary clash;           /* with this difference */
+
   struct leased_key own_key, old_key, prefix; /* texts of the transaction under way */
   char *value, *world_text;
 };
@@ -258,6 +268,15 @@ void leased_seats_clear(struct leased *node);
 /* Is the round to be completed now? Then *world is what to write, to be freed. Else *until is when to look again, if no
  * key changes. */
 int leased_lead(struct leased *node, bool *complete, struct leased_world *world, int64_t *until, rdzv_error *error);
+
+/* ---- private: differ.c, nodes with other settings ---- */
+
+/* Meets the node of a key that was there before ours; all nodes that the one that leads knows. */
+int leased_meet(struct leased *node, const struct leased_kv *kv, struct leased_update *update, rdzv_error *error);
+void leased_meet_seats(struct leased *node, struct leased_update *update);
+
+/* All keys are known: is the oldest node the one with which we clash? */
+void leased_check_clash(struct leased *node, const struct leased_event *event);
 
 /* ---- private: read.c, what a machine learns ---- */
 

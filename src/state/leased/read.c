@@ -156,6 +156,7 @@ static int take_gone_peer(struct leased *node, const struct leased_kv *kv, int64
 static int take_gone_key(struct leased *node, const struct leased_kv *kv, int64_t round, int64_t lease,
                          struct leased_update *update, rdzv_error *error) {
   if (node->leads) leased_seat_remove(node, round, lease);
+  if (lease == node->clash_lease) node->clash_lease = 0;
   if (lease == node->lease) {
     if (node->placed && round == node->at && kv->mod > node->born) leased_lose_place(node, update);
     return 0;
@@ -274,6 +275,7 @@ int leased_take_all(struct leased *node, const struct leased_event *event, struc
   check_place(node, update);
   tell_of_board(node, was_closed, want, update);
   node->nodes_seen = event->revision;
+  leased_check_clash(node, event);
   result = miss_members(node, event, update, error);
   if (result == 0 && node->placed) result = take_nodes(node, event, error);
   node->synced = result == 0;

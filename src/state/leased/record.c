@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/text/utf8.h"
+#include "state/differences.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -40,16 +41,19 @@ bool leased_key_parse(const char *key, int64_t *round, int64_t *lease) {
 void leased_node_free(struct leased_node *node) {
   free((char *)node->desc.addr);
   free(node->master_addr);
+  free(node->settings);
   *node = (struct leased_node){0};
 }
 
 char *leased_node_write(const struct leased_node *node, const struct rendezvous_settings *settings) {
   const struct node_text name = node_text(&node->desc);
-  json_t *json = json_pack("{s:s,s:s,s:I,s:I,s:I,s:I,s:f,s:s,s:s,s:I}", "node", name.text, "addr", node->desc.addr,
-                           "pid", (json_int_t)node->desc.pid, "local_id", (json_int_t)node->desc.local_id, "min",
-                           (json_int_t)settings->min_nodes, "max", (json_int_t)settings->max_nodes, "last_call",
-                           (double)settings->last_call_timeout / 1000, "rank_order", orders[settings->rank_order],
-                           "master_addr", node->master_addr, "master_port", (json_int_t)node->master_port);
+  const struct differences_settings text_of = differences_settings(settings);
+  json_t *json =
+      json_pack("{s:s,s:s,s:I,s:I,s:I,s:I,s:f,s:s,s:s,s:s,s:I}", "node", name.text, "addr", node->desc.addr, "pid",
+                (json_int_t)node->desc.pid, "local_id", (json_int_t)node->desc.local_id, "min",
+                (json_int_t)settings->min_nodes, "max", (json_int_t)settings->max_nodes, "last_call",
+                (double)settings->last_call_timeout / 1000, "rank_order", orders[settings->rank_order], "settings",
+                text_of.text, "master_addr", node->master_addr, "master_port", (json_int_t)node->master_port);
   if (json && node->left) json_object_set_new(json, "left", json_true());
   char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
   json_decref(json);
@@ -73,14 +77,17 @@ int leased_node_read(const char *text, struct leased_node *out, rdzv_error *erro
     json_decref(json);
     return fail_corrupt("a node", error);
   }
+  const char *settings = json_string_value(json_object_get(json, "settings"));
+  if (!settings || strlen(settings) >= DIFFERENCES_SETTINGS_SIZE) settings = "";
   *out = (struct leased_node){.desc = {strdup(addr), pid, local_id},
                               .master_addr = strdup(master),
                               .master_port = port,
                               .min_nodes = json_integer_value(json_object_get(json, "min")),
                               .max_nodes = json_integer_value(json_object_get(json, "max")),
+                              .settings = strdup(settings),
                               .left = json_is_true(json_object_get(json, "left"))};
   json_decref(json);
-  if (out->desc.addr && out->master_addr) return 0;
+  if (out->desc.addr && out->master_addr && out->settings) return 0;
   leased_node_free(out);
   return error_no_memory(error);
 }

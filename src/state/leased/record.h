@@ -48,6 +48,7 @@ struct leased_node {
   char *master_addr;     /* where it can be reached as rank 0 */
   int64_t master_port;
   int64_t min_nodes, max_nodes; /* as it was told; only read. 0: it does not say */
+  char *settings;               /* as state/differences.h has them; only read. "": it does not say */
   bool left;                    /* it is leaving: its key goes next */
 };
 void leased_node_free(struct leased_node *node);

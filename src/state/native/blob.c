@@ -43,12 +43,13 @@ int coordinator_write_blob(struct coordinator_run *run, struct moment now, struc
 static const struct node_desc nobody = {"", 0, 0};
 
 /* A view of the state with the other nodes only; its nodes are to be freed. */
-static bool view_foreign(const struct coordinator_run *run, struct rendezvous_state *view) {
+static bool view_foreign(struct coordinator_run *run, struct rendezvous_state *view) {
   *view = STATE_EMPTY;
   view->nodes = malloc((run->state.count + 1) * sizeof *view->nodes);
   if (!view->nodes) return false;
   for (size_t i = 0; i < run->state.count; i++)
     if (!native_find(run, &run->state.nodes[i].desc)) view->nodes[view->count++] = run->state.nodes[i];
+  run->has_torch = differences_find_torch(view) != NULL;
   return true;
 }
 
@@ -67,12 +68,11 @@ static bool observe(struct coordinator_run *run, struct moment now) {
 static void find_gone(struct coordinator_run *run, const struct rendezvous_state *state, struct moment now) {
   const struct native_world *world = &run->world;
   if (!state->complete || state->round != world->round) return;
-  const int64_t dead = rendezvous_dead_time(&run->settings);
   for (size_t i = 0; i < world->state.count; i++) {
     const struct node_desc *desc = &world->state.nodes[i].desc;
     const struct state_node *node = state_find(state, desc);
     if (node && (node->kinds & NODE_PARTICIPANT)) continue;
-    const bool died = liveness_age(&run->liveness, &run->settings, desc, now.mono_ms) > dead * 2 / 3;
+    const bool died = liveness_was_silent(&run->liveness, &run->settings, desc, now.mono_ms);
     world_lose(run, desc, died ? NATIVE_DIED : NATIVE_LEFT_IT);
   }
 }
@@ -83,8 +83,7 @@ static void drop_dead(struct coordinator_run *run, struct moment now) {
   const struct rendezvous_state before = *state;
   const size_t dead = liveness_sanitize(&run->liveness, &run->settings, &nobody, state, now.mono_ms);
   if (dead == 0) return;
-  coordinator_trace(run->coordinator, run, "%zu silent for over %lld s -> dead, drop them", dead,
-                    (long long)rendezvous_dead_time(&run->settings) / 1000);
+  coordinator_trace(run->coordinator, run, "%zu silent for over their dead time -> dead, drop them", dead);
   find_gone(run, state, now);
   last_call_observe(&run->last_call, state, &run->settings, now, true, 0);
   run_note_change(run, &before);
@@ -93,6 +92,7 @@ static void drop_dead(struct coordinator_run *run, struct moment now) {
 void run_look(struct coordinator_run *run, struct moment now) {
   if (!observe(run, now)) return;
   drop_dead(run, now);
+  warn_nodes(run);
 }
 
 /* ---- adopting ------------------------------------------------------------------------------------------------- */

@@ -76,6 +76,7 @@ static void time_passes(struct coordinator_run *run, struct moment now, bool jud
   if (now.mono_ms >= run->look_ms) run_look(run, now);
   run_check_deadlines(run, now);
   if (run->retry || (run->pending && now.mono_ms > run_call_end(run))) run->pass = true;
+  if (run->blocked && differences_count(&run->state) > 1) run->pass = true; /* until it is known whether a node lives */
   run->retry = false;
   run_end_step(run, now);
 }
@@ -117,7 +118,7 @@ static int close_run(struct coordinator *coordinator, const struct coordinator_e
                          .kind = COORDINATOR_DO_FAIL, .link = event->link, .asked = event->kind, .error = error});
     return RDZV_E_NO_MEMORY;
   }
-  run_close(run, event->now);
+  run_close(run, native_find_link(coordinator, event->link), event->now);
   coordinator_emit(coordinator,
                    (struct coordinator_effect){.kind = COORDINATOR_DO_CLOSED, .link = event->link, .run = run});
   run_end_step(run, event->now);

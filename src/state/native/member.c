@@ -177,6 +177,10 @@ static void tell(struct member *member, const struct member_event *event, struct
                          ENGINE_NEWS_IS_CLOSED | ENGINE_NEWS_EVICTED;
   const struct native_news *news = event->news;
   struct engine_update *told = &update->told;
+  if (news->what & ENGINE_NEWS_WARNING) {
+    told->news |= ENGINE_NEWS_WARNING;
+    snprintf(told->warning.text, sizeof told->warning.text, "%s", news->warning ? news->warning : "");
+  }
   if (!member->in_round || news->round != member->round) return;
   told->news |= news->what & known;
   told->round = news->round;
@@ -429,7 +433,7 @@ static bool has_place(const struct member *member) {
   return member->attached && (member->in_round || member->wish == WISH_JOIN);
 }
 
-/* The next one; where the time to join is over, the server is asked at once whether it is there. */
+/* The next one; after the join timeout the server is asked at once whether it is there. */
 static int64_t next_beat(const struct member *member) {
   const bool asks = member->wish == WISH_JOIN && member->heard_ms <= member->wish_deadline &&
                     member->beat_ms - beat_interval(member) <= member->wish_deadline;

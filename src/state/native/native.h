@@ -18,6 +18,7 @@ enum {
   NATIVE_MAX_RUN_ID = 512, /* bytes, as in each of these */
   NATIVE_MAX_ROLE = 63,
   NATIVE_MAX_REASON = 512,
+  NATIVE_MAX_WARNING = 512,
   NATIVE_MAX_MASTER = 255,
   NATIVE_MOST_NAMED = 32,          /* nodes in one native_news */
   NATIVE_LEAST_KEEP_ALIVE_MS = 50, /* a shorter interval is taken for this */
@@ -80,14 +81,16 @@ struct native_joined {
   struct native_ranks ranks;
 };
 
-/* What a participant is told of its round, unasked. */
+/* What the server reports about a round or a run, unasked. */
 struct native_news {
-  unsigned what; /* ENGINE_NEWS_SOMEONE_WAITS, …_LEFT, …_DIED, …_IS_CLOSED, …_EVICTED of state/engine/engine.h */
+  unsigned what; /* ENGINE_NEWS_SOMEONE_WAITS, …_LEFT, …_DIED, …_IS_CLOSED, …_EVICTED of state/engine/engine.h; or
+                    …_WARNING alone, in a round or not */
   int64_t round;
   int64_t waiting; /* nodes in the wait list */
   size_t gone;     /* participants that left or died since the last news */
   size_t named;    /* of these: */
   struct node_desc nodes[NATIVE_MOST_NAMED];
+  const char *warning; /* NULL, "": none */
 };
 
 /* By which way a node is in. */

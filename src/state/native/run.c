@@ -81,6 +81,18 @@ static void note_waiting(struct coordinator_run *run) {
 
 /* ---- one node ------------------------------------------------------------------------------------------------- */
 
+/* Was it heard since the other one came? A connection that is open says nothing. */
+static bool lives(const void *argument, const struct node_desc *desc) {
+  const struct native_node *other = argument, *node = native_find(other->run, desc);
+  return node ? node->link && node->heard > other->asked : liveness_saw_change(&other->run->liveness, desc);
+}
+
+static enum rendezvous_clash find_clash(const struct native_node *node, struct summary *out) {
+  const struct coordinator_run *run = node->run;
+  if (node->wish != NATIVE_JOIN || node->joined >= 0 || differences_count(&run->state) == 0) return CLASH_NONE;
+  return differences_clash(&run->state, &node->settings, lives, node, out);
+}
+
 static struct rendezvous_context context_of(struct native_node *node, struct moment now) {
   struct coordinator_run *run = node->run;
   return (struct rendezvous_context){
@@ -90,7 +102,8 @@ static struct rendezvous_context context_of(struct native_node *node, struct mom
       .now = now,
       .deadline_ms = node->deadline_ms,
       .last_call_over = now.mono_ms > last_call_end(&run->last_call, &run->state, &run->settings),
-      .first_round = node->first_round > run->first_round ? node->first_round : run->first_round};
+      .first_round = node->first_round > run->first_round ? node->first_round : run->first_round,
+      .clash = find_clash(node, &(struct summary){""})};
 }
 
 static void trace(const struct coordinator_run *run, const struct rendezvous_context *context,
@@ -110,6 +123,7 @@ static int apply(struct coordinator_run *run, struct rendezvous_context *context
     world_lose(run, context->node, NATIVE_LEFT_IT);
   last_call_observe(&run->last_call, &run->state, context->settings, context->now, true, 0);
   run_note_change(run, &before);
+  if (differences_count(&run->state) > 1 && differences_is_last(&run->state, context->node)) warn_nodes(run);
   return 0;
 }
 
@@ -195,7 +209,9 @@ static void fail_join(struct native_node *node, const rdzv_error *error, struct 
 static void fail_by_action(struct native_node *node, const struct rendezvous_context *context,
                            enum rendezvous_action action) {
   rdzv_error error = {0};
-  const struct summary *summary = action == ACTION_ERROR_TIMEOUT ? too_late(node->run, context) : NULL;
+  struct summary clash = {""};
+  const struct summary *summary = action == ACTION_ERROR_TIMEOUT ? too_late(node->run, context) : &clash;
+  if (action == ACTION_ERROR_CLASH) find_clash(node, &clash);
   join_fail(&error, action, "join", summary);
   fail_join(node, &error, context->now);
 }
@@ -273,18 +289,23 @@ void run_begin_join(struct native_node *node, struct moment now) {
   node->missed = 0;
   node->wish = NATIVE_EXIT;
   node->order = ++run->coordinator->orders;
+  node->asked = run->coordinator->credit;
   set_deadline(node, now);
   DL_APPEND(run->pending, node);
   run->pending_count++;
+  warn_node(node);
   advance_or_retry(node, now);
 }
 
 /* ---- all nodes ------------------------------------------------------------------------------------------------ */
 
-void run_close(struct coordinator_run *run, struct moment now) {
+void run_close(struct coordinator_run *run, const struct native_node *node, struct moment now) {
   const struct node_desc nobody = {"", 0, 0};
-  struct rendezvous_context context = {
-      .node = &nobody, .state = &run->state, .settings = &run->settings, .now = now, .deadline_ms = INT64_MAX};
+  struct rendezvous_context context = {.node = node ? &node->node : &nobody,
+                                       .state = &run->state,
+                                       .settings = &run->settings,
+                                       .now = now,
+                                       .deadline_ms = INT64_MAX};
   if (decide_close(&context) == ACTION_MARK_RENDEZVOUS_CLOSED)
     apply(run, &context, ACTION_MARK_RENDEZVOUS_CLOSED, NULL);
 }

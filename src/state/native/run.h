@@ -5,6 +5,7 @@
 
 #define HASH_NONFATAL_OOM 1 /* the handle's tbl is NULL where there was no memory */
 
+#include "state/differences.h"
 #include "state/engine/last_call.h"
 #include "state/engine/liveness.h"
 #include "state/native/snapshot.h"
@@ -31,6 +32,7 @@ struct native_node {
   uint64_t number; /* of the last join */
   struct native_times times;
   int64_t heard, lost;
+  int64_t asked; /* when its last join came */
   int64_t trip_us;
   bool dying;
 
@@ -52,6 +54,7 @@ struct native_node {
   uint32_t told_gone;  /* so many of world.gone */
   uint32_t told_waits; /* run->waits */
   struct native_ranks ranks;
+  struct differences differences; /* that it was warned of */
 
   struct node_desc node;
   int64_t pid, local_id; /* the key */
@@ -88,6 +91,7 @@ struct coordinator_run {
 
   struct last_call last_call;
   struct liveness liveness; /* of nodes that are not native */
+  bool has_torch;           /* some of them are PyTorch nodes, as of the last look */
 
   bool changed;            /* in this step */
   bool pass;               /* those that join are to be decided on again, in this step */
@@ -169,7 +173,8 @@ void run_begin_join(struct native_node *node, struct moment now);
 
 /* Takes the node out of the state, and ends its session. */
 void run_leave(struct native_node *node, struct moment now);
-void run_close(struct coordinator_run *run, struct moment now);
+/* `node` closes it; NULL: it is not known who does. */
+void run_close(struct coordinator_run *run, const struct native_node *node, struct moment now);
 
 /* Takes out of the state all nodes that are `dying`, and ends their sessions. */
 void run_bury(struct coordinator_run *run, struct moment now);
@@ -216,6 +221,10 @@ void tell_evicted(struct native_node *node);
 /* Tells one, or all of the run, what they have not been told yet. */
 void tell_missed(struct native_node *node);
 void tell_news(struct coordinator_run *run, struct moment now);
+
+/* Warns one, or all of the run, of settings in which other nodes differ. */
+void warn_node(struct native_node *node);
+void warn_nodes(struct coordinator_run *run);
 
 /* ---- blob.c ---- */
 

@@ -171,7 +171,7 @@ static int check_join(const struct native_join *join, rdzv_error *error) {
     return error_set(error, RDZV_E_INVALID, "the join has no proper address for rank 0");
   if (strlen(workers->role) > NATIVE_MAX_ROLE || workers->local_world_size < 0 || workers->local_world_size > 1 << 20 ||
       workers->restart_count < 0)
-    return error_set(error, RDZV_E_INVALID, "the join says of its workers what cannot be");
+    return error_set(error, RDZV_E_INVALID, "the join has an invalid role, number of workers or number of restarts");
   return check_node(&join->session.node, error);
 }
 

@@ -177,6 +177,26 @@ void tell_missed(struct native_node *node) {
   if (node->in_round) tell(node, &news, &from);
 }
 
+static void warn(struct native_node *node, const struct state_node *torch) {
+  struct summary warning;
+  while (node->link && differences_next(&node->differences, &node->run->state, &node->settings, torch, &warning)) {
+    const struct native_news news = {.what = ENGINE_NEWS_WARNING, .round = node->joined, .warning = warning.text};
+    coordinator_trace(node->run->coordinator, node->run, "'%s' is warned: %s", node_text(&node->node).text,
+                      warning.text);
+    native_emit(node, (struct coordinator_effect){.kind = COORDINATOR_DO_TELL, .run = node->run, .news = &news});
+  }
+}
+
+void warn_node(struct native_node *node) {
+  warn(node, node->run->has_torch ? differences_find_torch(&node->run->state) : NULL);
+}
+
+void warn_nodes(struct coordinator_run *run) {
+  const struct state_node *torch = run->has_torch ? differences_find_torch(&run->state) : NULL;
+  if (!torch && differences_count(&run->state) < 2) return;
+  for (struct native_node *node = run->nodes; node; node = node->by_node.next) warn(node, torch);
+}
+
 static int64_t rest_ms(const struct coordinator_run *run) {
   const int64_t rest = (int64_t)run->world.state.count / NODES_A_MS;
   return rest < MOST_REST_MS ? rest : MOST_REST_MS;

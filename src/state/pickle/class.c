@@ -130,7 +130,7 @@ static bool call_encode(struct pickle_machine *machine, const struct pickle_valu
   uint32_t len = 0;
   while (text.len > 0) {
     const uint32_t point = utf8_next(&text);
-    if (point > 0xff) return pickle_fail(machine, "bytes that are encoded as latin1 have a character that is none");
+    if (point > 0xff) return pickle_fail(machine, "bytes that are encoded as latin1 have a character outside latin1");
     bytes[len++] = (uint8_t)point;
   }
   *result = (struct pickle_value){.kind = PICKLE_BYTES, .len = len, .bytes = bytes};

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/text/options.h"
+#include "etcd/path.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -73,22 +74,12 @@ static int etcd_store_clone(rdzv_store *store, int cancel_fd, rdzv_store **out, 
   return handle_new(shared_of(store), 0, cancel_fd, &store->log, out, error);
 }
 
-/* "/a/b", whatever slashes are given. */
-static char *clean(const char *prefix) {
-  char *path;
-  prefix += strspn(prefix, "/");
-  if (asprintf(&path, "/%s", prefix) < 0) return NULL;
-  size_t len = strlen(path);
-  while (len > 1 && path[len - 1] == '/') path[--len] = '\0';
-  return path;
-}
-
 int etcd_store_open(struct etcd_client *client, const char *prefix, int64_t timeout_ms, int cancel_fd,
                     const rdzv_log *log, rdzv_store **out, rdzv_error *error) {
   struct etcd_store_shared *shared = calloc(1, sizeof *shared);
-  char *path = clean(prefix);
-  if (!shared || !path || strcmp(path, "/") == 0) {
-    const bool root = path && strcmp(path, "/") == 0;
+  char *path = etcd_path_clean(prefix);
+  if (!shared || !path || !*path) {
+    const bool root = path && !*path;
     free(shared);
     free(path);
     etcd_close(client);

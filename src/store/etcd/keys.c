@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/text/base64.h"
+#include "etcd/path.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,12 +39,11 @@ static bool restore_slashes(const char *name, struct buf *out) {
 
 /* The key of a node, from its path below the prefix. *valid false: it is none of ours. False: no memory. */
 static bool key_of(const char *prefix, const char *path, struct buf *out, bool *valid) {
-  const size_t len = strlen(prefix);
   struct buf name = {0};
+  rdzv_bytes rest;
   *valid = false;
-  if (strncmp(path, prefix, len) != 0 || path[len] != '/') return true;
-  const bool done =
-      restore_slashes(path + len + 1, &name) && base64_decode((rdzv_bytes){name.data, name.len}, out, valid);
+  if (!etcd_path_below(rdzv_str(path), prefix, &rest)) return true;
+  const bool done = restore_slashes(rest.data, &name) && base64_decode((rdzv_bytes){name.data, name.len}, out, valid);
   buf_free(&name);
   return done;
 }

@@ -42,7 +42,7 @@ static int name_writer(struct etcd3_store *store, rdzv_error *error) {
   uint64_t nonce[2];
   char name[40];
   if (getrandom(nonce, sizeof nonce, 0) != sizeof nonce)
-    return error_set(error, RDZV_E_IO, "there are no random numbers");
+    return error_set(error, RDZV_E_IO, "cannot get random numbers");
   snprintf(name, sizeof name, "%016" PRIx64 "%016" PRIx64, nonce[0], nonce[1]);
   store->writer.key = etcd3_name(store->shared->prefix, "/writers/", name);
   return store->writer.key.data ? 0 : error_no_memory(error);
@@ -136,7 +136,8 @@ static int judge(struct etcd3_writer *writer, const struct sending *sending, str
   forget(writer);
   if (!reply->unsure) return AGAIN;
   return error_set(error, RDZV_E_OUTCOME_UNKNOWN,
-                   "it may or may not have taken effect: the answer was lost, and what would tell is gone");
+                   "it may or may not have taken effect: the answer was lost, and the marker that would show the "
+                   "outcome no longer exists");
 }
 
 static int send(struct etcd3_store *store, const struct etcd3_commit *commit, int64_t lease,
@@ -172,7 +173,8 @@ static int settle(struct etcd3_store *store, int64_t lease, const struct etcd_ca
   if (result == LATE) *revision = raised;
   if (result == LATE) return 0;
   if (result == RDZV_E_CANCELED || result == RDZV_E_DATA_LOST) return result;
-  if (result > 0) error_set(call->error, RDZV_E_OUTCOME_UNKNOWN, "what would tell is gone");
+  if (result > 0)
+    error_set(call->error, RDZV_E_OUTCOME_UNKNOWN, "the marker that would show the outcome no longer exists");
   if (call->error) call->error->code = RDZV_E_OUTCOME_UNKNOWN;
   return error_prefix(call->error, RDZV_E_OUTCOME_UNKNOWN, "it may or may not take effect: an answer was lost");
 }
@@ -206,7 +208,7 @@ int etcd3_store_commit(rdzv_store *base, const struct etcd3_commit *commit, cons
   do result = commit_once(store, commit, call, &at, &reply);
   while (result == AGAIN && ++tries < 3);
   pthread_mutex_unlock(&store->writer.lock);
-  if (result == AGAIN) return error_set(call->error, RDZV_E_PROTOCOL, "etcd forgets each new lease at once");
+  if (result == AGAIN) return error_set(call->error, RDZV_E_PROTOCOL, "etcd drops each new lease at once");
   if (result == 0 && revision) *revision = at;
   if (result == 1 && found)
     *found = reply;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "base/error.h"
 #include "base/text/options.h"
+#include "etcd/path.h"
 #include "store/etcd3/etcd3_store.h"
 
 #include <rdzv/etcd.h>
@@ -101,21 +102,11 @@ static int etcd3_store_clone(rdzv_store *store, int cancel_fd, rdzv_store **out,
 
 /* ---- opening -------------------------------------------------------------------------------------------------- */
 
-/* "/a/b", whatever slashes are given. NULL: no memory. */
-static char *clean(const char *prefix) {
-  char *path;
-  prefix += strspn(prefix, "/");
-  if (asprintf(&path, "/%s", prefix) < 0) return NULL;
-  size_t len = strlen(path);
-  while (len > 1 && path[len - 1] == '/') path[--len] = '\0';
-  return path;
-}
-
 int etcd3_store_open(struct etcd_client *client, const char *prefix, int64_t timeout_ms, int64_t lease_ms,
                      int cancel_fd, const rdzv_log *log, rdzv_store **out, rdzv_error *error) {
   struct etcd3_store_shared *shared = calloc(1, sizeof *shared);
-  char *path = clean(prefix ? prefix : "");
-  const bool root = path && strcmp(path, "/") == 0;
+  char *path = etcd_path_clean(prefix ? prefix : "");
+  const bool root = path && !*path;
   if (!shared || !path || root || lease_ms < 0) {
     free(shared);
     free(path);

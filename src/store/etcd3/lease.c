@@ -6,6 +6,7 @@
  */
 #include "base/error.h"
 #include "base/wait/thread.h"
+#include "etcd/client/renewal.h"
 #include "store/etcd3/etcd3_store.h"
 
 #include <inttypes.h>
@@ -22,21 +23,26 @@ struct etcd3_store_lease {
   struct flag stop;     /* also wakes the thread; opened with it */
   pthread_t thread;
   bool started;
-  _Atomic int64_t id; /* 0: not known */
+  _Atomic int64_t first_ms; /* when it is renewed first; 0: at once, since others made it some time ago */
+  _Atomic int64_t id;       /* 0: not known */
 };
 
 /* ---- keeping it ----------------------------------------------------------------------------------------------- */
 
+static struct renewal renewal_of(const struct etcd3_store_lease *lease) {
+  const int64_t third = lease->ttl_s * 1000 / 3;
+  return (struct renewal){.every_ms = third < LEAST_RENEW_MS ? LEAST_RENEW_MS : third, .again_ms = RETRY_MS};
+}
+
 static void *keep(void *argument) {
   struct etcd3_store_lease *lease = argument;
-  int64_t pause = lease->ttl_s * 1000 / 3;
-  if (pause < LEAST_RENEW_MS) pause = LEAST_RENEW_MS;
-  for (deadline next = deadline_after(pause); flag_pause(&lease->stop, next) == 0;) {
-    const int64_t id = lease->id;
+  const struct renewal renewal = renewal_of(lease);
+  for (deadline next = lease->first_ms; flag_pause(&lease->stop, next) == 0;) {
+    const int64_t id = lease->id, sent = clock_now_ms();
     const struct etcd_call call = {deadline_after(lease->ttl_s * 1000), &lease->stop, NULL};
     /* That it is gone is found out, and told, by the next write. */
     const int result = id != 0 ? etcd3_lease_keep_alive(lease->etcd, id, &call, NULL) : 0;
-    next = deadline_after(result < 0 ? RETRY_MS : pause);
+    next = renewal_next(&renewal, sent, clock_now_ms(), result >= 0);
   }
   return NULL;
 }
@@ -107,17 +113,22 @@ static int settle(struct etcd3_store_lease *lease, int64_t ours, const struct et
   if (result != 0) return result;
   *id = ours;
   if (!reply.succeeded && (reply.count != 1 || !read_id(&reply.results[0], id)))
-    result = error_set(call->error, RDZV_E_CORRUPT, "'%s' in etcd is no lease", lease->key.data);
+    result = error_set(call->error, RDZV_E_CORRUPT, "'%s' in etcd is not a lease", lease->key.data);
   etcd3_reply_free(&reply);
   return result;
 }
 
 static int make(struct etcd3_store_lease *lease, const struct etcd_call *call, int64_t *id) {
   struct etcd3_lease ours;
+  const struct renewal renewal = renewal_of(lease);
+  const int64_t sent = clock_now_ms();
   int result = etcd3_lease_grant(lease->etcd, lease->ttl_s, call, &ours);
   if (result != 0) return result;
   result = settle(lease, ours.id, call, id);
-  if (result == 0 && *id == ours.id) return 0;
+  if (result == 0 && *id == ours.id) {
+    lease->first_ms = renewal_next(&renewal, sent, clock_now_ms(), true);
+    return 0;
+  }
   const struct etcd_call end = {deadline_after(REVOKE_MS), call->cancel, NULL};
   etcd3_lease_revoke(lease->etcd, ours.id, &end); /* of no use; else it ends by itself */
   return result;
@@ -139,8 +150,9 @@ int etcd3_store_lease_id(struct etcd3_store_lease *lease, const struct etcd_call
   pthread_mutex_lock(&lease->lock);
   *id = lease->id;
   int result = *id != 0 ? 0 : look(lease, call, id);
+  if (result == 0) lease->id = *id; /* which the thread renews */
   if (result == 0) result = start_keeping(lease, call->error);
-  if (result == 0) lease->id = *id;
+  if (result < 0) lease->id = 0;
   pthread_mutex_unlock(&lease->lock);
   return result;
 }

@@ -15,7 +15,7 @@ int etcd3_store_queue_push(rdzv_store *store, rdzv_bytes key, rdzv_bytes value, 
   uint64_t nonce[2];
   char item[40];
   if (getrandom(nonce, sizeof nonce, 0) != sizeof nonce)
-    return error_set(call->error, RDZV_E_IO, "there are no random numbers");
+    return error_set(call->error, RDZV_E_IO, "cannot get random numbers");
   snprintf(item, sizeof item, "%016" PRIx64 "%016" PRIx64, nonce[0], nonce[1]);
   rdzv_value name = etcd3_name_item(etcd3_store_prefix(store), key, item);
   if (!name.data) return error_no_memory(call->error);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "base/error.h"
+#include "etcd/path.h"
 #include "store/etcd3/etcd3_store.h"
 
 #include <stdlib.h>
@@ -115,7 +116,7 @@ struct listing {
   size_t count, cap;
 };
 
-static bool list_key(struct listing *listing, const rdzv_value *key, size_t skip) {
+static bool list_key(struct listing *listing, rdzv_bytes key) {
   if (listing->count == listing->cap) {
     const size_t cap = listing->cap ? 2 * listing->cap : 16;
     rdzv_value *keys = realloc(listing->keys, cap * sizeof *keys);
@@ -123,21 +124,22 @@ static bool list_key(struct listing *listing, const rdzv_value *key, size_t skip
     listing->keys = keys;
     listing->cap = cap;
   }
-  if (!value_copy(&listing->keys[listing->count], key->data + skip, key->len - skip)) return false;
+  if (!value_copy(&listing->keys[listing->count], key.data, key.len)) return false;
   listing->count++;
   return true;
 }
 
 /* The keys of one page, which begins at *from; that is the next page's then. */
-static int list_page(rdzv_store *store, struct etcd3_range *range, size_t skip, rdzv_value *from,
+static int list_page(rdzv_store *store, struct etcd3_range *range, const char *folder, rdzv_value *from,
                      const struct etcd_call *call, struct listing *listing, bool *more) {
   struct etcd3_reply reply;
+  rdzv_bytes key;
   range->keys.key = rdzv_value_bytes(from);
   int result = etcd3_range(etcd3_store_of(store)->etcd, range, call, &reply);
   if (result != 0) return result;
   const struct etcd3_result *page = &reply.results[0];
   for (size_t i = 0; i < page->kv_count && result == 0; i++)
-    if (page->kvs[i].key.len >= skip && !list_key(listing, &page->kvs[i].key, skip))
+    if (etcd_path_below(rdzv_value_bytes(&page->kvs[i].key), folder, &key) && !list_key(listing, key))
       result = error_no_memory(call->error);
   *more = page->more && page->kv_count > 0;
   if (result == 0 && *more) {
@@ -156,14 +158,18 @@ static int list_page(rdzv_store *store, struct etcd3_range *range, size_t skip, 
 }
 
 static int list_all(rdzv_store *store, rdzv_value *from, const struct etcd_call *call, struct listing *listing) {
-  const size_t skip = from->len;
-  rdzv_value end;
+  rdzv_value end, folder;
   bool more = true;
   if (!value_copy(&end, from->data, from->len)) return error_no_memory(call->error);
+  if (!value_copy(&folder, from->data, from->len)) {
+    rdzv_value_free(&end);
+    return error_no_memory(call->error);
+  }
   struct etcd3_range range = {.keys = etcd3_prefix(rdzv_value_bytes(from), end.data), .limit = PAGE, .keys_only = true};
   int result = 0;
-  while (result == 0 && more) result = list_page(store, &range, skip, from, call, listing, &more);
+  while (result == 0 && more) result = list_page(store, &range, folder.data, from, call, listing, &more);
   rdzv_value_free(&end);
+  rdzv_value_free(&folder);
   return result;
 }
 

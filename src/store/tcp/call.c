@@ -18,7 +18,8 @@ enum {
 /* ---- the lock of the handle -------------------------------------------------------------------------------- */
 
 static int lock_handle(struct tcp_store *tcp, const struct store_call *call) {
-  const int64_t wait = call->timeout_ms > tcp->options.timeout_ms ? call->timeout_ms : tcp->options.timeout_ms;
+  int64_t wait = call->timeout_ms > tcp->options.timeout_ms ? call->timeout_ms : tcp->options.timeout_ms;
+  if (store_call_limit() >= 0) wait = store_call_limit();
   const deadline until = deadline_after(wait < INT64_MAX - SLACK_MS ? wait + SLACK_MS : wait);
   pthread_mutex_lock(&tcp->lock);
   while (tcp->busy && thread_cond_wait(&tcp->not_busy, &tcp->lock, until)) {
@@ -157,6 +158,17 @@ static void tell_of_request(struct waiting *waiting, void *user) {
                 has_more ? "" : ": no answer yet");
 }
 
+/* Names the operation and the server, unless there is no connection: that error names the server. */
+static int fail_call(const struct tcp_store *tcp, const struct tcp_op *op, const struct tcp_args *args, int result,
+                     rdzv_error *error) {
+  static const char unconnected[] = "cannot connect to '";
+  const bool connects = strncmp(error->message, unconnected, sizeof unconnected - 1) == 0;
+  const struct key_list_text keys = store_key_list(args->keys, args->count);
+  if (connects && args->count == 0) return result;
+  if (connects) return error_prefix(error, result, "%s %s", op->what, keys.text);
+  return error_prefix(error, result, "%s%s%s at '%s'", op->what, args->count ? " " : "", keys.text, tcp->conn.name);
+}
+
 int tcp_run(rdzv_store *store, const struct tcp_op *op, struct tcp_args *args, const struct store_call *call) {
   struct tcp_store *tcp = (struct tcp_store *)store;
   rdzv_error unused;
@@ -177,7 +189,5 @@ int tcp_run(rdzv_store *store, const struct tcp_op *op, struct tcp_args *args, c
     result = repeat(tcp, op, args);
     unlock_handle(tcp);
   }
-  if (result == 0) return 0;
-  return error_prefix(inner.error, result, "%s%s%s at '%s'", op->what, args->count ? " " : "",
-                      store_key_list(args->keys, args->count).text, tcp->conn.name);
+  return result == 0 ? 0 : fail_call(tcp, op, args, result, inner.error);
 }

@@ -23,6 +23,7 @@
 #include "base/net/net.h"
 #include "base/wait/waiting.h"
 #include "store/tcp/io.h"
+#include "wire/probe.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -165,7 +166,7 @@ const char *tcp_foreign_text(enum foreign foreign) {
       return "etcd answers there, not a store (did you mean --rdzv-backend etcd-v2, or rdzv store --etcd?)";
     case FOREIGN_HTTP: return "a web server answers there, not a store (is the port right?)";
     case FOREIGN_TLS:
-      return "the server there wants TLS (give the secret of the store with secret_file=FILE, or the CA of its "
+      return "the server there requires TLS (give the secret of the store with secret_file=FILE, or the CA of its "
              "certificate with tls_ca=FILE; or is it another server, such as etcd? then: --rdzv-backend etcd-v2 "
              "--rdzv-conf protocol=https)";
     case FOREIGN_SSH: return "an SSH server answers there, not a store (is the port right?)";
@@ -226,11 +227,28 @@ static void put_ping(struct tcp_conn *conn, uint32_t nonce) {
   wire_put32(&conn->out, nonce);
 }
 
+/* In RDZV every answer begins with a status. A server that is for another run refuses for good; one that stops, or has
+ * no room, may serve the next try. */
+static int receive_status(struct tcp_conn *conn, const struct conn_try *try) {
+  uint64_t status = 0;
+  int result = conn->dialect == WIRE_DIALECT_RDZV ? ask_number(conn, "b", &status, try) : 0;
+  if (result < 0 || status == 0) return result;
+  result = ask(conn, "v", try);
+  if (result < 0) return result;
+  const rdzv_bytes text = wire_field_bytes(&conn->scan, 0, conn->in.data);
+  const int len = (int)(text.len < 160 ? text.len : 160);
+  if (status == -RDZV_E_STALE && conn->run_id)
+    return error_set(try->error, RDZV_E_STALE, "%.*s, not '%s' (give each job its own port, or start 'rdzv serve')",
+                     len, (const char *)text.data, conn->run_id);
+  return error_set(try->error, RDZV_E_CONNECTION, "refused by the server: %.*s", len, (const char *)text.data);
+}
+
 /* The answer to the second PING: our server offers a session. PyTorch's servers, and older ones of ours, echo it. */
 static int receive_offer(struct tcp_conn *conn, const struct conn_try *try) {
-  uint64_t answer;
+  uint64_t answer = 0;
   const bool ours = conn->dialect == WIRE_DIALECT_RDZV;
-  int result = ask_number(conn, ours ? "bw" : "w", &answer, try);
+  int result = receive_status(conn, try);
+  if (result == 0) result = ask_number(conn, "w", &answer, try);
   if (result < 0 || answer == WIRE_SESSION_NONCE) return result;
   if (!ours || answer != WIRE_SESSION_ANSWER)
     return error_set(try->error, RDZV_E_PROTOCOL, "%s does not answer the greeting like a TCPStore", conn->peer);
@@ -244,26 +262,18 @@ static int receive_offer(struct tcp_conn *conn, const struct conn_try *try) {
 
 /* The answer to the third PING: a server of another run refuses it, all others echo it. */
 static int receive_run(struct tcp_conn *conn, const struct conn_try *try) {
-  uint64_t status = 0, echo;
+  uint64_t echo;
   if (!conn->run_id) return 0;
-  int result = conn->dialect == WIRE_DIALECT_RDZV ? ask_number(conn, "b", &status, try) : 0;
-  if (result < 0) return result;
-  if (status == 0) return ask_number(conn, "w", &echo, try);
-  result = ask(conn, "v", try);
-  if (result < 0) return result;
-  const rdzv_bytes text = wire_field_bytes(&conn->scan, 0, conn->in.data);
-  const int len = (int)(text.len < 160 ? text.len : 160);
-  if (status == -RDZV_E_STALE)
-    return error_set(try->error, RDZV_E_STALE, "%.*s, not '%s' (give each job its own port, or start 'rdzv serve')",
-                     len, (const char *)text.data, conn->run_id);
-  return error_set(try->error, RDZV_E_CONNECTION, "refused by the server: %.*s", len, (const char *)text.data);
+  const int result = receive_status(conn, try);
+  return result < 0 ? result : ask_number(conn, "w", &echo, try);
 }
 
 /* The answer to the last PING: a server that forms rounds says so, all others echo it. */
 static int receive_native(struct tcp_conn *conn, const struct conn_try *try) {
   uint64_t answer;
   if (!conn->asks_native) return 0;
-  const int result = ask_number(conn, conn->dialect == WIRE_DIALECT_RDZV ? "bw" : "w", &answer, try);
+  int result = receive_status(conn, try);
+  if (result == 0) result = ask_number(conn, "w", &answer, try);
   if (result == 0) conn->native = conn->dialect == WIRE_DIALECT_RDZV && answer == WIRE_NATIVE_ANSWER;
   return result;
 }
@@ -378,18 +388,9 @@ static int explain(struct tcp_conn *conn, int result, const struct conn_try *try
 
 /* Our greeting, as a store answers it that wants no TLS. It tells nothing that a stranger may not know. */
 static bool is_plain_store(const struct tcp_conn *conn, const struct conn_try *try) {
-  struct wire_writer out = {0};
   char answer[16];
-  wire_put_op(&out, WIRE_DIALECT_V2, WIRE_OP_VALIDATE);
-  wire_put32(&out, WIRE_MAGIC);
-  wire_put_op(&out, WIRE_DIALECT_V2, WIRE_OP_PING);
-  wire_put32(&out, WIRE_HELLO_NONCE);
-  const rdzv_bytes question = {out.buf.data, out.buf.len};
-  const size_t len =
-      out.failed ? 0 : net_ask(&conn->choice.endpoint, question, answer, sizeof answer, try->until, try->cancel);
-  buf_free(&out.buf);
-  const uint32_t first = len >= sizeof first ? wire_load32((const uint8_t *)answer) : 0;
-  return first == WIRE_HELLO_NONCE || first == WIRE_HELLO_ANSWER || first == WIRE_STANDBY_ANSWER;
+  const size_t len = net_ask(&conn->choice.endpoint, probe_greeting(), answer, sizeof answer, try->until, try->cancel);
+  return probe_is_plain_store((rdzv_bytes){answer, len});
 }
 
 /* The handshake failed. A server that has proved that it speaks TLS is not asked further. */
@@ -399,8 +400,8 @@ static int explain_guarded(struct tcp_conn *conn, int result, const struct conn_
   conn->foreign_asked = clock_now_ms();
   if (!is_plain_store(conn, try)) return result;
   return error_set(try->error, RDZV_E_PROTOCOL,
-                   "no protected connection to '%s': the store there speaks without TLS (was it started without its "
-                   "secret or certificate? or leave ours out)",
+                   "no protected connection to '%s': the store there does not use TLS (was it started without its "
+                   "secret or certificate? else connect without them)",
                    conn->name);
 }
 
@@ -484,7 +485,7 @@ int tcp_conn_open(struct tcp_conn *conn, deadline until, const struct flag *canc
   struct backoff backoff = {FIRST_PAUSE_MS, LONGEST_PAUSE_MS};
   for (int tries = 1;; tries++) {
     int result = try_until(conn, until, &telling, &cause);
-    if (result == 0) waiting_clear(waiting);
+    if (result == 0) waiting_succeed(waiting, "connected to '%s'", conn->name);
     if (result == 0) return compare_instance(conn, error);
     const deadline next = backoff_next(&backoff);
     if (is_worth_another_try(result) && next < until) {

@@ -4,6 +4,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "store/tcp/call.h"
+#include "wire/refusal.h"
 
 enum { CANCEL_MS = 1000 }; /* for the answer to CANCEL_WAIT */
 
@@ -45,51 +46,47 @@ int tcp_more(struct tcp_store *tcp, const char *fields, uint64_t items) {
   return silence_is_loss(tcp, result);
 }
 
-/* The codes with which our server refuses a request. */
-static bool is_refusal(int code) {
-  return code == RDZV_E_LIMIT || code == RDZV_E_NOT_A_NUMBER || code == RDZV_E_NO_MEMORY || code == RDZV_E_PROTOCOL ||
-         code == RDZV_E_STOPPED || code == RDZV_E_TIMEOUT || code == RDZV_E_CORRUPT || code == RDZV_E_STALE;
+static int receive_number(struct tcp_store *tcp, const char *fields, deadline until, uint64_t *out) {
+  const int result = tcp_conn_receive(&tcp->conn, fields, 0, until, tcp->call.cancel, tcp->call.error);
+  if (result < 0) return result;
+  *out = tcp_number(tcp, 0);
+  tcp_conn_consume(&tcp->conn);
+  return 0;
 }
 
-/* Our server refused the request: its code and text become ours. A refused request was not done. RDZV_E_TIMEOUT means
- * that the server gave this connection up, which counts as a lost connection. */
-static int receive_refusal(struct tcp_store *tcp, int code) {
+/* Our server refused the request: its code and text become ours. A refused request was not done. */
+static int receive_refusal(struct tcp_store *tcp, uint8_t status) {
+  enum { LONGEST = 600 };
   const int result = tcp_more(tcp, "v", 0);
   if (result < 0) return result;
-  rdzv_bytes text = wire_field_bytes(&tcp->conn.scan, 0, tcp->conn.in.data);
-  const uint8_t *bytes = text.data;
-  if (text.len > 0 && wire_op_of(WIRE_DIALECT_RDZV, bytes[0]) >= WIRE_OP_NODE_JOIN) /* NODE_… say which of them */
-    text = (rdzv_bytes){bytes + 1, text.len - 1};
-  if (!is_refusal(code)) code = RDZV_E_PROTOCOL;
-  if (code == RDZV_E_TIMEOUT) code = RDZV_E_CONNECTION;
+  struct wire_refusal refusal;
+  if (!wire_read_refusal(wire_field_bytes(&tcp->conn.scan, 0, tcp->conn.in.data), &refusal))
+    return error_set(tcp->call.error, RDZV_E_PROTOCOL, "the refusal of the server is cut off");
+  const int code = wire_refusal_code(status), len = (int)(refusal.text.len < LONGEST ? refusal.text.len : LONGEST);
   if (code == RDZV_E_NOT_A_NUMBER)
     error_set(tcp->call.error, code, "%s", rdzv_error_text(code));
   else
-    error_set(tcp->call.error, code, "refused by the server: %.*s", (int)(text.len < 200 ? text.len : 200),
-              (const char *)text.data);
+    error_set(tcp->call.error, code, "refused by the server: %.*s", len, (const char *)refusal.text.data);
   tcp_conn_consume(&tcp->conn);
   tcp->refused = true;
   return code;
 }
 
 /* The answer to a SESSION that was sent before the request: the number of the last write that was done. What was sent
- * on other connections is done by now, or never will be. After an error, whose number is the length of its text, the
- * connection is useless, and the server does not do what was sent behind it. */
+ * on other connections is done by now, or never will be. After an error the connection is useless, and the server does
+ * not do what was sent behind it. */
 static int receive_session(struct tcp_store *tcp, deadline until) {
   struct tcp_session *session = &tcp->conn.session;
-  const int result = tcp_conn_receive(&tcp->conn, "bn", 0, until, tcp->call.cancel, tcp->call.error);
+  uint64_t status, done = 0;
+  int result = receive_number(tcp, "b", until, &status);
   if (result < 0) return result;
-  const int code = -(int)tcp_number(tcp, 0);
-  const uint64_t done = tcp_number(tcp, 1);
-  tcp_conn_consume(&tcp->conn);
   session->owed = false;
-  tcp->forgotten = code == RDZV_E_OUTCOME_UNKNOWN;
-  tcp->refused = code < 0;
-  if (tcp->forgotten || code == RDZV_E_TIMEOUT)
+  tcp->forgotten = status == -RDZV_E_OUTCOME_UNKNOWN;
+  tcp->refused = status != 0;
+  if (tcp->forgotten || status == -RDZV_E_TIMEOUT)
     return error_set(tcp->call.error, RDZV_E_CONNECTION, "the server has forgotten the session of this client");
-  if (code < 0)
-    return error_set(tcp->call.error, is_refusal(code) ? code : RDZV_E_PROTOCOL, "the server refuses the session: %s",
-                     rdzv_error_text(code));
+  result = status != 0 ? receive_refusal(tcp, (uint8_t)status) : receive_number(tcp, "n", until, &done);
+  if (result < 0) return result;
   if (!tcp->write) session->unsettled = false;
   if (tcp->write && done >= tcp->write && !tcp->in_flight) { /* its answer would be that of another write */
     tcp->refused = true;
@@ -101,13 +98,12 @@ static int receive_session(struct tcp_store *tcp, deadline until) {
 
 /* One byte: done, canceled, or in our dialect an error. */
 static int receive_byte(struct tcp_store *tcp, deadline until) {
-  const int result = tcp_conn_receive(&tcp->conn, "b", 0, until, tcp->call.cancel, tcp->call.error);
+  uint64_t status;
+  const int result = receive_number(tcp, "b", until, &status);
   if (result < 0) return result;
-  const int status = (int)tcp_number(tcp, 0);
-  tcp_conn_consume(&tcp->conn);
-  if (status <= WIRE_BYTE_CANCELED) return status;
-  if (tcp_is_ours(tcp)) return receive_refusal(tcp, -status);
-  return error_set(tcp->call.error, RDZV_E_PROTOCOL, "the answer %d is not a TCPStore's", status);
+  if (status <= WIRE_BYTE_CANCELED) return (int)status;
+  if (tcp_is_ours(tcp)) return receive_refusal(tcp, (uint8_t)status);
+  return error_set(tcp->call.error, RDZV_E_PROTOCOL, "the answer %d is not a TCPStore's", (int)status);
 }
 
 /* The same, for a request that may have a SESSION before it. */
@@ -121,7 +117,7 @@ static int receive_status(struct tcp_store *tcp, deadline until) {
 static int reason_of_loss(struct tcp_store *tcp) {
   rdzv_error lost = *tcp->call.error;
   const int result = receive_status(tcp, clock_now_ms());
-  if (result != RDZV_E_TIMEOUT && is_refusal(result)) return result;
+  if (tcp->refused) return result;
   *tcp->call.error = lost;
   return RDZV_E_CONNECTION;
 }

@@ -184,8 +184,8 @@ int store_open_tcp(const char *endpoint, const rdzv_tcp_options *options, bool a
   if (result < 0 || !servers) return result;
   struct opening opening = {.servers = servers, .options = &own, .waiting = waiting, .asks_native = asks_native};
   if (servers->count > 1 && (own.dialect == RDZV_DIALECT_V1 || own.dialect == RDZV_DIALECT_V2))
-    result =
-        error_set(error, RDZV_E_INVALID, "several endpoints are for servers of ours, and dialects v1 and v2 are not");
+    result = error_set(error, RDZV_E_INVALID,
+                       "dialects v1 and v2 take one endpoint (a list of endpoints needs rdzv servers)");
   if (result == 0) result = open_guard(&own, &opening.guard, error);
   if (result == 0) result = open_handle(&opening, out, error);
   tls_client_drop(opening.guard);

@@ -7,8 +7,8 @@ import signal
 import rdzvtest
 from rdzvtest import wait_until
 
-AGENT = os.path.join(rdzvtest.BUILD, "examples", "agent")
-CONF = "last_call_timeout=0.5,keep_alive_interval=0.2,keep_alive_max_attempt=5"
+AGENT = rdzvtest.built("examples/agent")
+CONF = f"last_call_timeout=0.5,keep_alive_interval={rdzvtest.slow(0.4)},keep_alive_max_attempt=5"
 
 
 class Agent(rdzvtest.Case):

@@ -267,6 +267,10 @@ static void test_a_full_disk_is_told_of(void **unused) {
              "%d bytes of a worker's output are lost: '%s': No space left on device\n",
              name, shows ? 30 : 29, name);
     assert_string_equal(noted, wanted);
+    char to[256];
+    snprintf(wanted, sizeof wanted, "'%s': No space left on device", name);
+    assert_int_equal(pump_lost(pump, to, sizeof to), shows ? 30 : 29);
+    assert_string_equal(to, wanted);
     pump_close(pump);
     close(full);
   }

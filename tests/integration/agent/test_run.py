@@ -7,6 +7,7 @@ import resource
 import signal
 import socket
 import subprocess
+from datetime import datetime
 
 import rdzvtest
 import run_nodes
@@ -159,6 +160,72 @@ class Restarts(run_nodes.Run):
                               "--max-restarts", "2", code=22)
         self.wait_notes("0", "1", "2")
         self.assertIn("restarts used: 2", node.err())
+
+    def test_the_report_tells_of_every_attempt(self):
+        text = '''
+        [ $RANK = $TORCHELASTIC_RESTART_COUNT ] || forever
+        if [ $RANK = 2 ]; then kill -9 $$; fi
+        echo "ValueError: number $RANK" >&2; exit $((20 + RANK))'''
+        node = self.run_alone(text, "--nproc-per-node", "3", "--max-restarts", "2", code=137)
+        _, _, attempts = node.err().partition("\n  failed attempts:\n")
+        lines = re.findall(rf"    (\d) at (\d{{4}}-\S+Z): rank (\d) on {re.escape(socket.gethostname())}: (.*)\n", attempts)
+        self.assertEqual([(attempt, rank, why) for attempt, _, rank, why in lines],
+                         [("0", "0", "exit code 20: ValueError: number 0"), ("1", "1", "exit code 21: ValueError: number 1"),
+                          ("2", "2", "signal 9 (SIGKILL)")])
+        self.assertEqual(sorted(time for _, time, _, _ in lines), [time for _, time, _, _ in lines])
+
+    def test_a_job_that_recovers_tells_of_every_attempt_too(self):
+        text = "[ $TORCHELASTIC_RESTART_COUNT = 2 ] && exit 0; echo 'no luck' >&2; exit 5"
+        node = self.run_alone(text, "--max-restarts", "2")
+        last = node.err().splitlines()[-2:]
+        for number, line in enumerate(last):
+            self.assertRegex(line, rf"info: attempt {number} failed at \S+Z: rank 0 on \S+: exit code 5: no luck$")
+
+    def test_the_report_as_json_has_every_attempt(self):
+        node = self.run_alone("exit $((20 + TORCHELASTIC_RESTART_COUNT))", "--max-restarts", "1", "--json-log", code=21)
+        report = json.loads(node.err().splitlines()[-1])
+        self.assertEqual([(one["attempt"], one["rank"], one["exit_code"]) for one in report["attempts"]],
+                         [(0, 0, 20), (1, 0, 21)])
+        self.assertEqual(report["failures"][0]["attempt"], 1)
+
+    def test_a_crash_loop_backs_off_and_says_so(self):
+        node = self.run_alone("exit 3", "--max-restarts", "4", code=3)
+        starts = [datetime.fromisoformat(event["time"]) for event in node.events("AGENT", "STARTING")]
+        gaps = [(after - before).total_seconds() for before, after in zip(starts, starts[1:])]
+        for gap, least in zip(gaps, (0, 0.1, 0.2, 0.4), strict=True):
+            self.assertGreaterEqual(gap, least, gaps)
+        said = re.findall(r"restart (\d) of 4 in (\S+) s: workers failed (\d) times in a row", node.err())
+        self.assertEqual(said, [("2", "0.1", "2"), ("3", "0.2", "3"), ("4", "0.4", "4")])
+
+    def test_a_restart_leaves_no_key_in_the_store(self):
+        node = self.alone("[ $TORCHELASTIC_RESTART_COUNT = 3 ] || exit 3; note here; await end", "--max-restarts", "3")
+        self.wait_notes("here")
+        self.wait_for(lambda: len(node.events("AGENT", "RUNNING")) == 4, "the agent knows that")
+        endpoint = re.search(r"at c10d tcp (\S+)", node.err())[1]
+        keys = self.rdzv("store", "--endpoint", endpoint, "keys").stdout.split()
+        self.assertEqual(len(keys), 1, keys)  # the state of the rendezvous
+        self.touch("end")
+        self.gone(node)
+
+    def test_a_signal_ends_the_wait_before_a_restart(self):
+        node = self.alone("exit 3", "--max-restarts", "100")
+        self.wait_for(lambda: "restart 5 of 100 in 0.8 s" in node.err(), "it waits before a restart")
+        node.signal(signal.SIGTERM)
+        self.gone(node, 128 + signal.SIGTERM)
+
+    def test_a_program_that_is_gone_at_a_restart_is_a_failed_attempt(self):
+        node = self.run_alone('rm "$0"; exit 3', "--max-restarts", "2", code=127)
+        self.assertRegex(node.err(), r"FAILED: cannot start '.*worker\.sh': exec: No such file .*; restarts used: 2\n")
+        self.assertRegex(node.err(), r"first failure: rank 0 .*: exit code 127, at .*\n  message:\n    cannot start '")
+        self.assertEqual(len(node.events("AGENT", "STARTING")), 3)
+        self.assertEqual([event["exit_code"] for event in node.events("WORKER", "FAILED")][-2:], [127, 127])
+
+    def test_a_program_that_comes_back_is_restarted(self):
+        node = self.alone('[ $TORCHELASTIC_RESTART_COUNT = 0 ] || exit 0; mv "$0" "$T/away"; exit 3',
+                          "--max-restarts", "100")
+        self.wait_for(lambda: "cannot start" in node.err(), "a restart fails")
+        os.rename(self.path("away"), self.path("worker.sh"))
+        self.gone(node)
 
     def test_each_attempt_has_files_of_its_own(self):
         logs = self.path("logs/of/the job")

@@ -109,6 +109,29 @@ class Backend(Case):
         self.assertRegex(done.stderr, r" at c10d tcp 127\.0\.0\.1:\d+ \(rdzv\), served by this process; this node is ")
         self.assertIn("info: the workers of this node are done\n", done.stderr)
 
+    def test_plain_jobs_run_beside_each_other(self):
+        worker = self.script("note $MASTER_PORT; await end")
+        jobs = [self.launch(name, ["--nproc-per-node", "1"], [worker]) for name in ("first", "second")]
+        self.wait_for(lambda: len(self.notes()) == 2, "both run")
+        self.assertEqual(len(set(self.notes())), 2)
+        self.touch("end")
+        for job in jobs:
+            self.gone(job)
+
+    def test_a_plain_job_takes_the_port_that_is_given(self):
+        port = str(run_nodes.free_port())
+        show = "--log-level=off", "sh", "-c", "echo $MASTER_PORT"
+        self.assertEqual(self.run_words(*show, env={"MASTER_PORT": port}).stdout, f"{port}\n")
+        self.assertEqual(self.run_words("--master-port", port, *show, env={"MASTER_PORT": "1"}).stdout, f"{port}\n")
+        self.assertEqual(self.run_words(*show, env={"PET_MASTER_PORT": port}).stdout, f"{port}\n")
+        done = self.run_words(*show, env={"MASTER_PORT": "none"}, code=USAGE)
+        self.assertIn("127.0.0.1:none", done.stderr)
+
+    def test_a_plain_job_in_a_worker_has_a_port_of_its_own(self):
+        done = self.run_words("--log-level=off", "sh", "-c",
+                              f'echo $MASTER_PORT; exec {rdzvtest.RDZV} run --log-level=off sh -c "echo \\$MASTER_PORT"')
+        self.assertEqual(len(set(done.stdout.split())), 2, done.stdout)
+
     def test_port_0_as_pytorchs_documentation_has_it(self):
         """Several jobs on one machine, at the same time."""
         worker = self.script("note $1 $RANK/$WORLD_SIZE; await end")
@@ -141,7 +164,7 @@ class Backend(Case):
 
     def test_a_node_rank_that_was_not_said_is_noticed(self):
         node = self.launch("node", ["--nnodes=2", "--rdzv-endpoint=127.0.0.1:0"], [self.script("")])
-        self.wait_for(lambda: "with --rdzv-backend=c10d nodes get their ranks by themselves" in node.err(), "a warning")
+        self.wait_for(lambda: "--rdzv-backend=c10d assigns the ranks" in node.err(), "a warning")
         node.signal(signal.SIGTERM)
         self.gone(node, 128 + signal.SIGTERM)
 
@@ -246,8 +269,8 @@ class Program(Case):
         os.mkdir(self.path("empty"))
         self.cannot("'./empty': a folder without __main__.py", "./empty")
         self.file("shell.sh", "echo it has no first line for an interpreter\n")
-        self.cannot("'./shell.sh': not executable (chmod +x './shell.sh'?) (--run-path runs it by Python)", "./shell.sh")
-        run_path = " (--run-path runs it by Python)"
+        self.cannot("'./shell.sh': not executable (chmod +x './shell.sh'?) (--run-path runs it with Python)", "./shell.sh")
+        run_path = " (--run-path runs it with Python)"
         self.cannot(f"'./plain': not executable (chmod +x './plain'?){run_path}", "./plain")
         self.cannot(f"'./binary': not executable (chmod +x './binary'?){run_path}", "./binary")
         self.cannot("'./lost': cannot use the interpreter '/no/such/shell' of its first line: No such file or directory", "./lost")
@@ -267,7 +290,7 @@ class Program(Case):
 
     def test_a_missing_module_hints_at_the_interpreter(self):
         self.file("x.py", "import no_such_module\n")
-        hint = f"  hint: is it installed for '{rdzvtest.PYTHON}'? PYTHON_EXEC names another interpreter\n"
+        hint = f"  hint: is the module installed for {rdzvtest.PYTHON}? (PYTHON_EXEC names another interpreter)\n"
         for words in (["x.py"], ["-m", "no_such_module"]):
             with self.subTest(words):
                 done = self.run_words("--standalone", *words, code=1, env={"PYTHON_EXEC": rdzvtest.PYTHON})
@@ -275,12 +298,36 @@ class Program(Case):
         done = self.run_words("--standalone", "sh", "-c", "echo \"No module named 'x'\" >&2; exit 1", code=1)
         self.assertNotIn("hint", done.stderr)  # that was not Python
 
+    def test_the_hint_has_the_path_of_the_interpreter(self):
+        """Which python3 of PATH is it? Also where nothing is known of the worker but its exit code."""
+        os.mkdir(self.path("bin"))
+        os.symlink(rdzvtest.PYTHON, self.path("bin/python3"))
+        env = {"PATH": f"{self.path('bin')}:{os.environ['PATH']}", "PYTHON_EXEC": ""}
+        for program, text in (("import no_such_module", "is the module installed for {}?"),
+                              ("raise SystemExit(1)", "Python is {} (if a module")):
+            self.file("x.py", program + "\n")
+            done = self.run_words("--standalone", "x.py", code=1, env=env)
+            self.assertIn("  hint: " + text.format(self.path("bin/python3")), done.stderr)
+
     def test_a_virtual_local_rank(self):
         words = ["--virtual-local-rank", "--nproc-per-node=2", "sh", "-c",
                  "echo $RANK $LOCAL_RANK $LOCAL_WORLD_SIZE $CUDA_VISIBLE_DEVICES ${local_rank}"]
         for variable, gpus in ((None, ("0", "1")), ("5,GPU-7", ("5", "GPU-7"))):
             env = {"CUDA_VISIBLE_DEVICES": variable} if variable else None
             self.assertEqual(sorted(self.show(*words, env=env).splitlines()), [f"0 0 2 {gpus[0]} 0", f"1 0 2 {gpus[1]} 1"])
+
+    def test_numa_binding(self):
+        show = "grep", "Cpus_allowed_list", "/proc/self/status"
+        allowed = sorted(os.sched_getaffinity(0))
+        for mode in ("node", "socket", "exclusive", "core-complex"):
+            with self.subTest(mode):
+                done = self.run_words("--standalone", "--log-level=warning", "--numa-binding", mode, *show)
+                self.assertEqual(done.stderr, "")
+                first = int(re.search(r"\d+", done.stdout)[0])
+                self.assertIn(first, allowed)
+        many = str(len(allowed) + 1)
+        done = self.run_words("--standalone", "--numa-binding", "exclusive", "--nproc-per-node", many, "true", code=USAGE)
+        self.assertRegex(done.stderr, r"cannot bind local rank \d+ to processors: NUMA node \d+ has \d+ cores for \d+ workers")
 
     def test_the_prefix_of_lines(self):
         done = self.run_words("--standalone", "--log-level=off", "--tee=1", "--log-line-prefix-template=<${rank}> ",
@@ -309,6 +356,11 @@ class Refused(Case):
             self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
             self.assertTrue(done.stderr.startswith("rdzv run: "), done.stderr)
             self.assertEqual(done.stdout, "")
+
+    def test_plug_ins_for_logs_are_refused(self):
+        """torchrun fails, too, where it does not know the name."""
+        self.refuse("--standalone", "--logs-specs", "mine", "true",
+                    says="invalid value 'mine' for --logs-specs: expected default")
 
     def test_without_a_program(self):
         self.refuse("--standalone", says="no program given")
@@ -390,18 +442,19 @@ class Sentences(Case):
     """What is taken, and has no effect, is said."""
 
     def test_flags_that_make_no_sense_here(self):
-        for flag, value in (("--monitor-interval", "0.1"), ("--start-method", "spawn"), ("--logs-specs", "x"),
+        for flag, value in (("--monitor-interval", "0.1"), ("--start-method", "spawn"), ("--logs-specs", "default"),
                             ("--event-log-handler", "console")):
             with self.subTest(flag):
                 done = self.run_words("--standalone", flag, value, "true")
                 self.assertRegex(done.stderr, rf"info: {flag} has no effect: \S+ ")
 
-    def test_flags_that_are_not_carried_out(self):
-        for flag, value in (("--duplicate-stdout-filters", "a"), ("--duplicate-stderr-filters", "a"),
-                            ("the value of --numa-binding", "socket")):
+    def test_filters_of_output_that_is_not_shown(self):
+        for flag in ("--duplicate-stdout-filters", "--duplicate-stderr-filters"):
             with self.subTest(flag):
-                done = self.run_words("--standalone", flag.split()[-1], value, "true")
-                self.assertRegex(done.stderr, rf"warning: {flag} has no effect: \S+ ")
+                done = self.run_words("--standalone", flag, "a", "true")
+                self.assertIn(f"warning: {flag} has no effect: only output of --tee is filtered", done.stderr)
+                done = self.run_words("--standalone", flag, "a", "--tee", "3", "true")
+                self.assertNotIn("no effect", done.stderr)
 
     def test_a_node_rank_for_a_backend_that_gives_ranks(self):
         self.serve_store()

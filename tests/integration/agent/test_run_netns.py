@@ -91,17 +91,18 @@ class Addresses(Case):
 
 
 class DefaultPort(Case):
-    def test_of_two_plain_jobs_on_one_machine_the_second_fails_at_once(self):
-        worker = self.script("note $1 $RANK/$WORLD_SIZE; await end")
-        first = self.launch("first", ["--nproc-per-node", "2"], [worker, "first"], prefix=self.network.on(1))
-        self.wait_notes("first 0/2", "first 1/2")
-        second = self.gone(self.launch("second", ["--nproc-per-node", "2"], [worker, "second"],
-                                       prefix=self.network.on(1)), CONNECT, seconds=10)
-        self.assertIn("rdzv run: cannot open rendezvous 'none': rank 0 cannot serve the store: cannot listen on "
-                      "127.0.0.1:29500: Address already in use (is another job running? choose --standalone or another --master-port)\n", second.err())
-        other = self.launch("other", ["--nproc-per-node", "1", "--master-port", "29501"], [worker, "other"],
-                            prefix=self.network.on(1))
-        self.wait_notes("first 0/2", "first 1/2", "other 0/1")
+    def test_of_two_plain_jobs_with_one_port_the_second_fails_at_once(self):
+        worker = self.script("note $1 $MASTER_PORT; await end")
+        first = self.launch("first", ["--master-port", "29500"], [worker, "first"], prefix=self.network.on(1))
+        self.wait_notes("first 29500")
+        for flags, variables in (["--master-port", "29500"], {}), ([], {"MASTER_PORT": "29500"}):
+            second = self.gone(self.launch("second", flags, [worker, "second"], prefix=self.network.on(1),
+                                           env=variables), CONNECT)
+            self.assertIn("rdzv run: cannot open rendezvous 'none': rank 0 cannot serve the store: cannot listen on "
+                          "127.0.0.1:29500: Address already in use (is another job running? choose --standalone or "
+                          "another --master-port)\n", second.err())
+        other = self.launch("other", ["--master-port", "29501"], [worker, "other"], prefix=self.network.on(1))
+        self.wait_notes("first 29500", "other 29501")
         self.finish(first, other)
 
 
@@ -127,7 +128,7 @@ class Partitions(Case):
 
     def test_a_cut_that_is_shorter_than_the_dead_time_is_not_noticed(self):
         self.serve_at_hub()
-        nodes = [self.on(number, "1:2", conf="last_call_timeout=0.1,keep_alive_interval=0.5,keep_alive_max_attempt=60")
+        nodes = [self.on(number, "1:2", conf=f"last_call_timeout={rdzvtest.slow(0.5)},keep_alive_interval=0.5,keep_alive_max_attempt=60")
                  for number in (1, 2)]
         self.wait_world(*nodes)
         self.wait_met("m1", "m2")

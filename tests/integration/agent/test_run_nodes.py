@@ -11,6 +11,7 @@ import time
 import etcd
 import rdzvtest
 import run_nodes
+from rdzvtest import slow
 from run_nodes import CLOSED, CONNECT, NEVER, QUICK, STEADY, TIMEOUT, USAGE, is_alive
 
 # Says where it is, and runs until it is told to end.
@@ -68,6 +69,16 @@ class Together(Case):
             self.gone(node)
         self.wait_notes("a 0", "b 0", "a 1", "b 1")
 
+    def test_every_node_tells_of_every_attempt(self):
+        worker = self.script("""
+        case $ROLE_NAME$TORCHELASTIC_RESTART_COUNT in a0) exit 10;; b1) exit 11;; esac
+        forever""")
+        nodes = [self.node(name, "2", worker, "--max-restarts", "1") for name in "ab"]
+        for node in nodes:
+            self.gone(node, 11)
+            self.assertRegex(node.err(), r"failed attempts:\n    0 at \S+: rank \d on \S+: exit code 10\n"
+                                         r"    1 at \S+: rank \d on \S+: exit code 11\n")
+
     def test_a_failure_beyond_the_budget_ends_all_and_all_name_it(self):
         worker = self.script("""
         note $ROLE_NAME
@@ -86,6 +97,15 @@ class Together(Case):
             self.assertEqual(found.group(1), rank)
         self.assertIn("    | no more\n", nodes[1].err())
         self.assertIn("another node has closed the rendezvous", nodes[0].err())
+
+    def test_a_program_that_is_gone_at_the_last_restart_ends_all_and_all_name_it(self):
+        nodes = [self.node("a", "2", self.script("note a; forever"), "--max-restarts", "1"),
+                 self.node("b", "2", self.script("note b; await b_fails; rm \"$0\"; exit 3", "b"), "--max-restarts", "1")]
+        self.wait_notes("a", "b")
+        self.touch("b_fails")
+        for node in nodes:
+            self.gone(node, 127)
+            self.assertRegex(node.err(), r"first failure: rank \d .*: exit code 127, .*\n  message:\n    cannot start '.*b\.sh'")
 
     def test_a_long_message_of_another_nodes_worker_is_told_too(self):
         worker = self.script("""
@@ -256,14 +276,15 @@ class CutOff(Case):
         for note in ("has written", "has read", "was written to"):
             self.assertNotIn(note, notes)
         ports = [note.split()[-1] for note in notes if f"{first.name} in world" in note]
-        self.assertEqual(len(set(ports)), 2, notes)
+        self.assertGreaterEqual(len(ports), 2, notes)  # the first may have begun alone
+        self.assertEqual(len(set(ports)), len(ports), notes)
 
     def test_its_workers_cannot_reach_the_store_of_the_next_world(self):
         self.check()
 
     def test_nor_with_etcd(self):
         self.RUN_ID = f"job-{os.getpid()}-cut"
-        conf = STEADY + ",keep_alive_interval=0.5,keep_alive_max_attempt=6"
+        conf = STEADY + f",keep_alive_interval={slow(0.5)},keep_alive_max_attempt=6"
         self.check(endpoint=etcd.shared().endpoint, backend="etcd-v2", conf=conf)
 
     def test_the_port_is_another_too_where_the_worker_of_rank_0_serves(self):
@@ -271,12 +292,13 @@ class CutOff(Case):
         env = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
         nodes = [self.node(name, "1:2", worker, conf=NEVER, env=env) for name in "ab"]
         before = self.wait_world(*nodes)
-        self.wait_for(lambda: len(self.notes()) == 2, "both workers run")
+        self.wait_for(lambda: len([note for note in self.notes() if note.startswith("2 ")]) == 2, "both workers run")
         nodes.sort(key=lambda node: node.events("AGENT", "RUNNING")[-1]["group_rank"])
         nodes[1].signal(signal.SIGTERM)
         self.gone(nodes[1], 128 + signal.SIGTERM)
         self.wait_world(nodes[0], after=before)
-        notes = [note.split() for note in self.wait_for(lambda: len(self.notes()) == 3 and self.notes(), "3 workers")]
+        self.wait_for(lambda: self.notes()[-1].startswith("1 "), "one is left")
+        notes = [note.split() for note in self.notes()][-3:]  # the first may have begun alone
         self.touch("end")
         self.gone(nodes[0])
         self.assertEqual({note[1] for note in notes}, {"False"})
@@ -351,19 +373,19 @@ class Endings(Case):
         self.server.terminate()
         self.wait_for(lambda: "the store of the rendezvous fails" in node.err(), "it misses the store")
         self.touch("end")
-        self.gone(node, seconds=25)
+        self.gone(node, seconds=slow(25))
 
     def test_closed_while_running_without_a_reason(self):
         flags = ["--rdzv-backend", "c10d", "--rdzv-endpoint", self.server.endpoint, "--rdzv-id", self.RUN_ID, "--rdzv-conf", self.CONF]
         node = self.node("a", "1", self.script(SITTER))
         self.wait_world(node)
         self.assertEqual(self.rdzv("close", *flags).returncode, 0)
-        self.wait_for(lambda: "the rendezvous was closed, and nobody has said why: " in node.err(), "it hears of it")
+        self.wait_for(lambda: "the rendezvous was closed, without a reason: " in node.err(), "it hears of it")
         self.touch("end")
         self.gone(node)
 
     def test_a_join_that_takes_too_long_names_who_was_there(self):
-        conf = self.CONF + ",join_timeout=1"
+        conf = self.CONF + f",join_timeout={slow(1)}"
         nodes = [self.node(name, "3", self.script("note ran"), conf=conf) for name in "ab"]
         for node in nodes:
             self.gone(node, TIMEOUT)
@@ -401,7 +423,7 @@ class Endings(Case):
         self.addCleanup(self.server.send_signal, signal.SIGCONT)
         self.touch("a_fails")
         for node in nodes:  # one that joins the next round knows as well as a member that the store is gone
-            self.gone(node, CONNECT, seconds=30)
+            self.gone(node, CONNECT)
             self.assertIn(self.server.endpoint, node.err().splitlines()[-1])
 
 
@@ -418,8 +440,8 @@ class Unnamed(Case):
         self.wait_notes("first")
         other = self.plain("other", self.script("note other", "other"), *flags)
         self.gone(other, USAGE)
-        self.assertIn("program 'first.sh' uses this rendezvous, and ours is 'other.sh': a job at an endpoint that others "
-                      "use needs a run id of its own (--rdzv-id)", other.err())
+        self.assertIn("program 'first.sh' uses this rendezvous, but this node runs 'other.sh' (give each job at a shared "
+                      "endpoint its own --rdzv-id)", other.err())
         named = self.plain("named", self.path("other.sh"), *flags, "--rdzv-id", "other")
         self.gone(named)
         self.touch("end")
@@ -476,7 +498,7 @@ class Hosts(run_nodes.Run):
         """The worker's failure is noticed before the store's silence is; the rejoin hears of that as well."""
         endpoint = f"127.0.0.1:{run_nodes.free_port()}"
         worker = self.script("note $ROLE_NAME; [ $ROLE_NAME = b ] || await end; await b_fails; exit 1")
-        conf = STEADY + ",keep_alive_interval=1,keep_alive_max_attempt=3"
+        conf = STEADY + f",keep_alive_interval={slow(1)},keep_alive_max_attempt=3"
         host = self.node("a", "2", worker, endpoint=endpoint, conf=conf + ",is_host=true")
         other = self.node("b", "2", worker, "--max-restarts", "3", endpoint=endpoint, conf=conf + ",is_host=false")
         self.wait_world(host, other)
@@ -487,7 +509,7 @@ class Hosts(run_nodes.Run):
                       "b joins the next round")
         before = time.monotonic()
         self.gone(other, CONNECT)
-        self.assertLess(time.monotonic() - before, 15)
+        self.assert_within(before, 15)
         self.assertIn(endpoint, other.err().splitlines()[-1])
 
     def test_the_first_node_serves_the_store_by_itself(self):
@@ -500,7 +522,7 @@ class Hosts(run_nodes.Run):
         member = etcd.shared()
         worker = self.script(SITTER)
         self.RUN_ID = f"job-{os.getpid()}"
-        conf = STEADY + ",keep_alive_interval=0.5,keep_alive_max_attempt=6"  # etcd may take its time
+        conf = STEADY + f",keep_alive_interval={slow(0.5)},keep_alive_max_attempt=6"
         nodes = [self.node(name, "1:3", worker, endpoint=member.endpoint, conf=conf, backend="etcd-v2")
                  for name in "abc"]
         before = self.wait_world(*nodes)

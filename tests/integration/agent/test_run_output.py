@@ -129,28 +129,85 @@ class Redirects(Case):
         self.wait_notes("1 yes", "2 yes")
 
 
+class Filters(Case):
+    WORKER = """
+    echo "apple pie $RANK"; echo "an orange"; echo "a pear"; printf 'last, apple'
+    echo "an error, apple" >&2; echo "an error, pear" >&2"""
+
+    def filtered(self, *flags, code=0, text=WORKER):
+        """The lines of each filtered file, sorted, by its path below the run."""
+        logs = self.path("logs")
+        self.run_alone(text, "--nproc-per-node", "2", "--log-dir", logs, *flags, code=code)
+        run, = os.listdir(logs)
+        found = {name: sorted(text_of(os.path.join(logs, run, name)).splitlines())
+                 for name in self.files_below(os.path.join(logs, run)) if "filtered" in name}
+        shutil.rmtree(logs)
+        return found
+
+    def test_lines_with_one_of_the_texts_of_all_workers_are_written_again(self):
+        found = self.filtered("--tee", "3", "--duplicate-stdout-filters", "apple,orange", "--duplicate-stderr-filters", "r,, p")
+        self.assertEqual(found, {
+            "attempt_0/filtered_stdout.log": [f"[default{rank}]:{line}" for rank in range(2)
+                                              for line in ("an orange", f"apple pie {rank}", "last, apple")],
+            "attempt_0/filtered_stderr.log": ["[default0]:an error, pear", "[default1]:an error, pear"]})
+
+    def test_only_what_is_shown(self):
+        flags = "--duplicate-stdout-filters", "apple"
+        self.assertEqual(self.filtered("--redirects", "3", *flags), {})
+        self.assertEqual(self.filtered("--tee", "2", *flags), {})
+        self.assertEqual(self.filtered("--tee", "1:1", *flags),
+                         {"attempt_0/filtered_stdout.log": ["[default1]:apple pie 1", "[default1]:last, apple"]})
+        self.assertEqual(self.filtered("--tee", "1", "--local-ranks-filter", "0", *flags),
+                         {"attempt_0/filtered_stdout.log": ["[default0]:apple pie 0", "[default0]:last, apple"]})
+
+    def test_each_attempt_has_its_own(self):
+        text = 'echo "apple $TORCHELASTIC_RESTART_COUNT"; [ $RANK = 1 ] || forever; exit 3'
+        found = self.filtered("--tee", "1", "--max-restarts", "1", "--duplicate-stdout-filters", "apple", code=3, text=text)
+        self.assertEqual(sorted(found), ["attempt_0/filtered_stdout.log", "attempt_1/filtered_stdout.log"])
+        for attempt in range(2):
+            self.assertIn(f"[default1]:apple {attempt}", found[f"attempt_{attempt}/filtered_stdout.log"])
+
+
 class FullDisk(Case):
     """There is room for 64 KiB where the files go."""
     MOUNT = ["unshare", *([] if os.getuid() == 0 else ["-r"]), "-m", "sh", "-c",
              'mount -t tmpfs -o size=64k none "$0" && exec "$@"']
 
-    def check(self, flag):
+    def check(self, *flags, end=0, code=IO):
         os.mkdir(self.path("small"))
-        text = "head -c 100000 /dev/zero | tr '\\0' x; note written; exit 0"
-        node = self.launch("a", ["--standalone", flag, "1", "--log-dir", self.path("small")], [self.script(text)],
+        text = f"head -c 100000 /dev/zero | tr '\\0' x; note written; exit {end}"
+        node = self.launch("a", ["--standalone", *flags, "--log-dir", self.path("small")], [self.script(text)],
                            prefix=[*self.MOUNT, self.path("small")])
-        self.gone(node)
+        self.gone(node, code)
         self.wait_notes("written")
+        return node
+
+    def check_lines(self, node):
+        """Gives the last line."""
         name = r"'\S*/attempt_0/0/stdout\.log': No space left on device"
         self.assertEqual(len(re.findall(r"error: cannot write to '\S*/stdout\.log': No space left", node.err())), 1)
         lost, = re.findall(r"error: (\d+) bytes of a worker's output are lost: " + name, node.err())
         self.assertIn(int(lost), range(100000 - 65536, 100000))
+        last = node.err().splitlines()[-1]
+        self.assertRegex(last, rf"{lost} bytes of the workers' output are lost: {name}")
+        return last
 
-    def test_redirects_tell_what_is_lost(self):
-        self.check("--redirects")
+    def test_redirects_tell_what_is_lost_and_the_exit_code_too(self):
+        self.assertRegex(self.check_lines(self.check("--redirects", "1")), r"^rdzv run: \d+ bytes")
 
-    def test_tee_tells_what_is_lost(self):
-        self.check("--tee")
+    def test_tee_tells_what_is_lost_and_the_exit_code_too(self):
+        self.assertRegex(self.check_lines(self.check("--tee", "1")), r"^rdzv run: \d+ bytes")
+
+    def test_a_failure_keeps_its_exit_code_and_its_report_has_the_loss(self):
+        node = self.check("--redirects", "1", end=5, code=5)
+        self.assertIn("rdzv run: FAILED", node.err())
+        self.assertRegex(self.check_lines(node), r"^  \d+ bytes")
+
+    def test_as_json(self):
+        report = json.loads(self.check("--redirects", "1", "--json-log").err().splitlines()[-1])
+        self.assertEqual((report["state"], report["level"]), ("SUCCEEDED", "error"))
+        self.assertIn(report["lost_bytes"], range(100000 - 65536, 100000))
+        self.assertIn("stdout.log': No space left on device", report["lost_to"])
 
 
 class Files(Case):
@@ -177,7 +234,9 @@ class Files(Case):
                 node = self.run_alone("echo found", flag, value)
                 folder = self.run_folder()
                 self.assertEqual(text_of(os.path.join(folder, "attempt_0/0/stdout.log")), "found\n")
-                self.assertIn(f"the workers' output is in '{folder}'\n", node.err())
+                begins, ends = (f"the workers' output {verb} '{folder}'\n" for verb in ("goes to files in", "is in"))
+                self.assertLess(node.err().index(begins), node.err().index("1 worker runs"))
+                self.assertLess(node.err().index("all workers are done"), node.err().index(ends))
                 shutil.rmtree(os.path.dirname(folder))
 
     def test_a_failure_without_files_leaves_and_names_no_folder(self):

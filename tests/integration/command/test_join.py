@@ -17,14 +17,14 @@ import time
 import unittest
 
 import rdzvtest
-from rdzvtest import free_port, wait_until
+from rdzvtest import free_port, slow, wait_until
 
 YES, NO, USAGE, CONNECT, TIMEOUT, UNKNOWN, REFUSED, IO, CLOSED = range(9)
 FIELDS = {"round", "rank", "world_size", "run_id", "backend", "node", "master_addr", "master_port", "members"}
 MEMBER_FIELDS = {"node", "addr", "pid", "local_id", "rank"}
 EVENT_FIELDS = {"time", "run_id", "node", "host", "pid", "local_id", "round", "rank", "state", "message"}
 STATUS_FIELDS = {"run_id", "exists", "round", "phase", "complete", "closed", "participants", "waiting", "spares",
-                 "torch_layout", "nodes", "deadline_left_ms"}
+                 "torch_layout", "nodes", "deadline_left_ms", "min_nodes", "max_nodes", "ended_at", "ended_by"}
 NEVER = "keep_alive_interval=60"  # nobody dies within a test: who is missed has said so
 
 
@@ -160,7 +160,7 @@ class Rounds(Rendezvous):
         self.together([*nodes[1:], spare], after=1)
 
     def test_who_is_killed_is_missed_after_the_keep_alive(self):
-        quick = "keep_alive_interval=0.2"
+        quick = f"keep_alive_interval={slow(0.5)}"
         nodes = [self.node(name, "2:3", quick) for name in "abc"]
         before = self.together(nodes)[0]["round"]
         nodes[0].kill()
@@ -169,7 +169,7 @@ class Rounds(Rendezvous):
         self.assertEqual(rounds[0]["master_addr"], "b")
 
     def test_who_was_stopped_finds_the_store_as_it_was(self):
-        node = self.node("a", "1", "keep_alive_interval=0.3")  # dead after 0.9 s
+        node = self.node("a", "1", "keep_alive_interval=0.3", "session_keep_alive=60")  # it would give up after 0.9 s
         self.together([node])
         for _ in range(3):
             node.send_signal(signal.SIGSTOP)
@@ -296,7 +296,7 @@ class Command(Rendezvous):
     def test_a_signal_never_goes_to_another_process_that_got_the_id(self):
         """The command ends in the moment in which a signal is passed on to it."""
         found = self.path("found")
-        shim = os.path.join(rdzvtest.BUILD, "tests", "slow_kill.so")
+        shim = rdzvtest.built("tests/slow_kill.so")
         ready = self.path("ready")
         node = self.node("a", "1", command=["sh", "-c", f": >{ready}; unset LD_PRELOAD; exec sleep 1000"],
                          env=dict(os.environ, LD_PRELOAD=shim, SLOW_KILL=found))
@@ -313,7 +313,7 @@ class Failures(Rendezvous):
         self.assertEqual((done.returncode, done.stdout), (code, ""), done.stderr)
         for text in texts:
             self.assertIn(text, done.stderr)
-        self.assertLess(time.monotonic() - began, most)
+        self.assert_within(began, most)
 
     def test_wrong_command_lines_are_named(self):
         job = ["--rdzv-id", "job"]
@@ -358,9 +358,9 @@ class Failures(Rendezvous):
         self.serve_store()
         stays = self.node("stays", "3")
         self.wait_participants(1)
-        node = self.node("late", "3", "join_timeout=0.3")
+        node = self.node("late", "3", f"join_timeout={slow(1)}")
         text = self.gone(node, TIMEOUT)
-        self.assertRegex(text, r"rdzv join: the time to join is over: \d of at least 3 nodes joined: .*"
+        self.assertRegex(text, r"rdzv join: join timed out: \d of at least 3 nodes joined: .*"
                                rf"'stays_{stays.pid}_0' \(heard \d+ s ago\).*; at c10d tcp {self.endpoint}.*"
                                r" \(are all nodes started, with the same --rdzv-endpoint and --rdzv-id\?\)")
         self.assertEqual([found["node"] for found in self.status()["nodes"]], [f"stays_{stays.pid}_0"])
@@ -369,7 +369,7 @@ class Failures(Rendezvous):
         self.endpoint = dead_endpoint(self)
         text = f"cannot connect to '{self.endpoint}'"
         for command in ("join", "status", "close"):
-            self.check(self.flags("is_host=false", "read_timeout=0.2"), CONNECT, text, "Connection refused",
+            self.check(self.flags("is_host=false", f"read_timeout={slow(0.5)}"), CONNECT, text, "Connection refused",
                        command=command)
 
     @staticmethod
@@ -386,7 +386,7 @@ class Failures(Rendezvous):
         began = time.monotonic()
         node.send_signal(signal.SIGTERM)
         self.gone(node, YES)
-        self.assertLess(time.monotonic() - began, 20)
+        self.assert_within(began, 20)
 
     def test_an_event_log_that_cannot_be_opened(self):
         self.check(["--rdzv-id", "job", "--event-log", self.path("no/such/folder")], IO, "cannot open the event log")
@@ -446,7 +446,7 @@ class Status(Rendezvous):
         self.assertEqual(done.returncode, YES, done.stderr)
         head, counts, titles, *rows = done.stdout.splitlines()
         self.assertEqual(head, "rendezvous 'job': round 0, complete")
-        self.assertEqual(counts, "2 participants, 0 waiting, 0 spares")
+        self.assertEqual(counts, "2 participants (min 2, max 3), 0 waiting, 0 spares")
         self.assertEqual(titles.split(), ["RANK", "KIND", "HEARTBEAT", "WAY", "TRIP", "NODE"])
         for rank, (row, node) in enumerate(zip(rows, nodes)):
             self.assertRegex(row, rf"^  {rank} +participant +\d+\.\d s ago +native +(-|\d+\.\d\d ms) +{node.name}_{node.pid}_0$")
@@ -481,8 +481,8 @@ class Status(Rendezvous):
         seen = lambda: [json.loads(line) for line in self.text(self.path("watch")).split("\n")[:-1]]
         wait_until(seen, "the first look")
         self.assertEqual([found["exists"] for found in seen()], [False])
+        self.together([self.node("a", "1")])
         began = time.monotonic()
-        self.node("a", "1")
         wait_until(lambda: seen()[-1]["complete"], "it sees the round")
         self.assertLess(time.monotonic() - began, 4.5)  # it looks every 5 s anyway
         self.assertEqual(self.rdzv("close", *self.flags()).returncode, YES)
@@ -506,7 +506,7 @@ class Telling(Rendezvous):
         nodes = [self.node(name, "2", options=options) for name in "ab"]
         for node in nodes:
             self.gone(node, YES)
-        alone = self.node("c", "9", "join_timeout=0.2", options=options)
+        alone = self.node("c", "9", f"join_timeout={slow(0.5)}", options=options)
         self.gone(alone, TIMEOUT)
         events = self.events()
         for event in events:
@@ -523,7 +523,7 @@ class Telling(Rendezvous):
             self.assertEqual((joined["round"], joined["rank"]), (found["round"], found["rank"]))
         [failed] = [event for event in events if event["state"] == "FAILED"]
         self.assertEqual(failed["pid"], alone.pid)
-        self.assertIn("the time to join is over", failed["message"])
+        self.assertIn("join timed out", failed["message"])
 
     def join_on_a_terminal(self, *conf):
         """Node a, and the function that looks whether its terminal has shown a text; `.shown` is all of it."""
@@ -553,7 +553,7 @@ class Telling(Rendezvous):
         wait_until(lambda: has("") and has.shown.endswith("\r\033[K"), "the line is gone")
 
     def test_who_died_two_rounds_ago_is_not_missing(self):
-        quick = "keep_alive_interval=0.3"
+        quick = f"keep_alive_interval={slow(0.5)}"
         node, has = self.join_on_a_terminal(quick)
         wait_until(lambda: has("1 joined, min 2"), "a gathers")
         others = [self.node(name, "2:3", quick) for name in "bc"]
@@ -592,7 +592,7 @@ class Stores(Rendezvous):
         self.end(guest)
         host.send_signal(signal.SIGTERM)
         self.gone(host, YES)
-        done = self.rdzv("status", *self.flags("read_timeout=0.2"))  # the store has gone with its host
+        done = self.rdzv("status", *self.flags(f"read_timeout={slow(0.5)}"))  # the store has gone with its host
         self.assertEqual(done.returncode, CONNECT, done.stderr)
 
     def test_a_host_by_option_that_finds_the_port_taken_does_not_go_on(self):

@@ -19,7 +19,7 @@ class Many(rdzvtest.Case):
             self.addCleanup(node.__exit__)
             node.begin()
         flags = ["--rdzv-endpoint", server.endpoint, "--rdzv-id", "job"]
-        joined = self.start([rdzvtest.RDZV, "join", *flags, "--nnodes", str(count), "--local-addr", "last"],
+        joined = self.start([rdzvtest.RDZV, "join", *flags, "--rdzv-conf", "keep_alive_interval=600", "--nnodes", str(count), "--local-addr", "last"],
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         found = json.loads(joined.stdout.readline())
         status = json.loads(self.rdzv("status", *flags, "--json").stdout)

@@ -20,7 +20,69 @@ def take_terminal(fd):
     fcntl.ioctl(fd, termios.TIOCSCTTY, 0)
 
 
+def in_terminal(words, **variables):
+    """Runs the command with its stderr on a terminal; gives what it wrote there."""
+    ours, theirs = pty.openpty()
+    kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "TERM", "RDZV_LOG")}
+    process = subprocess.Popen([rdzvtest.RDZV, *words], stderr=theirs, stdout=subprocess.DEVNULL,
+                               env={**kept, "TERM": "xterm", **variables})
+    os.close(theirs)
+    output = b""
+    while True:
+        try:
+            output += os.read(ours, 65536)
+        except OSError:  # all programs of the terminal have ended
+            break
+    os.close(ours)
+    process.wait(rdzvtest.DEADLINE)
+    return output.decode()
+
+
+class Colors(rdzvtest.Case):
+    WORDS = ["run", "--standalone", "--max-restarts=1", "false"]  # an error and a warning for each attempt
+
+    def test_errors_are_red_and_warnings_yellow_on_a_terminal(self):
+        text = in_terminal(["run", "--standalone", "--nproc-per-node=2", "sh", "-c",
+                            'test $RANK = 0 && exit 3; exec sleep 1000'])
+        self.assertRegex(text, r"\x1b\[31m\d\d:\d\d:\d\dZ rdzv run: error: rank 0 .*exit code 3\x1b\[m\r\n")
+        self.assertRegex(text, r"\x1b\[33m\d\d:\d\d:\d\dZ rdzv run: warning: rank 0 .* stopping 1 worker\x1b\[m\r\n")
+        self.assertRegex(text, r"\x1b\[31mrdzv run: FAILED: .*\x1b\[m\r\n")
+        self.assertRegex(text, r"(?m)(^|\x1b\[K)\d\d:\d\d:\d\dZ rdzv run: 2 workers run\r$")
+
+    def test_no_color_leaves_the_short_lines(self):
+        text = in_terminal(self.WORDS, NO_COLOR="1")
+        self.assertNotRegex(text, r"\x1b\[[0-9;]*m")
+        self.assertRegex(text, r"\d\d:\d\d:\d\dZ rdzv run: error: ")
+        self.assertRegex(in_terminal(self.WORDS, NO_COLOR=""), r"\x1b\[31m")
+
+    def test_a_dumb_terminal_gets_no_codes(self):
+        text = in_terminal(self.WORDS, TERM="dumb")
+        self.assertNotIn("\x1b", text)
+        self.assertRegex(text, r"(?m)^\d\d:\d\d:\d\dZ rdzv run: error: ")
+
+    def test_a_pipe_gets_whole_lines_without_codes(self):
+        done = self.rdzv(*self.WORDS)
+        self.assertNotIn("\x1b", done.stderr)
+        self.assertRegex(done.stderr, r"(?m)^\d{4}-\S+Z \S+ rdzv run\[\d+\]: error: ")
+
+
 class Serve(rdzvtest.Case):
+    def test_each_line_of_the_json_log_is_an_object(self):
+        server = self.serve("--log-level", "info", "--json-log", stderr=subprocess.PIPE, text=True)
+        self.stop(server)
+        lines = [json.loads(line) for line in server.stderr]
+        self.assertIn(f"listening on {server.endpoint}", [line["message"] for line in lines])
+        for line in lines:
+            self.assertEqual(set(line), {"time", "host", "pid", "level", "message"})
+            self.assertEqual((line["pid"], line["level"]), (server.pid, "info"))
+
+    def test_an_error_is_an_object_too(self):
+        done = self.rdzv("serve", "--json-log", "--port", "0", "--state-dir", "/dev/null/x")
+        self.assertEqual(done.returncode, IO)
+        line = json.loads(done.stderr)
+        self.assertEqual(line["level"], "error")
+        self.assertIn("/dev/null/x", line["message"])
+
     def test_the_server_outlives_its_terminal(self):
         ours, theirs = pty.openpty()
         server = self.serve(preexec_fn=lambda: take_terminal(theirs), stdin=theirs, stderr=theirs)

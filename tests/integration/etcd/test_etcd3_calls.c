@@ -2,6 +2,7 @@
 /* The calls of the v3 API at real etcds: the one of this machine, and 3.5 of the Debian 13 folder. */
 #include "base/error.h"
 #include "etcd/v3/v3.h"
+#include "no_sync.h"
 #include "unit.h"
 
 #include <fcntl.h>
@@ -29,6 +30,7 @@ static struct etcd3 *open_etcd(void) {
 static int set_up(void **state) {
   (void)state;
   const rdzv_etcd_process_options options = {.size = sizeof options, .binary = getenv("TEST_ETCD")};
+  no_sync();
   if (rdzv_etcd_process_start(&options, &process, &error) < 0) {
     fprintf(stderr, "%s\n", error.message);
     return -1;

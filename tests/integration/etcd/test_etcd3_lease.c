@@ -2,6 +2,7 @@
 /* A store in etcd with a lease: its keys last as long as its handles, and not much longer. */
 #include "base/error.h"
 #include "etcd/v3/v3.h"
+#include "no_sync.h"
 #include "unit.h"
 
 #include <dirent.h>
@@ -23,6 +24,7 @@ static int set_up(void **state) {
   (void)state;
   const rdzv_etcd_process_options options = {.size = sizeof options};
   struct etcd_client *client;
+  no_sync();
   if (rdzv_etcd_process_start(&options, &process, &error) < 0) return print_error("%s\n", error.message), -1;
   const rdzv_etcd_options where = {.size = sizeof where, .endpoints = rdzv_etcd_process_endpoint(process)};
   return etcd_open(&where, &client, &error) < 0 || etcd3_open(client, &etcd, &error) < 0 ? -1 : 0;
@@ -35,14 +37,16 @@ static int tear_down(void **state) {
   return 0;
 }
 
-static rdzv_store *open_store(const char *prefix) {
+static rdzv_store *open_store_with(const char *prefix, int64_t lease_ms) {
   const rdzv_etcd_options where = {.size = sizeof where, .endpoints = rdzv_etcd_process_endpoint(process)};
   const rdzv_etcd3_store_options options = {
-      .size = sizeof options, .timeout_ms = PATIENCE_MS, .etcd = &where, .lease_ms = LEASE_MS};
+      .size = sizeof options, .timeout_ms = PATIENCE_MS, .etcd = &where, .lease_ms = lease_ms};
   rdzv_store *store;
   MUST(rdzv_store_open_etcd3(prefix, &options, &store, &error));
   return store;
 }
+
+static rdzv_store *open_store(const char *prefix) { return open_store_with(prefix, LEASE_MS); }
 
 static struct etcd3_reply everything(const char *prefix) {
   const struct etcd_call call = {deadline_after(PATIENCE_MS), NULL, &error};
@@ -88,6 +92,34 @@ static void test_an_idle_handle_keeps_it(void **state) {
   rdzv_store_free(store);
 }
 
+/* Waits until the lease has at least, or at most, so much left. False: not in time. */
+static bool await_left(int64_t lease, bool at_least, int64_t seconds, deadline until) {
+  const struct etcd_call call = {deadline_after(PATIENCE_MS), NULL, &error};
+  while (deadline_left(until) > 0) {
+    struct etcd3_lease found;
+    MUST(etcd3_lease_time_to_live(etcd, lease, &call, &found));
+    if (at_least ? found.ttl_s >= seconds : found.ttl_s <= seconds) return true;
+    flag_pause(NULL, deadline_after(50));
+  }
+  return false;
+}
+
+/* Its maker may be gone, and most of its time over. Renewals are 20 s apart. */
+static void test_a_lease_that_is_found_is_renewed_at_once(void **state) {
+  (void)state;
+  enum { TTL_S = 60, SOON_MS = 15000 };
+  const struct etcd_call call = {deadline_after(PATIENCE_MS), NULL, &error};
+  struct etcd3_lease lease;
+  MUST(etcd3_lease_grant(etcd, TTL_S, &call, &lease));
+  const struct etcd3_put put = {rdzv_str("/found/lease"), rdzv_str("made before"), lease.id, false};
+  MUST(etcd3_put(etcd, &put, ETCD3_REPEAT_FREELY, &call, NULL));
+  assert_true(await_left(lease.id, false, TTL_S - 2, deadline_after(PATIENCE_MS)));
+  rdzv_store *store = open_store_with("/found", TTL_S * 1000);
+  MUST(rdzv_store_set(store, rdzv_str("k"), rdzv_str("v"), &error));
+  assert_true(await_left(lease.id, true, TTL_S - 1, deadline_after(SOON_MS)));
+  rdzv_store_free(store);
+}
+
 /* No one kept it alive, such as on a machine that was suspended. */
 static void test_a_lease_that_ended_is_told_once(void **state) {
   (void)state;
@@ -130,6 +162,7 @@ int main(void) {
       cmocka_unit_test(test_opening_starts_no_thread),
       cmocka_unit_test(test_nothing_stays),
       cmocka_unit_test(test_an_idle_handle_keeps_it),
+      cmocka_unit_test(test_a_lease_that_is_found_is_renewed_at_once),
       cmocka_unit_test(test_a_lease_that_ended_is_told_once),
   };
   return cmocka_run_group_tests(tests, set_up, tear_down);

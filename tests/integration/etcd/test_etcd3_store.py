@@ -175,6 +175,42 @@ class Trouble(Case):
         self.assert_exit(self.ours(member, "set", "k", "v"), 6,
                          r"etcd 3\.4\.\d+ at .* has its gateway for HTTP switched off")
 
+    def before_etcd(self, status, body):
+        """A proxy that says what etcd it is before, and answers the rest by itself; a range that is not POSTed as etcd
+        does. Gives its endpoint."""
+        class Answers(http.server.BaseHTTPRequestHandler):
+            def answer(self):
+                self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                known = {"/version": (200, b'{"etcdserver":"3.5.16","etcdcluster":"3.5.0"}'),
+                         "/v3/kv/range": (405, b"Method Not Allowed")}
+                code, text = known.get(self.path, (status, body)) if self.command == "GET" else (status, body)
+                self.send_response(code)
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text)
+
+            do_GET = do_POST = do_PUT = answer
+
+            def log_message(self, *_):
+                """Silent."""
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        return f"127.0.0.1:{server.server_port}"
+
+    def test_another_404_is_not_the_gateway(self):
+        """Nor is any other status, and nor is it a v2 API that is switched off."""
+        for status, body in (404, b"<html>not here</html>"), (404, b"404 page not found"), (403, b"<html>no</html>"):
+            where = self.before_etcd(status, body)
+            self.assert_exit(self.ours(where, "--timeout", "5", "set", "k", "v"), 3,
+                             rf"etcd 3\.5\.16 answers at {where}, but a request of its v3 API gets status {status} "
+                             r"\(does a proxy answer in its place\?\)")
+        where = self.before_etcd(404, b"<html>not here</html>")
+        finished = self.rdzv("store", "--etcd", where, "--prefix", self.prefix, "--timeout", "5", "get", "k")
+        self.assert_exit(finished, 3, r"a request of its v2 API gets status 404")
+
     def test_no_v2_api(self):
         member = etcd.start(self.addCleanup, ["--enable-v2=false"])
         finished = self.rdzv("store", "--etcd", member.url, "--prefix", self.prefix, "get", "k")
@@ -256,7 +292,7 @@ class Doubt(Case):
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            waiting = self.begin(f"http://127.0.0.1:{server.server_address[1]}", "--timeout", "2", "get", "late")
+            waiting = self.begin(f"http://127.0.0.1:{server.server_address[1]}", "--timeout", str(rdzvtest.slow(2)), "get", "late")
             finished = self.finish(waiting)
         finally:
             over.set()
@@ -298,7 +334,7 @@ class Users(Case):
         self.assert_done(self.ours(self.job, "get", "k"), "v\n")
 
     def test_a_token_is_renewed_when_etcd_has_forgotten_it(self):
-        waiting = self.begin(self.job, "mget", "one", "two")  # a wait that is followed by a call
+        waiting = self.begin(self.job, "--timeout", str(rdzvtest.DEADLINE), "mget", "one", "two")  # a wait that is followed by a call
         await_watch(self.member)
         await_forgotten(self.member, "/tests/x")
         self.assert_done(self.ours(self.job, "mset", "one", "1", "two", "2"))

@@ -25,7 +25,7 @@ class CellPlace(Place):
         super().__init__(case, member, nodes, backend="etcd-v2", **keywords)
 
     def arguments(self, **more):
-        conf = {"last_call_timeout": self.last_call, "keep_alive_interval": 1, "keep_alive_max_attempt": 5,
+        conf = {"last_call_timeout": self.last_call, "keep_alive_interval": 1, "keep_alive_max_attempt": rdzvtest.slow_int(5),
                 **self.conf, **more}
         return ["--rdzv-backend", self.backend, "--rdzv-endpoint", self.endpoints, "--rdzv-id", self.run_id,
                 "--rdzv-conf", ",".join(f"{name}={value}" for name, value in conf.items())]
@@ -65,7 +65,7 @@ class Case(rdzvtest.Case):
         stdout, stderr = process.communicate(timeout=seconds)
         self.assertEqual((process.returncode, stdout), (0, "v\n"), stderr)
         for line in stderr.splitlines():
-            self.assertRegex(line, "waiting for the key 'k'")
+            self.assertRegex(line, "waiting for the key 'k'|answers again")
 
     def await_exit(self, node, code=0):
         self.assertEqual(node.leave(), code, node.said())
@@ -204,7 +204,7 @@ class BlockedGet:
             finished = self.case.rdzv("store", "--etcd", self.url, "--prefix", self.prefix, "set", "k", "v")
             outcome = finished.returncode
         self.case.assertEqual(outcome, 0, finished.stderr)
-        self.case.assert_got(self.process, SOON)
+        self.case.assert_got(self.process, rdzvtest.DEADLINE)
 
 
 class Leader(Case):
@@ -224,7 +224,7 @@ class Leader(Case):
         for name, story in stories.items():
             with self.subTest(name):
                 story.check()
-                self.assertLess(time.monotonic() - began, LEASE + SOON)
+                self.assert_within(began, LEASE + SOON)
 
 
 class Forgets(etcd_wire.Proxy):
@@ -252,7 +252,7 @@ class Forgets(etcd_wire.Proxy):
 
 class Lost(Case):
     def test_a_request_is_lost_at_each_member(self):
-        """The node asks the next one soon enough to be heard of before the others take it for dead, after 5 s."""
+        """The node asks the next one soon enough to be heard of before the others take it for dead, after 5 s on a quiet machine."""
         member = etcd.start(self.addCleanup)
         ways = [Forgets(member.port) for _ in range(3)]
         for way in ways:
@@ -295,7 +295,7 @@ class Silent(Case):
         follower.pause()
         finished = self.rdzv("store", "--etcd", cluster.leader().url, "--prefix", prefix, "set", "k", "v")
         self.assertEqual(finished.returncode, 0, finished.stderr)
-        self.assert_got(ours, 30)
+        self.assert_got(ours, rdzvtest.DEADLINE)
 
     def what_it_was_asked_for_long_ago_is_not_done(self):
         """It gets a write, which is done by another way then, and overwritten. When it comes to itself, and to what it
@@ -365,7 +365,7 @@ class Forgetful(Case):
         began = time.monotonic()
         self.assertGreater(self.agree(nodes)["round"], last)
         self.agree([early, half.ours()])
-        self.assertLess(time.monotonic() - began, SOON)
+        self.assert_within(began, SOON)
 
 
 if __name__ == "__main__":

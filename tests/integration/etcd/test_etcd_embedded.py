@@ -219,7 +219,7 @@ class Embedded(Case):
 
     def test_a_descriptor_for_its_log_that_is_none(self):
         process = self.start_program({**self.environment, "LOG_FD": "99"})
-        output, _ = process.communicate("start", timeout=20)
+        output, _ = process.communicate("start", timeout=rdzvtest.DEADLINE)
         self.assertEqual(output, "cannot start etcd: cannot use descriptor 99 for its log: Bad file descriptor\n")
         self.assert_nothing_left()
         self.end_in_order()

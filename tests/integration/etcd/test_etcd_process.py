@@ -87,8 +87,8 @@ class Case(rdzvtest.Case):
             return answer.read()
 
     def assert_nothing_left(self, *pids):
-        wait_until(lambda: not any(is_alive(pid) for pid in pids), f"none of {pids} is left", 20)
-        wait_until(lambda: not os.listdir(self.path("tmp")), "its folder is removed", 20)
+        wait_until(lambda: not any(is_alive(pid) for pid in pids), f"none of {pids} is left")
+        wait_until(lambda: not os.listdir(self.path("tmp")), "its folder is removed")
 
     def assert_refused(self, finished, code, *sentences):
         self.assertEqual((finished.returncode, finished.stdout), (code, ""), finished.stderr)

@@ -31,13 +31,10 @@ class Case(rdzvtest.Case):
         return self.rdzv("store", "--etcd", (server or self.etcd).url, "--prefix", self.prefix, *arguments, **options)
 
     def assert_done(self, finished, output=None):
-        self.assertEqual((finished.returncode, finished.stderr), (0, ""))
+        """It succeeded. Where etcd took its time, it may have said what it waited for."""
+        self.assertEqual(finished.returncode, 0, finished.stderr)
         if output is not None:
             self.assertEqual(finished.stdout, output)
-
-    def assert_waited(self, finished, output):
-        """It succeeded, after a time in which it may have said what it waited for."""
-        self.assertEqual((finished.returncode, finished.stdout), (0, output), finished.stderr)
         for line in finished.stderr.splitlines():
             self.assertRegex(line, "no answer from etcd yet: .*; trying for|answers again|waiting for the key")
 
@@ -127,20 +124,21 @@ class Operations(Case):
 class Waiting(Case):
     def test_a_get_is_woken_at_once(self):
         for operation in ("get", "wait"):
-            ours = self.begin("--timeout", "30", operation, operation)
+            ours = self.begin("--timeout", str(rdzvtest.DEADLINE), operation, operation)
             rdzvtest.wait_until(self.is_watching, "it watches")
             began = time.monotonic()
             self.etcd.put(f"{self.prefix}/{name(operation)}", name("v"))
             self.assert_done(self.finish(ours), "v\n" if operation == "get" else "")
-            self.assertLess(time.monotonic() - began, 2)
+            self.assert_within(began, 2)
 
     def is_watching(self):
         return self.etcd.get("/v2/stats/store")["watchers"] > 0
 
     def test_it_times_out(self):
         began = time.monotonic()
-        self.assert_exit(self.ours("--timeout", "0.5", "wait", "x", "y"), 4, "'x'.*timed out after 500 ms")
-        self.assertLess(time.monotonic() - began, 3)
+        seconds = rdzvtest.slow(1)
+        self.assert_exit(self.ours("--timeout", str(seconds), "wait", "x", "y"), 4, f"'x'.*timed out after {seconds * 1000:.0f} ms")
+        self.assert_within(began, seconds + 3)
         self.assert_exit(self.ours("--timeout", "0", "get", "x"), 1, "the key is absent")
 
     def test_many_gets_do_not_read_the_directory(self):
@@ -159,7 +157,7 @@ class Waiting(Case):
         self.etcd.put(f"{self.prefix}/{name('k')}", name("v"))
         self.etcd.fill_history()
         gate.set()
-        self.assert_waited(self.finish(ours, rdzvtest.DEADLINE), "v\n")
+        self.assert_done(self.finish(ours, rdzvtest.DEADLINE), "v\n")
 
 
 class Adding(Case):
@@ -256,7 +254,7 @@ class Once(Case):
     def set_by(self, condition, then=lambda: None):
         way = Interrupted(self.etcd.port, condition, then)
         self.addCleanup(way.close)
-        finished = self.ours("--timeout", "5", "set", "k", "v", server=way)
+        finished = self.ours("--timeout", str(rdzvtest.slow(5)), "set", "k", "v", server=way)
         self.assertTrue(way.lost)
         return finished
 
@@ -294,32 +292,32 @@ class Restarted(Case):
 
     def a_get_outlives_a_restart(self):
         member = etcd.start(self.addCleanup)
-        ours = self.begin("--timeout", "30", "get", "k", server=member)
+        ours = self.begin("--timeout", str(rdzvtest.DEADLINE), "get", "k", server=member)
         rdzvtest.wait_until(lambda: member.get("/v2/stats/store")["watchers"] > 0, "it watches")
         member.kill()
         member.start().await_ready()
         self.assert_done(self.ours("set", "k", "v", server=member))
-        self.assert_waited(self.finish(ours, 10), "v\n")
+        self.assert_done(self.finish(ours), "v\n")
 
     def a_get_outlives_the_loss_of_all_data(self):
         """The indexes begin anew: a watch from an old one would hear of nothing."""
         member = etcd.start(self.addCleanup)
         for i in range(50):
             member.put("/noise", str(i))
-        ours = self.begin("--timeout", "30", "get", "k", server=member)
+        ours = self.begin("--timeout", str(rdzvtest.DEADLINE), "get", "k", server=member)
         rdzvtest.wait_until(lambda: member.get("/v2/stats/store")["watchers"] > 0, "it watches")
         member.kill()
         member.wipe()
         member.start().await_ready()
         self.assert_done(self.ours("set", "k", "v", server=member))
-        self.assert_waited(self.finish(ours, 15), "v\n")
+        self.assert_done(self.finish(ours), "v\n")
 
     def a_write_waits_for_it_to_come_back(self):
         member = etcd.start(self.addCleanup)
         member.kill()
-        ours = self.begin("--timeout", "30", "set", "k", "v", server=member)
+        ours = self.begin("--timeout", str(rdzvtest.DEADLINE), "set", "k", "v", server=member)
         member.start().await_ready()
-        self.assert_waited(self.finish(ours, 15), "")
+        self.assert_done(self.finish(ours), "")
         self.assert_done(self.ours("get", "k", server=member), "v\n")
 
     def nobody_there(self):
@@ -329,7 +327,7 @@ class Restarted(Case):
         self.assert_exit(self.ours("--timeout", "1", "set", "k", "v", server=member), 3,
                          f"{member.endpoint}.*(refused|connect)")
         self.assert_exit(self.ours("--timeout", "1", "get", "k", server=member), 3, member.endpoint)
-        self.assertLess(time.monotonic() - began, 8)
+        self.assert_within(began, 8)
 
     def somebody_there_who_says_nothing(self):
         """Nothing is written before it has said anything, so it is known that nothing was."""
@@ -338,7 +336,7 @@ class Restarted(Case):
         began = time.monotonic()
         self.assert_exit(self.ours("--timeout", "1", "set", "k", "v", server=member), 3, "no answer")
         self.assert_exit(self.ours("--timeout", "1", "add", "k", "1", server=member), 3, "no answer")
-        self.assertLess(time.monotonic() - began, 8)
+        self.assert_within(began, 8)
         member.resume()
 
 

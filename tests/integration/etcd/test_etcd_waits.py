@@ -76,7 +76,7 @@ class MayGetBetter(Case):
         heard = Heard(self, "store", "--etcd", member.url, "--prefix", "/late", "--timeout", "60", "set", "k", "v")
         heard.expect(FIRST_S, "Connection refused")
         member.start()
-        heard.exits(YES, 60)
+        heard.exits(YES, rdzvtest.DEADLINE)
         self.assertIsNotNone(heard.line("answers again"), heard.text())
 
     def test_one_of_several_is_wrong(self):
@@ -100,7 +100,7 @@ class MayGetBetter(Case):
             joined = self.rdzv("store", "--etcd", member.url, "--prefix", prefix, "get", key)
             self.assertEqual(joined.returncode, YES, joined.stderr)
             member.kill()
-            heard.exits(CONNECT, 60)
+            heard.exits(CONNECT, rdzvtest.DEADLINE)
             said = [line for _, line in heard.lines if "no answer from etcd yet" in line]
             self.assertEqual(len(said), 1, heard.text())
             self.assertIn("Connection refused", said[0])

@@ -45,7 +45,7 @@ class Rounds(Case):
         self.assertEqual(nodes.pop().leave(), 0)
         start = time.monotonic()
         self.assertEqual(self.agree(nodes)[0]["round"], 2)
-        self.assertLess(time.monotonic() - start, LEASE / 2)
+        self.assert_within(start, LEASE / 2 + place.last_call)
 
     def test_names_with_odd_characters(self):
         place = self.place((2, 2), run_id=f"a b/ü%2f?&#+{time.monotonic_ns()}")
@@ -151,7 +151,7 @@ class Commands(Case):
         for node in nodes:
             start = time.monotonic()
             self.assertEqual(node.leave(), 0)
-            self.assertLess(time.monotonic() - start, 3)
+            self.assert_within(start, 3)
 
     def test_sigterm_while_rank_0_does_not_say_where_it_is(self):
         member = etcd.start(self.addCleanup)
@@ -168,7 +168,7 @@ class Commands(Case):
                             "it does not find the address, and waits for it")
         start = time.monotonic()
         self.assertEqual(node.leave(), 0)
-        self.assertLess(time.monotonic() - start, 3)
+        self.assert_within(start, 3)
 
 
 class Wrong(Case):
@@ -176,13 +176,13 @@ class Wrong(Case):
 
     def test_nobody_else_comes(self):
         place = self.place((2, 3))
-        self.assert_exit(place.rdzv("join", "--nnodes", "2:3", timeout=1), 4, f"at etcd .*{place.run_id}",
-                         "cannot join the rendezvous: the time to join is over: 1 of at least 2 nodes joined")
+        self.assert_exit(place.rdzv("join", "--nnodes", "2:3", timeout=rdzvtest.slow_int(2)), 4, f"at etcd .*{place.run_id}",
+                         "cannot join the rendezvous: join timed out: 1 of at least 2 nodes joined")
 
     def test_the_round_is_full(self):
         place = self.place((1, 1))
         place.ours().joined()
-        self.assert_exit(place.rdzv("join", timeout=1), 4, "the time to join is over: .*round '1' is final")
+        self.assert_exit(place.rdzv("join", timeout=rdzvtest.slow_int(2)), 4, "join timed out: .*round '1' is final")
 
     def test_no_state_of_a_rendezvous(self):
         texts = {"": "not JSON", "{": "not JSON", "[]": "not an object", "7": "not JSON|not an object",
@@ -213,7 +213,7 @@ class Wrong(Case):
             self.assert_exit(place.rdzv(command), 6, "state of the rendezvous in etcd is")
 
     def test_no_etcd(self):
-        place = self.place((1, 1), endpoints=f"127.0.0.1:{etcd.free_port()}", read_timeout=1)
+        place = self.place((1, 1), endpoints=f"127.0.0.1:{etcd.free_port()}", read_timeout=rdzvtest.slow_int(1))
         self.assert_exit(place.rdzv("join"), 3, "127.0.0.1:")
 
 
@@ -275,13 +275,14 @@ class Leases(Case):
         """The time to join holds also then, and the reason is told."""
         member = etcd.start(self.addCleanup)
         place = self.place((3, 3), member)
-        late, patient = place.ours(timeout=3), place.ours()
+        seconds = rdzvtest.slow_int(6)
+        late, patient = place.ours(timeout=seconds), place.ours()
         place.await_active(participants=[0, 1])
         member.pause()
         start = time.monotonic()
         self.assertEqual(late.await_exit(), 4)
-        self.assertLess(time.monotonic() - start, 10)
-        self.assertIn("the time to join is over", late.said())
+        self.assert_within(start, seconds + 7)
+        self.assertIn("join timed out", late.said())
         member.resume()
         self.assertEqual(patient.leave(), 0)
 
@@ -298,7 +299,7 @@ class Leases(Case):
         start = time.monotonic()
         self.agree(nodes)
         self.agree([early, waiting.ours()])
-        self.assertLess(time.monotonic() - start, LEASE + SECONDS)
+        self.assert_within(start, LEASE + SECONDS + joined.last_call)
         self.assertGreater(min(joined.seconds_left(), waiting.seconds_left()), 7000)  # made anew with its time
         self.assertEqual([node.leave() for node in (*nodes, early)], [0, 0, 0])
 
@@ -349,7 +350,7 @@ class Unanswered(Case):
                 first = through.ours()
                 wait_until(lambda: lost or place.active().get("participants"), "the first is on its way")
                 self.assertEqual(self.agree([first, place.ours()])[0]["round"], 1)
-                self.assertLess(time.monotonic() - start, LEASE / 2)
+                self.assert_within(start, LEASE / 2 + place.last_call)
                 self.assertEqual(lost, [f"/v2/keys{place.key('active_version')}"])
 
 
@@ -365,24 +366,24 @@ class Leader(Case):
         follower = next(member for member in cluster.members if member is not cluster.leader())
         return self.place(nodes, follower, endpoints=cluster.endpoints, **keywords)
 
-    def kill_leader_and_agree(self, nodes):
+    def kill_leader_and_agree(self, place, nodes):
         etcd.shared_cluster().kill_leader()
         start = time.monotonic()
         self.agree(nodes)
-        self.assertLess(time.monotonic() - start, LEASE + SECONDS)
+        self.assert_within(start, LEASE + SECONDS + place.last_call)
 
     def test_during_the_join(self):
         place = self.cluster_place((8, 8))
         nodes = [place.ours() for _ in range(4)]
         wait_until(lambda: place.active().get("participants"), "one has joined")
         nodes += [place.ours() for _ in range(4)]
-        self.kill_leader_and_agree(nodes)
+        self.kill_leader_and_agree(place, nodes)
 
     def test_during_the_last_call(self):
         place = self.cluster_place((2, 8), last_call=6)
         nodes = [place.ours() for _ in range(3)]
         place.await_active(status="joinable", participants=[0, 1, 2])
-        self.kill_leader_and_agree(nodes)
+        self.kill_leader_and_agree(place, nodes)
 
     def test_while_one_waits(self):
         place = self.cluster_place((2, 2))
@@ -398,7 +399,7 @@ class Leader(Case):
         self.assertEqual(nodes.pop().leave(), 0)
         start = time.monotonic()
         self.assertEqual(self.agree([*nodes, waits])[0]["round"], 2)
-        self.assertLess(time.monotonic() - start, SECONDS)
+        self.assert_within(start, SECONDS + place.last_call)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ static void assert_hears_of_silence(rdzv_handler *member, int64_t since) {
   assert_non_null(strstr(error.message, "no answer for 1"));             /* 10 s, or some more */
   assert_non_null(strstr(error.message, rdzv_handler_describe(member))); /* from whom */
   assert_non_null(strstr(error.message, "Connection refused"));          /* and why */
-  assert_in_range(took, LEASE_MS / 2, LEASE_MS + 3000);
+  assert_true(took >= LEASE_MS / 2);
+  assert_brief(took, LEASE_MS + 3000);
   assert_true(has_news(member, 0)); /* and it goes on */
   assert_code(hear(member, 0, &change, &error), RDZV_E_CONNECTION);
 }
@@ -56,7 +57,7 @@ static void test_etcd_is_gone_and_comes_back_empty(void **state) {
   assert_code(finish(&waits_next), 0);
   result = must_join(late);
   assert_code(finish(&early_next), 0);
-  assert_true(live_now_ms() - back < WATCH_MS + 5000);
+  assert_within(back, WATCH_MS + 5000);
   assert_int_equal(result->rank + early_next.result->rank, 1);
   assert_int_equal(waits_next.result->round, 1); /* the versions begin anew */
   rdzv_result_free(result);

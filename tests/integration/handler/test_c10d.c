@@ -194,7 +194,7 @@ static void test_a_change_is_heard(void **state) {
   assert_code(call.result, 0);
   assert_bytes(rdzv_value_bytes(&call.value), "a");
   rdzv_value_free(&call.value);
-  assert_true(call.took_ms < SOON_MS / 2);
+  assert_brief(call.took_ms, SOON_MS / 2);
   const uint64_t known = call.token;
   cell_call_start(&call);
   must_set(cells->raw, RUN_KEY, "Yg==");
@@ -254,7 +254,7 @@ static void test_a_wake_ends_one_wait(void **state) {
     cells->cell->ops->wake(cells->cell);
     cell_call_end(&call);
     assert_code(call.result, RDZV_E_CANCELED);
-    assert_true(call.took_ms < SOON_MS / 2);
+    assert_brief(call.took_ms, SOON_MS / 2);
   }
   call.timeout_ms = 20;
   cell_call_run(&call);
@@ -323,7 +323,7 @@ static void test_a_large_state_is_heard_of_by_its_bell(void **state) {
     assert_int_equal(call.value.len, 300000);
     assert_true(call.value.data[0] == fill && call.value.data[299999] == fill);
     rdzv_value_free(&call.value);
-    assert_true(call.took_ms < 4000);
+    assert_brief(call.took_ms, 4000);
   }
 }
 

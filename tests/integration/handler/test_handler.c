@@ -54,7 +54,7 @@ static void test_three_nodes_join_and_see_the_same(void **state) {
     }
     assert_string_equal(result->master_addr, "a");
     assert_int_equal(result->master_port, nodes[0].result->master_port);
-    assert_true(nodes[i].took_ms < 4000); /* and nobody sat a heartbeat out */
+    assert_brief(nodes[i].took_ms, 4000); /* and nobody sat a heartbeat out */
   }
 }
 
@@ -155,7 +155,7 @@ static void test_one_leaves_and_another_comes(void **state) {
     assert_int_equal(node->result->round, 1);
     assert_int_equal(node->result->rank, i);
     assert_int_equal(node->result->world_size, 3);
-    assert_true(node->took_ms < 4000 || joining[i] == 3);
+    if (joining[i] != 3) assert_brief(node->took_ms, 4000);
   }
   must_set(nodes[0].result->store, "k", "1");
   assert_get(scene->raw, "torch.rendezvous.job.1/k", "1");
@@ -173,7 +173,8 @@ static void check_silence(struct scene *scene, const char *conf, int64_t least_m
     const struct heard change = await_change(&nodes[i], RDZV_CHANGE_DIED);
     assert_int_equal(change.what, RDZV_CHANGE_DIED);
     assert_string_equal(change.who, dead);
-    assert_true(live_now_ms() - began >= least_ms && live_now_ms() - began < 10000);
+    assert_true(live_now_ms() - began >= least_ms);
+    assert_within(began, 10000);
   }
 }
 
@@ -225,7 +226,7 @@ static void test_who_is_evicted_hears_it_and_may_come_again(void **state) {
   rewrite_state(scene->endpoint, "job", TORCH_NEWEST, take_out, rdzv_handler_node(nodes[0].handler));
   assert_true(await_change(&nodes[0], RDZV_CHANGE_EVICTED).what & RDZV_CHANGE_EVICTED);
   assert_true(await_change(&nodes[1], RDZV_CHANGE_LEFT).what & RDZV_CHANGE_LEFT);
-  assert_error(hear(nodes[0].handler, 2000, &change, &error), RDZV_E_INVALID, &error, "not in a round");
+  assert_error(hear(nodes[0].handler, SOON_MS, &change, &error), RDZV_E_INVALID, &error, "not in a round");
   join_start(&nodes[0]);
   await_change(&nodes[1], RDZV_CHANGE_WAITING);
   join_start(&nodes[1]);

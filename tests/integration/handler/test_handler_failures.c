@@ -73,7 +73,8 @@ static void test_a_store_that_stays_away_is_an_error_for_members(void **state) {
   assert_true(result < 0 && result != RDZV_E_TIMEOUT && result != RDZV_E_CANCELED && result != RDZV_E_INVALID);
   assert_code(error.code, result);
   assert_non_null(strstr(error.message, "cannot stay in the round"));
-  assert_true(took >= 800 && took < 10000);
+  assert_true(took >= 800);
+  assert_brief(took, 10000);
   scene->server = serve_with((rdzv_server_options){0}, port);
   scene->endpoint = rdzv_server_address(scene->server);
   join_all(nodes, 1);
@@ -113,7 +114,7 @@ static void check_corrupt(struct scene *scene, bool native) {
     must_set(scene->raw, "torch.rendezvous.job", corrupt[i]);
     node_join_run(node);
     assert_error(node->code, RDZV_E_CORRUPT, &node->error, "cannot join the rendezvous: the state of the rendezvous");
-    assert_true(node->took_ms < AT_ONCE_MS);
+    assert_brief(node->took_ms, AT_ONCE_MS);
     assert_error(rdzv_handler_status(node->handler, 0, &status, &error), RDZV_E_CORRUPT, &error, "corrupt");
     assert_error(rdzv_handler_set_closed(node->handler, NULL, &error), RDZV_E_CORRUPT, &error, "cannot close");
     if (native) /* the server knows that there is nothing to leave */
@@ -144,7 +145,7 @@ static void test_a_round_that_cannot_be_is_told(void **state) {
     struct node *node = &scene->nodes[i];
     node_open(node, scene->endpoint, i == 0 ? "a" : "b", (struct node_options){.conf = confs[i]});
     node_join_run(node);
-    assert_error(node->code, RDZV_E_CORRUPT, &node->error, "9223372036854775807 is no number of a round");
+    assert_error(node->code, RDZV_E_CORRUPT, &node->error, "9223372036854775807 is not a valid round number");
   }
 }
 
@@ -217,7 +218,7 @@ static void test_a_stranger_that_leaves_is_not_waited_for(void **state) {
   rewrite_state(scene->endpoint, "job", TORCH_NEWEST, take_out, "0stranger_4711_0");
   const int64_t began = live_now_ms();
   join_end(&scene->nodes[0]);
-  assert_true(live_now_ms() - began < AT_ONCE_MS);
+  assert_within(began, AT_ONCE_MS);
   if (scene->nodes[0].code == 0) {
     assert_string_equal(scene->nodes[0].result->master_addr, "");
     assert_int_equal(scene->nodes[0].result->master_port, 0);
@@ -286,9 +287,9 @@ static void test_who_is_told_to_serve_must(void **state) {
   const int result =
       node_try_open(&node, endpoint, "a", (struct node_options){.conf = "is_host=false,read_timeout=0.3"}, &error);
   assert_true(result == RDZV_E_CONNECTION || result == RDZV_E_TIMEOUT);
-  assert_non_null(strstr(error.message, "cannot open rendezvous 'job': cannot reach the store of the rendezvous"));
+  assert_non_null(strstr(error.message, "cannot open rendezvous 'job': not within read_timeout (0.3 s): cannot reach"));
   assert_non_null(strstr(error.message, endpoint));
-  assert_true(live_now_ms() - began < AT_ONCE_MS);
+  assert_within(began, AT_ONCE_MS);
 }
 
 /* A store that a run serves is for that run: a node of another is refused at once, by the names of both. Clients that
@@ -315,7 +316,7 @@ static void test_a_run_that_serves_refuses_another(void **state) {
       node_close(&other);
     }
     assert_error(result, RDZV_E_STALE, &error, "this store serves run 'one', not 'two' (give each job its own port");
-    assert_true(live_now_ms() - began < AT_ONCE_MS);
+    assert_within(began, AT_ONCE_MS);
   }
   rdzv_store *store = connect_to(endpoint);
   must_set(store, "k", "v");

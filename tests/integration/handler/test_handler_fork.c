@@ -81,7 +81,7 @@ static void check_the_parent(struct node *nodes) {
   struct heard change;
   rdzv_error error;
   for (int i = 0; i < 2; i++) {
-    assert_code(hear(nodes[i].handler, 1500, &change, &error), RDZV_E_TIMEOUT); /* longer than the dead time */
+    assert_code(hear(nodes[i].handler, 3000, &change, &error), RDZV_E_TIMEOUT); /* longer than the dead time */
     must_set(nodes[i].result->store, "k", "parent");
     assert_get(nodes[1 - i].result->store, "k", "parent");
   }

@@ -347,7 +347,7 @@ static void test_names_are_given_once(void **state) {
     snprintf(name, sizeof name, "n%d", count);
     result = rdzv_registry_add(scene->registry, name, memory_create, NULL, &error);
   }
-  assert_error(result, RDZV_E_LIMIT, &error, "already");
+  assert_error(result, RDZV_E_LIMIT, &error, "which is the limit");
   assert_true(count > 32);
   rdzv_registry_free(NULL);
 }

@@ -57,6 +57,15 @@ class Build(rdzvtest.Case):
                     os.symlink(os.path.join(path, name), os.path.join(folder, name))
         return folder
 
+    def compile_quickly(self, tools):
+        """Puts a compiler there that does not optimize, which takes half the time."""
+        path = os.path.join(tools, "cc")
+        compiler = os.path.realpath(path)
+        os.unlink(path)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(f'#!/bin/sh\nexec {compiler} "$@" -O0 -U_FORTIFY_SOURCE\n')
+        os.chmod(path, 0o755)
+
     def make(self, *arguments, path=None):
         environment = {**os.environ, "PATH": path or os.environ["PATH"], "BUILD": self.path("the build")}
         done = subprocess.run(["unshare", "--mount", "--propagation", "private", "sh", "-c", READ_ONLY, "sh", self.checkout,
@@ -66,6 +75,7 @@ class Build(rdzvtest.Case):
 
     def test_a_read_only_checkout_without_dpkg_builds_installs_and_is_removed(self):
         path = self.tools_without("dpkg", "apt", "ninja")
+        self.compile_quickly(path)
         prefix = self.path("a prefix")
         done = self.make("install", f"PREFIX={prefix}", path=path)
         self.assertNotIn("setup:", done.stderr)  # nothing is missing, and nothing is called missing

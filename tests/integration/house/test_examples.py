@@ -8,7 +8,7 @@ import subprocess
 
 import rdzvtest
 
-RING = os.path.join(rdzvtest.BUILD, "examples", "ring")
+RING = rdzvtest.built("examples/ring")
 DEMO = os.path.join(rdzvtest.SOURCE, "examples", "run-demo")
 DEMO_S = 200  # it has a bound of its own, below this
 
@@ -89,38 +89,38 @@ class Ring(rdzvtest.Case):
 class Nouns(rdzvtest.Case):
     """One small program for each noun of the interface."""
 
-    def example(self, name, *arguments, code=0):
-        done = subprocess.run([os.path.join(rdzvtest.BUILD, "examples", name), *arguments], capture_output=True, text=True,
+    def example(self, program, *arguments, code=0):
+        done = subprocess.run([program, *arguments], capture_output=True, text=True,
                               timeout=rdzvtest.DEADLINE, check=False)
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         return done.stdout
 
     def test_a_server_inside_a_program(self):
-        self.assertEqual(self.example("embedded_server"), "visits: 1\n")
+        self.assertEqual(self.example(rdzvtest.built("examples/embedded_server")), "visits: 1\n")
 
     def test_an_etcd_beside_a_program(self):
-        self.assertRegex(self.example("sidecar"), r"\Aetcd listens on 127\.0\.0\.1:\d+\nk: kept in etcd\n\Z")
+        self.assertRegex(self.example(rdzvtest.built("examples/sidecar")), r"\Aetcd listens on 127\.0\.0\.1:\d+\nk: kept in etcd\n\Z")
 
     def test_a_backend_of_one_s_own(self):
-        ranks = sorted(self.example("backend", "4").splitlines())
+        ranks = sorted(self.example(rdzvtest.built("examples/backend"), "4").splitlines())
         self.assertEqual(ranks, [f"rank {rank} of 4" for rank in range(4)])
 
     def test_a_launcher(self):
-        self.assertTrue(self.example("launch", "2", "true").endswith("SUCCEEDED after 0 restarts\n"))
-        said = self.example("launch", "1", "false", code=1)
+        self.assertTrue(self.example(rdzvtest.built("examples/launch"), "2", "true").endswith("SUCCEEDED after 0 restarts\n"))
+        said = self.example(rdzvtest.built("examples/launch"), "1", "false", code=1)
         self.assertTrue(said.endswith("FAILED after 1 restarts\nrank 0: exit code 1\n"), said)
 
     def test_nodes_without_a_launcher_and_their_run(self):
         server = self.serve()
-        node = [os.path.join(rdzvtest.BUILD, "examples", "node"), server.endpoint, "ex", "1", "2", "3"]
+        node = [rdzvtest.built("examples/node"), server.endpoint, "ex", "1", "2", "3"]
         nodes = [self.start(node, stdout=subprocess.PIPE, text=True) for _ in range(2)]
         said = [node.communicate(timeout=rdzvtest.DEADLINE)[0] for node in nodes]
         self.assertEqual([node.returncode for node in nodes], [0, 0])
         for lines in said:
             self.assertRegex(lines, r"\Around \d+: rank \d of [12], rank 0 is at \S+:\d+\n")
-        self.assertEqual(self.example("runs", server.endpoint), "ex\n")
-        self.assertRegex(self.example("runs", server.endpoint, "ex"), r"\Aremoved [1-9]\d* keys\n\Z")
-        self.assertEqual(self.example("runs", server.endpoint), "")
+        self.assertEqual(self.example(rdzvtest.built("examples/runs"), server.endpoint), "ex\n")
+        self.assertRegex(self.example(rdzvtest.built("examples/runs"), server.endpoint, "ex"), r"\Aremoved [1-9]\d* keys\n\Z")
+        self.assertEqual(self.example(rdzvtest.built("examples/runs"), server.endpoint), "")
 
 
 class Demonstration(rdzvtest.Case):

@@ -59,6 +59,7 @@ class Install(rdzvtest.Case):
     def setUp(self):
         super().setUp()
         self.prefix = self.path("prefix")
+        rdzvtest.built("librdzv.a")
         run("cmake", "--install", rdzvtest.BUILD, "--prefix", self.prefix)
         with open(self.path("user.c"), "w", encoding="ascii") as file:
             file.write(PROGRAM)

@@ -5,6 +5,7 @@
 #include "base/wait/thread.h"
 #include "etcd/v3/v3.h"
 #include "keep/etcd/names.h"
+#include "no_sync.h"
 #include "proxy.h"
 #include "unit.h"
 
@@ -53,6 +54,7 @@ static pid_t start_etcd(void) {
   if (pid != 0) return pid;
   const int null = open("/dev/null", O_RDWR);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
+  no_sync();
   dup2(null, STDOUT_FILENO);
   dup2(null, STDERR_FILENO);
   execlp("etcd", "etcd", "--data-dir", folder, "--listen-client-urls", url, "--advertise-client-urls", advertised,
@@ -131,6 +133,7 @@ static size_t count_keys(const char *prefix) {
 
 struct standby {
   const char *prefix, *address;
+  int64_t lease_ms; /* 0: LEASE_MS */
   char told[64];
   atomic_int waits;
   struct keep *keep;
@@ -149,7 +152,7 @@ static int try_open(struct standby *standby) {
   const struct keep_etcd_options options = {.etcd = &where,
                                             .prefix = standby->prefix,
                                             .address = standby->address ? standby->address : "127.0.0.1:1",
-                                            .lease_ms = LEASE_MS,
+                                            .lease_ms = standby->lease_ms ? standby->lease_ms : LEASE_MS,
                                             .told = note,
                                             .user = standby};
   int result = keep_new_etcd(&options, &standby->keep, &standby->error);
@@ -159,11 +162,17 @@ static int try_open(struct standby *standby) {
   return result;
 }
 
-static struct keep *open_keep(const char *prefix) {
-  struct standby standby = {.prefix = prefix};
+static struct keep *open_with_lease(const char *prefix, int64_t lease_ms) {
+  struct standby standby = {.prefix = prefix, .lease_ms = lease_ms};
   if (try_open(&standby) != 0) fail_msg("open: %s", standby.error.message);
   return standby.keep;
 }
+
+/* It does not lose its lease, however busy the machine is. */
+static struct keep *open_keep(const char *prefix) { return open_with_lease(prefix, PATIENCE_MS); }
+
+/* The end of its lease can be waited for. */
+static struct keep *open_briefly(const char *prefix) { return open_with_lease(prefix, LEASE_MS); }
 
 static void *wait_in_thread(void *argument) {
   struct standby *standby = argument;
@@ -303,7 +312,7 @@ static void test_a_staged_batch_counts_as_a_whole_or_not(void **state) {
 static void test_a_standby_waits_and_takes_over(void **state) {
   (void)state;
   struct standby standby = {.prefix = "two", .address = "10.0.0.2:29400"};
-  struct keep *keep = open_keep("/two/");
+  struct keep *keep = open_briefly("/two/");
   pthread_t thread;
   fill(0, 3, 10, 'x');
   commit(keep, 0, 3);
@@ -327,12 +336,12 @@ static void test_a_standby_waits_and_takes_over(void **state) {
 /* Its key went, and another came, while it did not look. */
 static void test_a_deposed_server_writes_nothing(void **state) {
   (void)state;
-  struct keep *first = open_keep("/deposed");
+  struct keep *first = open_briefly("/deposed");
   fill(0, 200, 10, 'x');
   commit(first, 0, 200);
   keep_rest(first);
   take_away("/deposed/active");
-  struct keep *second = open_keep("/deposed");
+  struct keep *second = open_briefly("/deposed");
   fill(0, 1, 11, 'y');
   commit(second, 0, 1);
   static const size_t sizes[] = {1, 200}; /* at once, and staged */
@@ -355,7 +364,7 @@ static void test_a_deposed_server_writes_nothing(void **state) {
 /* Also where no other server has come yet. */
 static void test_a_server_without_its_key_writes_nothing(void **state) {
   (void)state;
-  struct keep *keep = open_keep("/gone");
+  struct keep *keep = open_briefly("/gone");
   fill(0, 1, 10, 'x');
   take_away("/gone/active");
   assert_error(keep_commit(keep, changes, 1, &error), RDZV_E_STALE, &error, "is not the active one");
@@ -367,7 +376,7 @@ static void test_a_server_without_its_key_writes_nothing(void **state) {
 /* etcd is silent for longer than the lease: the server knows it by its own clock, and stays lost when etcd is back. */
 static void test_a_server_cut_off_knows_that_it_lost(void **state) {
   (void)state;
-  struct keep *keep = open_keep("/cut");
+  struct keep *keep = open_briefly("/cut");
   fill(0, 1, 10, 'x');
   commit(keep, 0, 1);
   assert_true(keep_holds(keep));
@@ -379,7 +388,7 @@ static void test_a_server_cut_off_knows_that_it_lost(void **state) {
   proxy.silent = false;
   assert_false(keep_holds(keep));
   assert_error(keep_commit(keep, changes, 1, &error), RDZV_E_STALE, &error, "is not the active one");
-  struct keep *next = open_keep("/cut");
+  struct keep *next = open_briefly("/cut");
   check_load(next);
   keep_close(next);
   keep_close(keep);
@@ -388,6 +397,31 @@ static void test_a_server_cut_off_knows_that_it_lost(void **state) {
 /* ---- lost answers --------------------------------------------------------------------------------------------- */
 
 /* The connection is cut before or behind a request, now and then, while batches are committed. */
+static void stall(bool silent, int64_t until) {
+  const struct timespec moment = {0, 1000000};
+  atomic_store(&proxy.silent, silent);
+  while (live_now_ms() < until) nanosleep(&moment, NULL);
+  atomic_store(&proxy.silent, false);
+}
+
+/* Renewals are 2 s apart, and the lease counts for 7.6 s. The first renewal is sent at 2 s and answered at 6 s. So the
+ * next one must be sent before 7.5 s: what is left ends at 9.6 s, in the second stall. */
+static void test_stalls_that_follow_each_other_do_not_end_the_lease(void **state) {
+  (void)state;
+  enum { LONG_MS = 8000, STALL_END = 6000, GAP_END = 7500, SECOND_END = 10000 };
+  struct standby standby = {.prefix = "/stalls", .lease_ms = LONG_MS};
+  const int64_t began = live_now_ms();
+  if (try_open(&standby) != 0) fail_msg("open: %s", standby.error.message);
+  struct keep *keep = standby.keep;
+  stall(true, began + STALL_END);
+  stall(false, began + GAP_END);
+  stall(true, began + SECOND_END);
+  assert_true(keep_holds(keep));
+  fill(0, 1, 10, 'a');
+  MUST(keep_commit(keep, changes, 1, &error));
+  keep_close(keep);
+}
+
 static void test_lost_requests_and_answers_do_no_harm(void **state) {
   (void)state;
   struct keep *keep = open_keep("/lost");
@@ -417,7 +451,7 @@ static void expect_refusal(const char *prefix, int code, const char *part) {
 static void test_what_is_not_ours_is_left_alone(void **state) {
   (void)state;
   put("/foreign/config", "1");
-  expect_refusal("/foreign", RDZV_E_UNSUPPORTED, "there are 1 keys below '/foreign/' in etcd which no server");
+  expect_refusal("/foreign", RDZV_E_UNSUPPORTED, "there are 1 keys below '/foreign/' in etcd that rdzv did not write");
   put("/newer/batch", "{\"format\":2,\"number\":1}");
   expect_refusal("/newer", RDZV_E_UNSUPPORTED, "it has format 2");
   put("/damaged/batch", "{\"format\":1}");
@@ -426,6 +460,72 @@ static void test_what_is_not_ours_is_left_alone(void **state) {
   expect_refusal("/part", RDZV_E_CORRUPT, "'/part/staged/0000000000000007/00000000' in etcd is gone");
   struct standby standby = {.prefix = "//"};
   assert_error(try_open(&standby), RDZV_E_INVALID, &standby.error, "the prefix in etcd has 1 to 199 characters");
+}
+
+/* ---- keys that somebody else deletes or changes ---------------------------------------------------------------- */
+
+static void test_a_marker_that_is_deleted_or_changed_is_written_again(void **state) {
+  (void)state;
+  struct keep *keep = open_keep("/marker");
+  fill(0, 2, 10, 'a');
+  commit(keep, 0, 1);
+  take_away("/marker/batch");
+  commit(keep, 1, 1);
+  fill(2, 300, 50, 'b');
+  commit(keep, 2, 300); /* staged: it is put in place later, */
+  take_away("/marker/batch");
+  fill(302, 3, 10, 'c');
+  commit(keep, 302, 1); /* by this one */
+  put("/marker/batch", "nonsense");
+  commit(keep, 303, 1);
+  put("/marker/batch", "{\"format\":1,\"number\":7,\"by\":1,\"staged\":0}");
+  commit(keep, 304, 1);
+  keep_close(keep);
+  keep = open_keep("/marker");
+  check_load(keep);
+  keep_close(keep);
+}
+
+static void test_a_place_without_its_marker_is_loaded(void **state) {
+  (void)state;
+  struct keep *keep = open_keep("/unmarked");
+  fill(0, 3, 10, 'a');
+  commit(keep, 0, 3);
+  keep_close(keep);
+  take_away("/unmarked/batch");
+  keep = open_keep("/unmarked");
+  check_load(keep);
+  keep_close(keep);
+  take_away("/unmarked/batch");
+  put("/unmarked/staged/0000000000000099/00000000", "does it count?");
+  expect_refusal("/unmarked", RDZV_E_UNSUPPORTED, "there are 4 keys below '/unmarked/'");
+}
+
+/* A put without a lease takes the lease off the key. No server holds such a key, so it stands in nobody's way. */
+static void test_an_active_key_without_a_lease_is_nobodys(void **state) {
+  (void)state;
+  struct keep *keep = open_keep("/put");
+  fill(0, 2, 10, 'a');
+  commit(keep, 0, 1);
+  put("/put/active", "nonsense");
+  assert_error(keep_commit(keep, changes + 1, 1, &error), RDZV_E_STALE, &error, "is not the active one");
+  keep_close(keep);
+  keep = open_keep("/put");
+  commit(keep, 1, 1);
+  check_load(keep);
+  keep_close(keep);
+}
+
+static void test_a_staged_part_that_is_gone_is_damage(void **state) {
+  (void)state;
+  struct keep *keep = open_keep("/lost");
+  fill(0, 300, 50, 'a');
+  commit(keep, 0, 300);
+  struct etcd3_reply reply = look("/lost/staged/");
+  take_away((const char *)reply.results[0].kvs[0].key.data);
+  etcd3_reply_free(&reply);
+  assert_error(keep_commit(keep, changes, 1, &error), RDZV_E_CORRUPT, &error, "in etcd is gone");
+  keep_close(keep);
 }
 
 static void test_damaged_records_are_found(void **state) {
@@ -486,8 +586,13 @@ int main(void) {
       cmocka_unit_test_teardown(test_a_deposed_server_writes_nothing, forget),
       cmocka_unit_test_teardown(test_a_server_without_its_key_writes_nothing, forget),
       cmocka_unit_test_teardown(test_a_server_cut_off_knows_that_it_lost, forget),
+      cmocka_unit_test_teardown(test_stalls_that_follow_each_other_do_not_end_the_lease, forget),
       cmocka_unit_test_teardown(test_lost_requests_and_answers_do_no_harm, forget),
       cmocka_unit_test_teardown(test_what_is_not_ours_is_left_alone, forget),
+      cmocka_unit_test_teardown(test_a_marker_that_is_deleted_or_changed_is_written_again, forget),
+      cmocka_unit_test_teardown(test_a_place_without_its_marker_is_loaded, forget),
+      cmocka_unit_test_teardown(test_a_staged_part_that_is_gone_is_damage, forget),
+      cmocka_unit_test_teardown(test_an_active_key_without_a_lease_is_nobodys, forget),
       cmocka_unit_test_teardown(test_damaged_records_are_found, forget),
       cmocka_unit_test_teardown(test_cancel_ends_the_wait, forget),
       cmocka_unit_test_teardown(test_cancel_ends_a_commit, forget),

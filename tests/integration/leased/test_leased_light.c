@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What a node of the backend etcd-v3 costs its process: descriptors. etcd is a process of its own. */
+#include "no_sync.h"
 #include "nodes.h"
 
 #include <rdzv/etcd.h>
@@ -13,6 +14,7 @@ static void test_a_node_is_light(void **state) {
   rdzv_etcd_process *etcd;
   rdzv_error error;
   rdzv_change *change = NULL;
+  no_sync();
   if (rdzv_etcd_process_start(&options, &etcd, &error) < 0) fail_msg("%s", error.message);
   const char *endpoint = rdzv_etcd_process_endpoint(etcd);
   struct node *nodes = calloc(NODES, sizeof *nodes);

@@ -33,13 +33,13 @@ class Unreachable(Case):
 
     def test_all_are_unreachable(self):
         place = self.place(etcd.shared(), 1, endpoints="127.0.0.1:1,127.0.0.1:2,127.0.0.1:3")
-        self.assert_fails(place.ours(read_timeout=1), UNREACHABLE,
-                          OPEN + r"etcd at 127.*: no answer \(\d+ tries in \d+ ms\): .*refused \(is etcd up")
+        self.assert_fails(place.ours(read_timeout=rdzvtest.slow(1)), UNREACHABLE,
+                          OPEN + r"not within read_timeout \([\d.]+ s\): etcd at 127.*: no answer \(\d+ tries in \d+ ms\): .*refused \(is etcd up")
 
     def test_all_become_unreachable_while_nodes_gather(self):
         member = etcd.start(self.addCleanup)
         place = self.place(member, 2, lease=SHORT)
-        node = place.ours(join_timeout=2, read_timeout=1)
+        node = place.ours(join_timeout=rdzvtest.slow(4), read_timeout=rdzvtest.slow(1))
         rdzvtest.wait_until(lambda: len(place.keys()) == 1, "it has joined")
         member.kill()
         self.assert_fails(node, UNREACHABLE, r"cannot join the rendezvous in time: etcd at .*: no answer .*refused")
@@ -58,7 +58,7 @@ class Tls(Case):
                 (MISTAKE, "requires a client certificate", {"protocol": "https", "cacert": right}),
                 (UNREACHABLE, "requires TLS", {})):
             with self.subTest(said):
-                self.assert_fails(place.ours(read_timeout=3, **conf), code, OPEN + ".*" + said)
+                self.assert_fails(place.ours(read_timeout=rdzvtest.slow(3), **conf), code, OPEN + ".*" + said)
         agree(self, [place.ours(protocol="https", cacert=right, cert=cert, key=key)])
 
 
@@ -101,7 +101,7 @@ class Full(Case):
         fill(member)
         waiting = place.ours()
         waiting.await_said("is full (compact and defragment it")  # it may be mended while it waits, and says so
-        self.assert_fails(place.ours(join_timeout=3), FULL, r"cannot join the rendezvous in time: .* is full \(compact and defragment it.*space")
+        self.assert_fails(place.ours(join_timeout=rdzvtest.slow(3)), FULL, r"cannot join the rendezvous in time: .* is full \(compact and defragment it.*space")
         self.assertIsNone(early.process.poll(), early.said())  # its lease is kept
 
 
@@ -143,7 +143,7 @@ class Lost(Case):
 class Compaction(Case):
     def test_a_compaction_under_a_watch(self):
         member = etcd.start(self.addCleanup)
-        place = self.place(member, 2, 3, lease=15)
+        place = self.place(member, 2, 3)
         nodes = [place.ours(), place.ours()]
         agree(self, nodes)
         nodes[0].stop()

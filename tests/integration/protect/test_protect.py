@@ -22,7 +22,7 @@ class LetIn(protection.Case):
         server = self.serve(env=variables)
         done = self.store(server, "set", "key", "1", env=variables)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assert_refused(server, "wants TLS")
+        self.assert_refused(server, "requires TLS")
         self.stop(server)
 
     def test_a_value_of_megabytes_arrives_whole(self):
@@ -91,13 +91,13 @@ class Refused(protection.Case):
 
     def test_no_secret(self):
         server = self.guarded()
-        self.assert_refused(server, "the server there wants TLS (give the secret of the store with secret_file=FILE")
-        self.wait_for_line(server, "it does not speak TLS, without which this server answers nobody")
+        self.assert_refused(server, "the server there requires TLS (give the secret of the store with secret_file=FILE")
+        self.wait_for_line(server, "it did not start TLS, which this server requires")
         self.stop(server)
 
     def test_a_secret_for_a_server_without(self):
         server = self.serve()
-        self.assert_refused(server, "the store there speaks without TLS", "--secret-file", self.secret)
+        self.assert_refused(server, "the store there does not use TLS", "--secret-file", self.secret)
         self.stop(server)
 
     def test_plain_requests_are_not_answered(self):
@@ -118,7 +118,7 @@ class Refused(protection.Case):
         server = self.guarded()
         for _ in range(100):
             protection.answer_of(server.port, b"GET / HTTP/1.0\r\n\r\n")
-        self.assertLess(self.log_of(server).count("does not speak TLS"), 60)
+        self.assertLess(self.log_of(server).count("did not start TLS"), 60)
         self.stop(server)
 
 

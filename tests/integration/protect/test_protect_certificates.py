@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A server with a certificate: what its clients accept, what it accepts of them, and how it is replaced."""
+import os
 import shutil
 import signal
 
@@ -41,7 +42,7 @@ class OfTheServer(Case):
 
     def test_one_of_another_authority(self):
         server = self.certified()
-        self.assert_refused(server, "its certificate is not of a CA that is trusted here", *self.trusting("foreign"))
+        self.assert_refused(server, "its certificate is not signed by a trusted CA", *self.trusting("foreign"))
         self.wait_for_line(server, "it does not accept the certificate of this server")
         self.stop(server)
 
@@ -55,13 +56,13 @@ class OfTheServer(Case):
     def test_plain_clients_and_clients_with_a_secret(self):
         server = self.certified()
         self.assertEqual(protection.answer_of(server.port, rawclient.HELLO), b"")
-        self.assert_refused(server, "wants TLS")
+        self.assert_refused(server, "requires TLS")
         self.assert_refused(server, "it does not know the secret", "--secret-file", self.secret)
         self.stop(server)
 
     def test_a_client_with_an_authority_at_a_server_with_a_secret(self):
         server = self.guarded()
-        self.assert_refused(server, "it wants a secret (secret_file), not a certificate", *self.trusting())
+        self.assert_refused(server, "it requires a secret (secret_file), not a certificate", *self.trusting())
         self.stop(server)
 
     def test_no_older_version(self):
@@ -84,7 +85,7 @@ class OfTheClient(Case):
 
     def test_none(self):
         server = self.mutual()
-        self.assert_refused(server, "it wants a certificate of its clients", *self.trusting())
+        self.assert_refused(server, "it requires a client certificate", *self.trusting())
         self.wait_for_line(server, "it shows no certificate")
         self.stop(server)
 
@@ -104,7 +105,7 @@ class OfTheClient(Case):
         self.assert_works(server, "--secret-file", self.secret)
         self.assert_works(server, *self.showing())
         self.assert_refused(server, "it does not know the secret", "--secret-file", self.other)
-        self.assert_refused(server, "it wants a certificate of its clients", *self.trusting())
+        self.assert_refused(server, "it requires a client certificate", *self.trusting())
         self.stop(server)
 
 
@@ -122,7 +123,7 @@ class Replaced(Case):
             shutil.copy(path, own[name])
         server.send_signal(signal.SIGHUP)
         self.wait_for_line(server, "were read again")
-        self.assert_refused(server, "its certificate is not of a CA that is trusted here", *self.showing())
+        self.assert_refused(server, "its certificate is not signed by a trusted CA", *self.showing())
         flags = self.showing()
         flags[1] = authority("next").cert
         self.assert_refused(server, "it does not know the CA of our certificate", *flags)
@@ -138,10 +139,42 @@ class Replaced(Case):
 
 
 class Wrong(Case):
+    def test_a_key_that_others_can_read_is_refused(self):
+        server = self.certified()
+        key, client_key = self.path("own.key"), self.path("client.key")
+        for by, name, copy in (("right", "server", key), ("right", "client", client_key)):
+            shutil.copy(issued(by, name, HERE if name == "server" else "DNS:client", 2)[1], copy)
+        for mode in (0o644, 0o640, 0o604):
+            os.chmod(key, mode)
+            os.chmod(client_key, mode)
+            done = self.rdzv("serve", "--port", "0", "--tls-cert", issued("right", "server", HERE, 2)[0], "--tls-key", key)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(f"cannot use key '{key}': other users have access to it, its mode is {mode:04o} "
+                          f"(chmod 600 '{key}')", done.stderr)
+            done = self.store(server, *self.trusting(), "--tls-cert", issued("right", "client", "DNS:client", 2)[0],
+                              "--tls-key", client_key, "num-keys")
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(f"cannot use key '{client_key}': other users have access to it", done.stderr)
+            done = self.rdzv("serve", "--port", "0", "--state-etcd", "https://127.0.0.1:1", "--etcd-cert", key,
+                             "--etcd-key", key)
+            self.assertIn("cannot use the key of etcd's client", done.stderr)
+        self.stop(server)
+
+    def test_a_reload_keeps_the_key_when_others_can_read_the_file(self):
+        cert, key = self.path("server.crt"), self.path("server.key")
+        for source, copy in zip(issued("right", "server", HERE, 2), (cert, key)):
+            shutil.copy(source, copy)
+        server = self.serve("--tls-cert", cert, "--tls-key", key)
+        os.chmod(key, 0o644)
+        server.send_signal(signal.SIGHUP)
+        self.wait_for_line(server, "the files that protect the server stay as they were")
+        self.assert_works(server, *self.trusting())
+        self.stop(server)
+
     def test_flags_that_do_not_go_together(self):
         cert, key = issued("right", "server", HERE)
         for flags, sentence in ((["--tls-cert", cert], "tls_key"), (["--tls-key", key], "tls_cert"),
-                                (["--tls-client-ca", authority().cert], "needs one itself"),
+                                (["--tls-client-ca", authority().cert], "needs a certificate itself"),
                                 (["--secret-file", self.secret, "--tls-cert", cert, "--tls-key", key], "tls_client_ca"),
                                 (["--tls-cert", "/nonexistent", "--tls-key", key], "/nonexistent")):
             done = self.rdzv("serve", "--port", "0", *flags)

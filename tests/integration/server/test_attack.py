@@ -31,6 +31,7 @@ def bear_witness(port, stopping, rounds, longest):
             assert reader.get(name) == b"value" and reader.delete(name)
             longest.value = max(longest.value, time.monotonic() - began)
             rounds.value += 1
+            time.sleep(0.002)  # so that it does not take a processor for itself
 
 
 class Attack(rdzvtest.Case):
@@ -59,7 +60,7 @@ class Attack(rdzvtest.Case):
         self.stopping.set()
         self.witness.join(rdzvtest.DEADLINE)
         self.assertEqual(self.witness.exitcode, 0)
-        self.assertLess(self.longest.value, LONGEST)
+        self.assert_brief(self.longest.value, LONGEST)
         self.stop(self.server)
         super().tearDown()
 
@@ -198,7 +199,7 @@ class Waits(Attack):
         client = self.peer("rdzv")
         began = time.monotonic()
         client.set(b"/awaited", b"")
-        self.assertLess(time.monotonic() - began, LONGEST)
+        self.assert_within(began, LONGEST)
         for waiter in waiters:
             self.assertEqual(waiter.receive(125000), bytes(125000))
             info = waiter.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192)

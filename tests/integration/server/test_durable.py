@@ -13,6 +13,7 @@ import threading
 import rdzvtest
 
 MIB = 1 << 20
+EXIT_IO = 7  # RDZV_E_NO_SPACE and RDZV_E_IO
 
 
 class Client:
@@ -236,7 +237,7 @@ class Refused(Case):
         with open(os.path.join(self.state, "state.db"), "wb") as file:
             file.write(b"not a database, but some text " * 100)
         before = self.contents()["state.db"]
-        self.assertIn("is damaged, or not of rdzv", self.refused())
+        self.assertIn("is damaged, or was not made by rdzv", self.refused())
         self.assertEqual(self.contents()["state.db"], before)
 
     def test_a_foreign_database(self):
@@ -244,14 +245,14 @@ class Refused(Case):
         with sqlite3.connect(os.path.join(self.state, "state.db")) as other:
             other.execute("CREATE TABLE t(x)")
         other.close()
-        self.assertIn("is not of rdzv", self.refused())
+        self.assertIn("was not made by rdzv", self.refused())
 
     def test_a_newer_format(self):
         self.stop(self.durable())
         with sqlite3.connect(os.path.join(self.state, "state.db")) as database:
             database.execute("PRAGMA user_version = 2")
         database.close()
-        self.assertIn("is of format 2, and this version of rdzv knows 1 only", self.refused())
+        self.assertIn("has format 2, but this version of rdzv reads only format 1", self.refused())
 
 
 class Damaged(Case):
@@ -322,7 +323,7 @@ class Damaged(Case):
                 counts["whole"] += 1
             else:
                 with open(log, encoding="utf-8") as file:
-                    self.assertRegex(file.read(), "^rdzv serve: .*(damaged|not of rdzv|malformed|format).*\n$", said)
+                    self.assertRegex(file.read(), "^rdzv serve: .*(damaged|not made by rdzv|malformed|format).*\n$", said)
                 counts["refused"] += 1
             shutil.rmtree(copy)
         self.assertGreater(counts["refused"], 4)
@@ -371,6 +372,7 @@ class Full(Case):
             done = self.store(server, "set", f"k{number}", "x" * 50000)
             if done.returncode:
                 said = done.stderr
+                self.assertEqual(done.returncode, EXIT_IO, said)
                 break
             stored += 1
         self.assertIn("no space", said)

@@ -23,8 +23,8 @@ def setUpModule():
 
 
 class Case(rdzvtest.Case):
-    def group(self, **options):
-        return servers.Group(self, etcd.shared(), prefix=f"/{self.id()}", **options)
+    def group(self, lease=servers.PATIENT):
+        return servers.Group(self, etcd.shared(), prefix=f"/{self.id()}", lease=lease)
 
     def ok(self, finished, output=""):
         self.assertEqual((finished.returncode, finished.stdout.strip()), (0, output), finished.stderr)
@@ -97,7 +97,7 @@ class Turns(Case):
         self.assertEqual(waiter.communicate(timeout=DEADLINE)[0].strip(), "now")
 
     def test_a_killed_server_is_replaced(self):
-        group = self.group()
+        group = self.group(servers.LEASE)
         active, standby = group.start(2)
         self.ok(group.store("mset", "k", "v", "long", "x" * 100000))
         active.kill()
@@ -107,7 +107,7 @@ class Turns(Case):
 
     def test_a_paused_server_answers_nothing_when_it_wakes(self):
         """Not even a read: its lease may be over. It stands by then."""
-        group = self.group()
+        group = self.group(servers.LEASE)
         active, standby = group.start(2)
         self.ok(group.store("set", "k", "old"))
         with socket.create_connection(("127.0.0.1", active.port)) as wire:
@@ -133,7 +133,7 @@ class Turns(Case):
             return None
 
     def test_a_client_leaves_a_server_that_stays_paused(self):
-        group = self.group()
+        group = self.group(servers.LEASE)
         active, standby = group.start(2)
         self.ok(group.store("set", "k", "v"))
         waiter = self.begin_waiter(group, active)
@@ -160,12 +160,12 @@ class Turns(Case):
             self.ok(self.store(standby, "set", "k", "v"))
         finished = self.store(standby, "--timeout", "3", "get", "k")
         self.assertNotEqual(finished.returncode, 0)
-        self.assertIn("wants TLS", finished.stderr)
+        self.assertIn("requires TLS", finished.stderr)
         self.assertNotIn(active.endpoint, finished.stderr)
 
     def test_many_turns_lose_nothing(self):
         """Each is killed in turn, and started again; the counter counts on."""
-        group = self.group()
+        group = self.group(servers.LEASE)
         group.start(2)
         for turn in range(1, 4):
             self.ok(group.store("add", "turns", "1"), str(turn))
@@ -183,12 +183,12 @@ class Turns(Case):
 class Rounds(Case):
     def test_a_job_does_not_notice(self):
         """Native nodes resume their sessions at the next server: no worker is started again."""
-        group = self.group()
+        group = self.group(servers.LEASE)
         active, standby = group.start(2)
         started, go = self.path("started"), self.path("go")
         worker = f'echo "$RANK" >> {started}; while [ ! -e {go} ]; do sleep 0.05; done'
         agents = [group.begin("run", "--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-id", "job", "--rdzv-endpoint",
-                              group.endpoints, "--no-python", "sh", "-c", worker) for _ in range(2)]
+                              group.endpoints, "--rdzv-conf", "keep_alive_interval=60", "--no-python", "sh", "-c", worker) for _ in range(2)]
         wait_until(lambda: os.path.exists(started) and len(self.lines(started)) == 2, "both workers run")
         active.kill()
         group.await_active(standby)
@@ -206,9 +206,10 @@ class Rounds(Case):
             return file.read().split()
 
     def test_nodes_that_wait_join_at_the_next_server(self):
-        group = self.group()
+        group = self.group(servers.LEASE)
         active, standby = group.start(2)
-        words = ["join", "--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-id", "r", "--rdzv-endpoint", group.endpoints]
+        words = ["join", "--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-id", "r", "--rdzv-endpoint", group.endpoints,
+                 "--rdzv-conf", "keep_alive_interval=60"]
         first = group.begin(*words)
         look = ["status", "--rdzv-id", "r", "--rdzv-endpoint", group.endpoints, "--json"]
         wait_until(lambda: "participants" in self.rdzv(*look).stdout, "the first node has come")
@@ -224,7 +225,7 @@ class Full(Case):
 
     def test_reads_go_on_and_writes_when_there_is_room(self):
         member = etcd.start(self.addCleanup, ["--quota-backend-bytes", str(12 << 20)])
-        group = servers.Group(self, member)
+        group = servers.Group(self, member, lease=servers.PATIENT)
         group.start(1)
         self.ok(group.store("set", "k", "v"))
         self.fill_up(group)
@@ -270,6 +271,36 @@ class Full(Case):
             servers.ask(member, "/v3/maintenance/alarm", action="DEACTIVATE", **alarm)
 
 
+class Keys(Case):
+    """What an operator deletes or changes below the prefix of an active server."""
+
+    def test_the_marker_is_written_again_and_no_write_hangs(self):
+        group = self.group()
+        server, = group.start(1)
+        self.ok(self.store(server, "set", "first", "1"))
+        name = base64.b64encode(f"{group.prefix}/batch".encode()).decode()
+        servers.ask(group.member, "/v3/kv/deleterange", key=name)
+        self.ok(self.store(server, "set", "second", "2"))
+        self.assertIn("another program has deleted", group.text(server))
+        servers.ask(group.member, "/v3/kv/put", key=name, value=base64.b64encode(b"nonsense").decode())
+        self.ok(self.store(server, "set", "third", "3"))
+        self.assertIn("another program has changed", group.text(server))
+        self.stop(server)
+        server = group.add()
+        group.await_active(server)
+        self.ok(self.store(server, "num-keys"), "3")
+
+    def test_an_active_key_that_was_overwritten_costs_a_turn(self):
+        group = self.group()
+        server, = group.start(1)
+        self.ok(self.store(server, "set", "first", "1"))
+        name = base64.b64encode(f"{group.prefix}/active".encode()).decode()
+        servers.ask(group.member, "/v3/kv/put", key=name, value=base64.b64encode(b"nonsense").decode())
+        self.ok(self.store(server, "set", "second", "2"))  # it stands by, and is the active one again
+        self.assertIn("has no lease, so no server holds it", group.text(server))
+        self.ok(self.store(server, "get", "first"), "1")
+
+
 class Refused(Case):
     def fails(self, text, *options):
         finished = self.rdzv("serve", "--port", "0", *options)
@@ -281,8 +312,8 @@ class Refused(Case):
         self.fails("which listens on every address: [::]:", "--bind", "*", "--state-etcd", here)
         self.fails("name its own address with --bind or --advertise", "--bind", "0.0.0.0", "--state-etcd", here)
         self.fails("--state-dir and --state-etcd exclude each other", "--state-etcd", here, "--state-dir", self.folder)
-        self.fails("--state-prefix is for a server that keeps its state in etcd", "--state-prefix", "/p")
-        self.fails("it is under 2 s", "--state-etcd", here, "--state-lease", "1")
+        self.fails("--state-prefix needs --state-etcd", "--state-prefix", "/p")
+        self.fails("expected at least 2 s", "--state-etcd", here, "--state-lease", "1")
         self.fails("cannot advertise 'a b'", "--state-etcd", here, "--advertise", "a b")
         self.fails("the prefix in etcd has 1 to 199 characters", "--state-etcd", here, "--state-prefix", "/")
 
@@ -292,12 +323,12 @@ class Refused(Case):
 
     def test_the_prefix_of_another_program(self):
         servers.ask(etcd.shared(), "/v3/kv/put", key=base64.b64encode(b"/other/a").decode(), value="")
-        self.fails("keys below '/other/' in etcd which no server of this kind has written", "--state-etcd",
+        self.fails("keys below '/other/' in etcd that rdzv did not write", "--state-etcd",
                    etcd.shared().endpoint, "--state-prefix", "/other")
 
     def test_several_endpoints(self):
         self.assertIn("invalid endpoint", self.rdzv("store", "--endpoint", "a:1,,b:2", "get", "k").stderr)
-        self.assertIn("dialects v1 and v2 are not",
+        self.assertIn("dialects v1 and v2 take one endpoint",
                       self.rdzv("store", "--endpoint", "127.0.0.1:1,127.0.0.1:2", "--dialect", "v2", "get", "k").stderr)
         self.assertIn("a node cannot serve several endpoints",
                       self.rdzv("join", "--nnodes", "1", "--rdzv-backend", "c10d", "--rdzv-id", "r", "--rdzv-endpoint",

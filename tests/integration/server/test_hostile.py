@@ -17,8 +17,8 @@ import time
 import rdzvtest
 from rawclient import NUMBERS, SAMPLES, Client, HELLO, Raw, VALIDATE, keys, request, sized, u64
 
-LATENCY = 5.0  # seconds: far more than a loaded machine needs, far less than a stalled server takes
-REQUEST_TIMEOUT = 1.0
+LATENCY = rdzvtest.slow(5.0)  # seconds: far more than is needed, far less than a stalled server takes
+REQUEST_TIMEOUT = rdzvtest.slow(1.0)
 SEED = int(os.environ.get("RDZV_SEED", "20240607"))
 context = multiprocessing.get_context("fork")
 
@@ -43,6 +43,7 @@ def work(dialect, port, stop, report):
                 deleted = two.delete(turn)
                 longest = max(longest, time.monotonic() - began)
                 rounds += 1
+                time.sleep(0.002)  # so that it does not take a processor for itself
                 assert got == value and count == rounds and deleted, (got == value, count, rounds, deleted)
     except Exception as what:  # whatever it is, the test must hear of it
         error = f"{dialect}, round {rounds}: {what!r}"
@@ -86,7 +87,7 @@ class Hostile(rdzvtest.Case):
         for rounds, longest, error in reports:
             self.assertIsNone(error)
             self.assertGreater(rounds, 0)
-            self.assertLess(longest, LATENCY)
+            self.assert_brief(longest, LATENCY)
         rdzvtest.wait_until(lambda: self.descriptors() <= self.baseline, "the server closes every connection")
         self.stop(self.server)
         super().tearDown()
@@ -110,7 +111,7 @@ class Hostile(rdzvtest.Case):
 
     def assert_logged(self, *reasons):
         for reason in reasons:
-            rdzvtest.wait_until(lambda: reason in self.log(), f"'{reason}' is in the log", 10)
+            rdzvtest.wait_until(lambda: reason in self.log(), f"'{reason}' is in the log")
 
     def assert_grows_less_than(self, before, limit):
         if not rdzvtest.SANITIZED:  # a sanitizer keeps what was freed
@@ -167,9 +168,10 @@ class Garbage(Hostile):
                 for lie in lies:
                     with Raw(self.port, dialect) as peer:
                         peer.send(lie)
-                        self.assertLess(peer.wait_closed(), REQUEST_TIMEOUT / 2)
+                        peer.wait_closed()
         self.assert_logged("a key is over the limit", "a value is over the limit",
                            "the number of keys is over the limit")
+        self.assertNotIn("it did not finish its request in time", self.log())
         self.assert_grows_less_than(before, 16 << 20)
 
     def test_lengths_without_their_bytes_take_no_memory(self):
@@ -185,7 +187,7 @@ class Garbage(Hostile):
             client.num_keys()
         self.assert_grows_less_than(before, 32 << 20)
         for peer in peers:
-            peer.wait_closed(20)
+            peer.wait_closed()
             peer.close()
 
 
@@ -197,7 +199,7 @@ class Slow(Hostile):
             peers.append(Raw(self.port, dialect))
             peers[-1].send(request(dialect, "set")[:12])
         for peer in peers:
-            self.assertLess(peer.wait_closed(), REQUEST_TIMEOUT + LATENCY)
+            self.assert_brief(peer.wait_closed(), REQUEST_TIMEOUT + LATENCY)
             peer.close()
         self.assert_logged("it did not finish its request in time")
 
@@ -215,13 +217,13 @@ class Slow(Hostile):
                     break
             lasted = time.monotonic() - began
             self.assertGreater(lasted, REQUEST_TIMEOUT * 0.9)
-            self.assertLess(lasted, REQUEST_TIMEOUT + LATENCY)
+            self.assert_brief(lasted, REQUEST_TIMEOUT + LATENCY)
 
     def test_half_a_greeting_is_closed_too(self):
         """The first bytes, from which the dialect is found out, are a request like any other."""
         with Raw(self.port) as peer:
             peer.send(VALIDATE[:3])
-            self.assertLess(peer.wait_closed(), REQUEST_TIMEOUT + LATENCY)
+            self.assert_brief(peer.wait_closed(), REQUEST_TIMEOUT + LATENCY)
 
     def test_a_slow_request_that_is_finished_in_time_is_served(self):
         """Slow is not late: pieces that make up a request within the timeout are answered."""
@@ -243,7 +245,7 @@ class NeverReads(Hostile):
     def assert_closed_and_bounded(self, peers, before):
         """While they do not read the server's memory is bounded, and after the timeout they are closed."""
         most = 0
-        end = time.monotonic() + REQUEST_TIMEOUT + LATENCY
+        end = time.monotonic() + REQUEST_TIMEOUT + rdzvtest.DEADLINE
         while time.monotonic() < end and self.descriptors() > self.baseline + 6:
             most = max(most, self.resident())
             time.sleep(0.05)
@@ -430,7 +432,7 @@ class ServerWithoutDescriptors(rdzvtest.Case):
                 break
             peer.wait_closed(10)
             closed += 1
-        rdzvtest.wait_until(lambda: "cannot open more descriptors" in self.log(), "the reason is in the log", 10)
+        rdzvtest.wait_until(lambda: "cannot open more descriptors" in self.log(), "the reason is in the log")
         self.assertLess(self.log().count("\n"), 200)
         with contextlib.suppress(ConnectionError):
             for _ in range(2000):  # a flood of them gets some lines a second, not a line each

@@ -60,7 +60,7 @@ class Nodes(Case):
 
     def test_who_is_there_when_the_time_to_join_is_over(self):
         self.evil_node("3")
-        done = self.rdzv("join", *self.flags("--nnodes", "3", "--rdzv-conf", "join_timeout=0.5"))
+        done = self.rdzv("join", *self.flags("--nnodes", "3", "--rdzv-conf", f"join_timeout={rdzvtest.slow(1)}"))
         self.assertIn(SHOWN, done.stderr)
         self.assert_harmless(done.stderr)
 
@@ -79,7 +79,7 @@ class Store(Case):
         return [rdzvtest.RDZV, "store", "--endpoint", self.server.endpoint, *more]
 
     def test_a_key_in_an_error(self):
-        done = self.store(self.server, "--timeout", "0.05", "get", EVIL)
+        done = self.store(self.server, "--timeout", str(rdzvtest.slow(0.5)), "get", EVIL)
         self.assertIn(r"\x1b]0;owned\x07", done.stderr)
         self.assert_harmless(done.stderr)
 

@@ -94,7 +94,7 @@ class Joining(NativeCase):
         nodes = [self.node(name, min_nodes=2, max_nodes=3, last_call_timeout=1).begin() for name in ("a", "b")]
         for node in nodes:
             self.assertEqual(node.joined().world_size, 2)
-        self.node("c", min_nodes=2, max_nodes=3).begin()
+        self.node("c", min_nodes=2, max_nodes=3, last_call_timeout=1).begin()
         for node in nodes:
             news = node.conn.expect(NEWS)
             self.assertEqual((news.what, news.waiting), (SOMEONE_WAITS, 1))
@@ -121,9 +121,9 @@ class Joining(NativeCase):
         other = Session("b")
         other.epoch = other.number = 1
         node.conn.join("run", other, **PATIENT)
-        self.assertIn("belongs to node", node.conn.refused(-1, 134))
+        self.assertIn("belongs to node", node.conn.refused(-8, 134))
         node.conn.join("another run", other, **PATIENT)
-        node.conn.refused(-1, 134)
+        node.conn.refused(-8, 134)
         self.assertFalse(self.status("another run").exists)
 
 
@@ -283,7 +283,7 @@ class Ending(NativeCase):
         late = self.node("a", run_id="nobody").begin()
         late.conn.refused(E_CLOSED, 134)
         conn.ask("node_close", sized(b"x" * 513) + sized(b""))
-        conn.refused(-1, 137)
+        conn.refused(-8, 137)
         conn.ask("node_close", sized(b"x") + sized(b"y" * 513))
         conn.refused(-11, 137)
 
@@ -316,9 +316,9 @@ class Asking(NativeCase):
         conn.query("nothing", 0)
         conn.refused(E_STALE, 139)
         conn.ask("node_query", sized(b"") + u64(0))
-        conn.refused(-1, 139)
+        conn.refused(-8, 139)
         conn.ask("node_query", sized(b"\xff\xfe") + u64(0))
-        conn.refused(-1, 139)
+        conn.refused(-8, 139)
 
     def test_joins_are_answered_among_other_requests(self):
         node = self.node("a", min_nodes=2, max_nodes=2).begin()

@@ -189,7 +189,7 @@ class Operations(BlobCase):
 
     def test_reads_over_several_keys_see_the_state_of_now(self):
         self.ours.set(b"/other", b"x")
-        second = self.node("second", min_nodes=3, max_nodes=3).begin()
+        second = self.node("second", min_nodes=2, max_nodes=3).begin()
         self.await_nodes(2)
         for op in ("multi_get", "get_wait"):
             self.ours.ask(op, keys(b"/other", KEY))
@@ -197,7 +197,7 @@ class Operations(BlobCase):
             self.assertEqual(self.ours.receive_value(), b"x")
             self.assertEqual(len(load(self.ours.receive_value()).participants), 2)
             second.conn.leave()
-            second = self.node("third", min_nodes=3, max_nodes=3).begin()
+            second = self.node("third", min_nodes=2, max_nodes=3).begin()
             self.await_nodes(2)
 
     def test_set_and_swaps_are_adopted(self):

@@ -135,7 +135,7 @@ static rdzv_store *open_full(struct scene *scene) {
   peer_start(&scene->peer, greet_and_close, NULL);
   rdzv_store *store = connect_for_minutes(scene->peer.endpoint, NULL);
   assert_int_equal(listen(scene->peer.listener, 0), 0);
-  backlog_fill(&scene->backlog, scene->peer.port);
+  backlog_fill(&scene->backlog, scene->peer.listener);
   sem_post(&scene->peer.go_on);
   await_sem(&scene->peer.reached);
   return store;

@@ -141,9 +141,10 @@ static void test_a_write_that_was_done_before_it_was_sent_is_an_error(void **sta
   rdzv_error error;
   int64_t sum = 0;
   peer_start(&peer, counts_otherwise, NULL);
-  rdzv_store *store = connect_with(peer.endpoint, (rdzv_tcp_options){.timeout_ms = 500});
+  rdzv_store *store = connect_to(peer.endpoint);
+  assert_code(rdzv_store_set_request_timeout(store, 500, &error), 0);
   assert_code(rdzv_store_add(store, BYTES("k"), 1, &sum, &error), RDZV_E_OUTCOME_UNKNOWN);
-  rdzv_store_set_timeout(store, SOON_MS, NULL);
+  assert_code(rdzv_store_set_request_timeout(store, 0, &error), 0);
   assert_error(rdzv_store_add(store, BYTES("k"), 1, &sum, &error), RDZV_E_PROTOCOL, &error,
                "another write with this number");
   rdzv_store_free(store);

@@ -120,14 +120,19 @@ struct scene {
   rdzv_store *store;
 };
 
-static int setup(void **state) {
+static int setup_with(void **state, rdzv_server_options options) {
   struct scene *scene = calloc(1, sizeof *scene);
   if (!scene) return -1;
-  scene->server = serve_with((rdzv_server_options){.session_timeout_ms = 20}, RDZV_ANY_PORT);
+  scene->server = serve_with(options, RDZV_ANY_PORT);
   scene->store = store_of(scene->server);
   *state = scene;
   return 0;
 }
+
+static int setup(void **state) { return setup_with(state, (rdzv_server_options){0}); }
+
+/* Its server forgets a session that has no connection. */
+static int setup_forgetful(void **state) { return setup_with(state, (rdzv_server_options){.session_timeout_ms = 20}); }
 
 static int teardown(void **state) {
   struct scene *scene = *state;
@@ -532,6 +537,7 @@ static void test_a_pop_whose_item_was_lost_on_the_way_gets_it(void **state) {
 }
 
 #define IN_A_SCENE(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+#define IN_A_FORGETFUL_SCENE(test) cmocka_unit_test_setup_teardown(test, setup_forgetful, teardown)
 
 int main(void) {
   const struct CMUnitTest tests[] = {
@@ -541,10 +547,10 @@ int main(void) {
       IN_A_SCENE(test_a_waiting_pop_moves_with_its_session),
       IN_A_SCENE(test_the_late_copy_of_a_write_that_had_no_effect_is_not_done),
       IN_A_SCENE(test_a_takeover_fences_what_was_sent_before),
-      IN_A_SCENE(test_a_forgotten_session_is_refused),
+      IN_A_FORGETFUL_SCENE(test_a_forgotten_session_is_refused),
       IN_A_SCENE(test_what_no_client_sends_is_refused),
       IN_A_SCENE(test_the_late_copy_of_a_refused_swap_is_not_done),
-      IN_A_SCENE(test_a_client_whose_session_is_forgotten_does_not_know),
+      IN_A_FORGETFUL_SCENE(test_a_client_whose_session_is_forgotten_does_not_know),
       cmocka_unit_test(test_a_write_that_outlives_its_server_is_told_so),
       cmocka_unit_test(test_a_pop_whose_item_was_lost_on_the_way_gets_it),
   };

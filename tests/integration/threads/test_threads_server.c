@@ -52,7 +52,8 @@ static void test_it_may_be_stopped_while_clients_work(void **state) {
   rdzv_store *stores[THREADS];
   pthread_t threads[THREADS];
   for (int i = 0; i < THREADS; i++) {
-    stores[i] = connect_with(rdzv_server_address(server), (rdzv_tcp_options){.timeout_ms = 200});
+    stores[i] = store_of(server);
+    assert_code(rdzv_store_set_request_timeout(stores[i], 200, NULL), 0);
     assert_int_equal(pthread_create(&threads[i], NULL, work, stores[i]), 0);
   }
   stop_from_threads(server);

@@ -13,7 +13,7 @@ import peers
 import rdzvtest
 from join_node import CLOSED, Ours  # noqa: F401, the tests have them from here
 
-FAST = (1, 4)  # seconds between heartbeats, and how many may be missing
+FAST = (1, rdzvtest.slow_int(5))  # seconds between heartbeats, and how many may be missing
 SOON = "next_when_some_wait"
 
 
@@ -54,7 +54,7 @@ class Place:
 
     def __init__(self, case, endpoint, nodes, keep_alive=FAST, last_call=3):
         self.case, self.endpoint, self.nodes = case, endpoint, nodes
-        self.keep_alive, self.last_call, self.run_id = keep_alive, last_call, uuid.uuid4().hex
+        self.keep_alive, self.last_call, self.run_id = keep_alive, rdzvtest.slow_int(last_call), uuid.uuid4().hex
 
     def theirs(self, addr):
         node = Theirs(torch_socket())

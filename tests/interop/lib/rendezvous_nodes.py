@@ -15,7 +15,7 @@ from join_node import CLOSED, Ours  # noqa: F401, the tests have them from here
 from rdzvtest import free_port
 
 DEFAULTS = (5, 3)  # seconds between heartbeats, and how many may be missing
-FAST = (1, 4)  # for tests in which nodes die; PyTorch looks once a second
+FAST = (1, rdzvtest.slow_int(5))  # for tests in which nodes die; PyTorch looks once a second
 PLACES = ("torch", "serve", "join", "file")  # who has the store: a PyTorch node, `rdzv serve`, our node, nobody
 NO_HOST = ("torch", "serve", "file")  # where it does not go with a node of ours
 SOON = "next_when_some_wait"  # what PyTorch's agents do all the time
@@ -59,7 +59,8 @@ class Place:
 
     def __init__(self, case, version, kind, nodes, keep_alive=DEFAULTS, last_call=2, shared=False):
         self.case, self.version, self.kind, self.shared = case, version, kind, shared
-        self.nodes, self.keep_alive, self.last_call = nodes, keep_alive, last_call
+        self.nodes, self.keep_alive = nodes, keep_alive
+        self.last_call = last_call and rdzvtest.slow_int(last_call)
         self.run_id = f"run-{kind}-{version}"
         self.endpoint = None
         self.count = 0

@@ -15,11 +15,11 @@ import rendezvous_nodes
 from rendezvous_nodes import free_port
 
 EXAMPLE = os.path.join(rdzvtest.SOURCE, "examples", "gloo_allreduce.py")
-PACKAGE = os.path.join(rdzvtest.BUILD, "python")  # what a wheel installs
+PACKAGE = rdzvtest.built("python")  # what a wheel installs
 WORKER = os.path.join(peers.HERE, "gloo_worker.py")
 FIRST, SECOND, THIRD = "127.0.0.1", "127.0.0.2", "127.0.0.3"  # nodes are ranked by their addresses
-LONG = 120.0  # seconds; much longer than anything takes, also on a machine that is not idle
-SOON = 45.0  # after the first agent of a job has ended well, for the others
+LONG = 300.0  # seconds; much longer than anything takes, also on a machine that is not idle
+SOON = 120.0  # after the first agent of a job has ended well, for the others
 BEGAN, DONE = "begins with", "done after"  # what the example says
 SAID = re.compile(r"rank (\d+) of (\d+): attempt (\d+), (begins with|done after) step (\d+)")
 
@@ -138,7 +138,7 @@ class Job:
 
     def __init__(self, case, version, nodes, host, shares=True, keep_alive=None):
         self.case, self.version, self.nodes, self.host = case, version, nodes, host
-        self.keep_alive = keep_alive
+        self.keep_alive = self.ours_keep_alive = keep_alive  # of all agents; the second by the options, of ours
         self.run_id = f"{host}-{version}-{free_port()}"
         self.endpoint = f"{FIRST}:{free_port()}"
         self.environment = environment(TORCH_DISABLE_SHARE_RDZV_TCP_STORE="0" if shares else "1", TMPDIR=case.folder)
@@ -155,8 +155,8 @@ class Job:
         conf = {"is_host": str(kind == self.host and first).lower(), "last_call_timeout": 1}
         if kind == "ours" and self.version == "1.13":
             conf["torch_version"] = "1.13"
-        if kind == "ours" and self.keep_alive:
-            conf["keep_alive_interval"], conf["keep_alive_max_attempt"] = self.keep_alive
+        if kind == "ours" and self.ours_keep_alive:
+            conf["keep_alive_interval"], conf["keep_alive_max_attempt"] = self.ours_keep_alive
         return ",".join(f"{name}={value}" for name, value in conf.items())
 
     def flags(self, kind, workers):

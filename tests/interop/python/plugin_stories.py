@@ -8,6 +8,7 @@ import subprocess
 
 import etcd
 import rdzvtest
+import servers
 from plugin_jobs import PluginJob
 from torchrun_jobs import BEGAN, FIRST, SECOND, THIRD
 
@@ -195,6 +196,34 @@ class Stories:
         job.stop()
         job.assert_done(agents[:1])
 
+    def check_a_list_of_servers(self):
+        """The first one is gone: nothing listens at its address."""
+        gone = f"127.0.0.1:{rdzvtest.free_port()}"
+        job = PluginJob(self, self.version, 2, f"{gone},{self.serve().endpoint}")
+        job.program += ["--steps", "5"]
+        job.assert_done([job.plugin(FIRST), job.plugin(SECOND)])
+
+    def check_another_server_takes_over(self):
+        """Two servers have one state in etcd, and the active one is killed. The workers go on, and a death after it makes
+        a round as before."""
+        group = servers.Group(self, etcd.shared(), prefix=f"/{self.id()}")
+        active, standby = group.start(2)
+        job = PluginJob(self, self.version, "1:2", group.endpoints)
+        job.program += STEPS
+        agents = [job.plugin(FIRST), job.plugin(SECOND)]
+        for agent in agents:
+            agent.await_world(4)
+        rdzvtest.wait_until(lambda: self.begun(agents) == [2, 2], "all workers run")
+        self.servers.remove(active)  # it is not to end in order
+        active.kill()
+        group.await_active(standby)
+        self.await_status(group.endpoints, job.run_id, "participants", 2)
+        self.assertEqual(self.begun(agents), [2, 2])
+        agents[1].kill()
+        self.assert_worlds(agents[:1], 2, [2])
+        job.stop()
+        job.assert_done(agents[:1])
+
     def check_a_secret(self):
         """A Store of ours, since PyTorch's client has none. An agent without it is refused."""
         path = self.path("secret")
@@ -212,7 +241,8 @@ class Stories:
     def guarded_stories(self):
         """Those of servers that can do what they are about."""
         stories = {"--state-dir": ("the server is restarted", self.check_the_server_is_restarted),
-                   "--secret-file": ("a secret", self.check_a_secret)}
+                   "--secret-file": ("a secret", self.check_a_secret),
+                   "--state-etcd": ("another server takes over", self.check_another_server_takes_over)}
         return dict(story for flag, story in stories.items() if self.server_has(flag))
 
     def shell(self, text):
@@ -227,7 +257,8 @@ class Stories:
                    "no restarts left": self.check_restarts_are_used_up, "mixed": self.check_the_others_are_mixed,
                    "etcd-v3": self.check_etcd_v3, "spare takes over": self.check_a_spare_takes_over,
                    "closed": self.check_closed_with_a_reason, "a wrong option": self.check_a_wrong_option,
-                   "nobody comes": self.check_nobody_comes, **self.more_stories(), **self.guarded_stories()}, 6)
+                   "nobody comes": self.check_nobody_comes, "a list of servers": self.check_a_list_of_servers,
+                   **self.more_stories(), **self.guarded_stories()}, 6)
 
     def more_stories(self):
         return {}

@@ -3,6 +3,7 @@
 
 The package is that of a wheel; nothing of the other tests is imported here.
 """
+import contextlib
 import datetime
 import os
 import signal
@@ -17,8 +18,9 @@ import unittest
 import rdzv
 from rdzv import errors
 
-SOON = 30.0  # seconds; much longer than anything takes
+SOON = 120.0  # seconds; much longer than anything takes
 QUICK = {"last_call_timeout": 0.1}
+CALL = {"last_call_timeout": 3}  # long enough for a second thread to join
 
 
 def resident():
@@ -32,8 +34,8 @@ def in_child(text):
 
 
 class Soon:
-    """A signal to this process a moment after begin(), which the main thread calls last before the call to be
-    interrupted. The thread runs before that, so that nothing else is."""
+    """A signal to this process after begin(), which the main thread calls last before the call to be interrupted, and
+    when that thread has been asleep for a while: it waits in the call."""
 
     def __init__(self, number):
         self.begun, self.number = threading.Event(), number
@@ -42,8 +44,16 @@ class Soon:
 
     def run(self):
         self.begun.wait()
-        time.sleep(0.1)
+        asleep = 0
+        while asleep < 10:
+            time.sleep(0.01)  # without Python's lock, which the main thread would take
+            asleep = asleep + 1 if self.main_is_asleep() else 0
         os.kill(os.getpid(), self.number)
+
+    @staticmethod
+    def main_is_asleep():
+        with open("/proc/self/stat", encoding="ascii") as file:  # of the process: that of its main thread
+            return file.read().rpartition(")")[2].split()[0] == "S"
 
     def begin(self):
         self.begun.set()
@@ -93,8 +103,8 @@ class Stores(unittest.TestCase):
         store.multi_set({"a": "1", "b": b"2"})
         store.publish({"p": "3"})
         self.assertEqual(store.multi_get(key for key in ("b", "a", "c")), [b"2", b"1", b"10"])
-        store.wait(["a", "b"], 1)
-        store.wait(["a"], datetime.timedelta(seconds=1))
+        store.wait(["a", "b"], SOON)
+        store.wait(["a"], datetime.timedelta(seconds=SOON))
         self.assertTrue({b"a", b"b"} <= set(store.list_keys()))
         self.assertTrue(store.delete_key("a"))
         self.assertFalse(store.check(["a"]))
@@ -125,9 +135,60 @@ class Stores(unittest.TestCase):
         swapped, _, version = store.compare_set_version("v", 0, "1")
         self.assertTrue(swapped)
         self.assertEqual(store.compare_set_version("v", 0, "2"), (False, b"1", version))
-        self.assertEqual(store.wait_changed("v", 0, 1), (b"1", version))
+        self.assertEqual(store.wait_changed("v", 0, SOON), (b"1", version))
         with self.assertRaises(errors.Timeout):
             store.wait_changed("v", version, 0.01)
+
+    def test_timeouts_and_defaults_of_single_calls(self):
+        """Each call takes a timeout in place of that of its store, whose own stays as it is."""
+        for store in self.all_stores():
+            store.timeout = 10 * SOON
+            self.check_short_waits(store)
+            self.assertEqual(store.timeout, 10 * SOON)
+            store.set("k", "v", timeout=SOON)
+            self.assertEqual(store.get("k", timeout=SOON), b"v")
+            self.assertEqual(store.get("k", timeout=datetime.timedelta(seconds=SOON), default=None), b"v")
+            self.assertEqual(store.multi_get(["k"], timeout=SOON, default=None), [b"v"])
+            self.assertEqual((store.add("n", 2, timeout=SOON), store.check(["k"], timeout=SOON)), (2, True))
+            with self.assertRaises(errors.Invalid):
+                store.get("k", timeout=-1)
+
+    def check_short_waits(self, store):
+        began = time.monotonic()
+        for wait in (lambda **more: store.get("never", **more), lambda **more: store.multi_get(["never"], **more)):
+            for timeout in (0, 0.01):
+                with self.assertRaises(errors.Timeout):
+                    wait(timeout=timeout)
+                self.assertIsNone(wait(timeout=timeout, default=None))
+                self.assertEqual(wait(timeout=timeout, default=7), 7)
+        if "queues" in store.features:
+            with self.assertRaises(errors.Timeout):
+                store.queue_pop("never", timeout=0.01)
+            self.assertEqual((store.queue_pop("never", timeout=0.01, default=1), store.queue_pop("never", False, default=2)),
+                             (1, 2))
+        if "versions" in store.features:
+            self.assertEqual(store.wait_changed("never", 0, 0.01, default=3), 3)
+        self.assertLess(time.monotonic() - began, SOON)
+
+    def test_a_timeout_of_a_call_that_waits_for_no_other_process(self):
+        """The server is silent. The next call has the time of the store again."""
+        text = "import rdzv, sys; server = rdzv.Server(port=0); print(server.address, flush=True); sys.stdin.read()"
+        server = subprocess.Popen([sys.executable, "-c", text], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        with contextlib.ExitStack() as stack:
+            for end in (server.stdin.close, server.stdout.close, server.wait, server.kill):
+                stack.callback(end)
+            store = rdzv.Store.tcp(server.stdout.readline().decode().strip(), timeout=10 * SOON)
+            server.send_signal(signal.SIGSTOP)
+            os.waitpid(server.pid, os.WUNTRACED)  # it has stopped
+            began = time.monotonic()
+            with self.assertRaises(errors.ConnectionFailed):
+                store.num_keys(timeout=0.2)
+            with self.assertRaises(errors.Error):
+                store.set("k", "v", timeout=0.2)
+            self.assertLess(time.monotonic() - began, SOON)
+            server.send_signal(signal.SIGCONT)
+            store.set("k", "w")
+            self.assertEqual(store.get("k"), b"w")
 
     def test_arguments_that_are_wrong(self):
         store = rdzv.Store.hash()
@@ -195,13 +256,25 @@ class Stores(unittest.TestCase):
         self.assertEqual(lines[0][0], "info")
         self.assertIn("never", lines[0][1])
 
+    def test_log_by_the_environment(self):
+        """Objects without a log of their own write to stderr if RDZV_LOG is set, and not through Python."""
+        ended = in_child("""
+import os, rdzv
+rdzv.Server(port=0).close()
+os.environ["RDZV_LOG"] = "info"
+rdzv.Server(port=0).close()
+rdzv.Server(port=0, log=lambda *_: None).close()
+""")
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        self.assertEqual(ended.stderr.count(": info: listening on 127.0.0.1:"), 1, ended.stderr)
+
     def test_nothing_listens(self):
         silent = socket.socket()  # has the port, so that nobody else gets it, and does not listen
         self.addCleanup(silent.close)
         silent.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         with self.assertRaises(errors.ConnectionFailed) as raised:
-            rdzv.Store.tcp(address, timeout=0.3)
+            rdzv.Store.tcp(address, timeout=2)
         self.assertIsInstance(raised.exception, ConnectionError)
         self.assertIn(address, str(raised.exception))
 
@@ -210,7 +283,7 @@ class Stores(unittest.TestCase):
             rdzv.Server(port=self.server.port)
         with rdzv.Server("127.0.0.1", 0, run_id="mine", max_connections=10) as other:
             with self.assertRaises(errors.Stale):
-                rdzv.Store.tcp(other.address, run_id="yours", timeout=1)
+                rdzv.Store.tcp(other.address, run_id="yours", timeout=SOON)
             other.drain(0.01)
             other.stop()
         self.assertEqual(repr(other), "<rdzv.Server closed>")
@@ -236,7 +309,7 @@ class Stores(unittest.TestCase):
         """One is active. The other stands by, and has what was written when it takes over."""
         etcd = rdzv.Etcd(os.environ["ETCD_ENDPOINT"])
         prefix = f"/python-{os.getpid()}"
-        servers = [rdzv.Server("127.0.0.1", 0, state_etcd=etcd, state_prefix=prefix, state_lease=2, start=False)
+        servers = [rdzv.Server("127.0.0.1", 0, state_etcd=etcd, state_prefix=prefix, state_lease=20, start=False)
                    for _ in range(2)]
         threads = [threading.Thread(target=server.run) for server in servers]
         threads[0].start()
@@ -280,9 +353,9 @@ class Handlers(unittest.TestCase):
         self.server = rdzv.Server(port=0)
         self.addCleanup(self.server.close)
 
-    def node(self, nnodes, **more):
+    def node(self, nnodes, conf=QUICK, **more):
         handler = rdzv.Handler(endpoint=self.server.address, run_id="job", nnodes=nnodes,
-                               conf={"is_host": False, **QUICK}, **more)
+                               conf={"is_host": False, **conf}, **more)
         self.addCleanup(handler.close)
         return handler
 
@@ -301,7 +374,7 @@ class Handlers(unittest.TestCase):
 
     def test_two_nodes(self):
         heard = []
-        nodes = [self.node("1:2", on_event=heard.append), self.node((1, 2))]
+        nodes = [self.node("1:2", CALL, on_event=heard.append), self.node((1, 2), CALL)]
         results = self.join_all(nodes)
         self.assertEqual(sorted(result.rank for result in results), [0, 1])
         self.assertEqual({(result.round, result.world_size, result.run_id) for result in results}, {(0, 2, "job")})
@@ -327,6 +400,23 @@ class Handlers(unittest.TestCase):
         self.assertTrue(nodes[0].is_closed())
         with self.assertRaisesRegex(errors.Closed, "enough"):
             nodes[1].next()
+
+    def test_a_timeout_of_next(self):
+        """The node gives up, and can join later."""
+        nodes = [self.node(2), self.node(2)]
+        began = time.monotonic()
+        for _ in range(2):
+            with self.assertRaisesRegex(errors.Timeout, "within 0.2 s"):
+                nodes[0].next(timeout=0.2)
+        while nodes[1].status(wait=1).nodes:  # it leaves by itself; till then others can complete a round with it
+            self.assertLess(time.monotonic() - began, SOON)
+        other = threading.Thread(target=nodes[1].next)
+        other.start()
+        self.assertEqual(nodes[0].next(timeout=SOON).world_size, 2)
+        other.join()
+        nodes[0].set_closed("over")
+        with self.assertRaises(errors.Closed):
+            nodes[0].next(timeout=SOON)
 
     def test_worker_ranks(self):
         nodes = [self.node(2), self.node(2)]
@@ -377,196 +467,28 @@ class Handlers(unittest.TestCase):
             outcome = agent.run()
         self.assertEqual((outcome.state, outcome.exit_code, outcome.failures[0].rank), ("FAILED", 4, 1))
         self.assertIn("STARTED", {event.state for event in events})
+        with rdzv.Agent(["/bin/sh", "-c", "exit $((3 - TORCHELASTIC_RESTART_COUNT))"], standalone=True, max_restarts=1,
+                        log_dir="/dev/null") as agent:
+            attempts = [(one.attempt, one.exit_code) for one in agent.run().attempts]
+        self.assertEqual(attempts, [(0, 3), (1, 2)])
         with rdzv.Agent(["/bin/true"], standalone=True, log_dir="/dev/null") as agent:
             self.assertEqual(agent.run().state, "SUCCEEDED")
 
-
-class Signals(unittest.TestCase):
-    def setUp(self):
-        self.server = rdzv.Server(port=0)
-        self.addCleanup(self.server.close)
-        self.store = rdzv.Store.tcp(self.server.address)
-
-    def assert_interrupted(self, call):
-        began = time.monotonic()
-        timer = Soon(signal.SIGINT)
-        with self.assertRaises(KeyboardInterrupt):
-            timer.begin()
-            call()
-        timer.join()
-        self.assertLess(time.monotonic() - began, SOON)
-
-    def test_keyboard_interrupt_in_every_kind_of_call(self):
-        silent = socket.create_server(("127.0.0.1", 0))  # it accepts, and says nothing
-        self.addCleanup(silent.close)
-        nobody = rdzv.Handler(endpoint=self.server.address, run_id="j", nnodes=2, conf={"is_host": False})
-        hash_store, view = rdzv.Store.hash(), self.store.prefix("p")
-        alone = rdzv.Handler(endpoint=self.server.address, run_id="k", nnodes=1, conf={"is_host": False, **QUICK})
-        result = alone.next()
-        self.assertIsNotNone(result.store)
-        for call in (lambda: self.store.get("never"), lambda: self.store.wait(["never"]),
-                     lambda: self.store.multi_get(["never"]), lambda: self.store.queue_pop("never"),
-                     lambda: self.store.wait_changed("never", 0), lambda: view.get("never"),
-                     lambda: hash_store.get("never"), lambda: result.store.get("never"), nobody.next,
-                     lambda: alone.wait_change(1000), lambda: next(alone.changes()),
-                     lambda: rdzv.Store.tcp(f"127.0.0.1:{silent.getsockname()[1]}")):
-            self.assert_interrupted(call)
-        self.store.set("k", "v")  # all can be used afterwards
-        view.set("k", "v")
-        self.assertEqual((self.store.get("k"), hash_store.num_keys(), result.store.check(["k"])), (b"v", 0, False))
-        self.assertEqual(nobody.status().participants, 0)
-        nobody.close()
-        alone.close()
-
-    def test_a_handler_that_does_not_raise_ends_no_call_and_costs_no_time(self):
-        caught = []
-        before = signal.signal(signal.SIGUSR1, lambda *_: caught.append(1))
-        self.addCleanup(signal.signal, signal.SIGUSR1, before)
-        began = time.monotonic()
-        timer = Soon(signal.SIGUSR1)
-        self.store.set_timeout(0.6)
-        timer.begin()
-        with self.assertRaises(errors.Timeout):
-            self.store.get("never")
-        timer.join()
-        self.assertEqual(caught, [1])
-        self.assertGreaterEqual(time.monotonic() - began, 0.6)
-        timer = Soon(signal.SIGUSR1)
-        self.store.set_timeout(SOON)
-        timer.begin()
-        with self.assertRaisesRegex(errors.Canceled, "interrupted by a signal"):
-            self.store.queue_pop("never")
-        timer.join()
-        setter = threading.Timer(0.4, lambda: rdzv.Store.tcp(self.server.address).set("late", "1"))
-        timer = Soon(signal.SIGUSR1)
-        timer.begin()
-        setter.start()
-        self.assertEqual(self.store.get("late"), b"1")
-        timer.join()
-        setter.join()
-
-    def test_a_signal_that_another_wakeup_fd_waits_for(self):
-        """asyncio's way: what was set is told, and set again."""
-        read, write = os.pipe()
-        os.set_blocking(write, False)
-        before = signal.signal(signal.SIGUSR1, lambda *_: None)
-        self.addCleanup(signal.signal, signal.SIGUSR1, before)
-        old = signal.set_wakeup_fd(write)
-        timer = Soon(signal.SIGUSR1)
-        timer.begin()
-        self.store.set_timeout(0.4)
-        with self.assertRaises(errors.Timeout):
-            self.store.get("never")
-        timer.join()
-        self.assertEqual(signal.set_wakeup_fd(old), write)
-        self.assertEqual(os.read(read, 9), bytes([signal.SIGUSR1]))
-        os.close(read)
-        os.close(write)
-
-    def test_agent_is_stopped(self):
-        agent = rdzv.Agent(["/bin/sleep", "1000"], standalone=True, log_dir="/dev/null",
-                           on_worker=lambda event: event.state == "STARTED" and os.kill(os.getpid(), signal.SIGINT))
-        with self.assertRaises(KeyboardInterrupt):
-            agent.run()
-        agent.close()
-
-
-class Processes(unittest.TestCase):
-    """What ends with a process, and what does not cross into another."""
-
-    def setUp(self):
-        self.server = rdzv.Server(port=0)
-        self.addCleanup(self.server.close)
-
-    def test_fork(self):
-        """What was opened before is refused in the child; what the child opens works, signals included."""
-        store = rdzv.Store.tcp(self.server.address)
-        handler = rdzv.Handler(endpoint=self.server.address, run_id="j", nnodes=1, conf={"is_host": False, **QUICK})
-        handler.next()
-        pid = os.fork()
-        if pid == 0:
-            os._exit(self.in_child_of_fork(store, handler))
-        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0)
-        store.set("k", "v")
-        self.assertIsNone(handler.poll_change())
-        handler.close()
-
-    def in_child_of_fork(self, store, handler):
-        refused = 0
-        for call in (lambda: store.get("k"), lambda: store.clone(), handler.next, handler.leave):
-            try:
-                call()
-            except errors.Invalid as error:
-                refused += "before this process was forked" in str(error)
-        store.close()
-        handler.close()
-        own = rdzv.Store.tcp(self.server.address)
-        own.set("child", "1")
-        timer = Soon(signal.SIGINT)
-        try:
-            timer.begin()
-            own.get("never")
-        except KeyboardInterrupt:
-            timer.join()
-            return 0 if refused == 4 else 1
-        return 2
-
-    def test_exit_with_waits_under_way(self):
-        """Threads that wait in calls, a node with a log, a server: the interpreter ends by itself, and quietly."""
-        ended = in_child(f"""
-import rdzv, threading, time
-server = rdzv.Server(port=0, log=lambda *_: None, level="debug")
-stores = [rdzv.Store.tcp("{self.server.address}") for _ in range(3)] + [rdzv.Store.hash()]
-node = rdzv.Handler(endpoint="{self.server.address}", run_id="x", nnodes=2, conf={{"is_host": False}},
-                    log=lambda *_: None, level="debug", on_event=lambda event: None)
-def wait(call):
-    try:
-        call()
-    except rdzv.errors.Canceled:
-        pass
-calls = [*[lambda store=store: store.get("never") for store in stores], node.next, lambda: node.status(1000)]
-for call in calls:
-    threading.Thread(target=wait, args=(call,), daemon=True).start()
-while not all(each._calls for each in [*stores, node]):
-    time.sleep(0.01)
-print("ends")
-""")
-        self.assertEqual((ended.returncode, ended.stdout, ended.stderr), (0, "ends\n", ""))
-
-    def test_exit_by_signal_and_by_exception(self):
-        ended = in_child(f"""
-import os, rdzv, signal, threading
-store = rdzv.Store.tcp("{self.server.address}")
-threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
-store.get("never")
-""")
-        self.assertIn("KeyboardInterrupt", ended.stderr)
-        self.assertIn(ended.returncode, (1, -signal.SIGINT))
-
-    def test_subinterpreter_is_refused(self):
-        ended = in_child("""
-try:
-    import _interpreters as interpreters
-except ImportError:
-    import _xxsubinterpreters as interpreters
-import sys
-text = "import sys; sys.path[:] = %r\\ntry:\\n import rdzv; rdzv.Store\\nexcept ImportError as error: print(error, flush=True)" % (sys.path,)
-number = interpreters.create()
-if hasattr(interpreters, "exec"):
-    interpreters.exec(number, text)
-else:
-    interpreters.run_string(number, text)
-""")
-        self.assertEqual(ended.returncode, 0, ended.stderr)
-        self.assertIn("cannot be used in a subinterpreter", ended.stdout)
-
-    def test_library_that_is_not_there(self):
-        for name, said in (("/nowhere/librdzv.so", "cannot load librdzv: /nowhere/librdzv.so"),
-                           ("libc.so.6", "rdzv_version")):
-            ended = subprocess.run([sys.executable, "-c", "import rdzv; rdzv.Store"], capture_output=True, text=True,
-                                   timeout=SOON, env=dict(os.environ, RDZV_LIBRARY=name), check=False)
-            self.assertEqual(ended.returncode, 1)
-            self.assertIn(said, ended.stderr)
+    def test_agent_names_the_machine_of_rank_0(self):
+        """With direct_master, also in a protected rendezvous; otherwise a port of its own on loopback."""
+        with tempfile.TemporaryDirectory() as folder:
+            secret, said = os.path.join(folder, "secret"), os.path.join(folder, "said")
+            with open(os.open(secret, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="ascii") as file:
+                file.write("0123456789abcdef\n")
+            with rdzv.Server("127.0.0.1", 0, secret_file=secret) as server:
+                for direct in (False, True):
+                    program = ["/bin/sh", "-c", f"echo $MASTER_ADDR >{said}"]
+                    with rdzv.Agent(program, endpoint=server.address, run_id=f"j{direct}", backend="c10d", log_dir="/dev/null",
+                                    local_addr="127.0.0.2", direct_master=direct,
+                                    conf={"secret_file": secret, "is_host": False, **QUICK}) as agent:
+                        self.assertEqual(agent.run().state, "SUCCEEDED")
+                    with open(said, encoding="ascii") as file:
+                        self.assertEqual(file.read(), "127.0.0.2\n" if direct else "127.0.0.1\n")
 
 
 class Leaks(unittest.TestCase):

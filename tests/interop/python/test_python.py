@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The Python package without PyTorch: its whole interface under Python 3.11 and 3.13, its types, its constants, and a
 wheel in an environment that sees nothing else."""
+import ctypes
 import glob
 import os
 import re
@@ -13,9 +14,10 @@ import etcd
 import peers
 import rdzvtest
 
-PACKAGE = os.path.join(rdzvtest.BUILD, "python")
-API = os.path.join(os.path.dirname(os.path.abspath(__file__)), "python_api.py")
-LONG = 300.0
+PACKAGE = rdzvtest.built("python")
+HERE = os.path.dirname(os.path.abspath(__file__))
+PROGRAMS = [os.path.join(HERE, name) for name in ("python_api.py", "python_hostile.py", "python_signals.py")]
+LONG = 900.0
 
 
 def environment(**more):
@@ -24,21 +26,22 @@ def environment(**more):
 
 
 class Interface(rdzvtest.Case):
-    """Every call, by the Python of each PyTorch; both at once."""
+    """Every call, by the Python of each PyTorch; all at once."""
 
     def test_python_3_11_and_3_13(self):
         etcd.need()
         for version in peers.VERSIONS:
             peers.need(version)
-        running = {version: self.start([*rdzvtest.torch_python(version), API], cwd=rdzvtest.SOURCE,
-                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                       env=environment(PYTHONPATH=PACKAGE, ETCD_ENDPOINT=etcd.shared().endpoint))
-                   for version in peers.VERSIONS}
-        for version, process in running.items():
-            with self.subTest(version=version):
+        running = {(version, program): self.start(
+                       [*rdzvtest.torch_python(version), program], cwd=rdzvtest.SOURCE, stdout=subprocess.PIPE,
+                       stderr=subprocess.STDOUT, text=True,
+                       env=environment(PYTHONPATH=PACKAGE, ETCD_ENDPOINT=etcd.shared().endpoint))
+                   for version in peers.VERSIONS for program in PROGRAMS}
+        for (version, program), process in running.items():
+            with self.subTest(version=version, program=os.path.basename(program)):
                 said, _ = process.communicate(timeout=LONG)
                 self.assertEqual(process.returncode, 0, said)
-                self.assertRegex(said, r"Ran \d\d tests")
+                self.assertRegex(said, r"Ran \d+ tests")
 
 
 class Source(rdzvtest.Case):
@@ -49,6 +52,26 @@ class Source(rdzvtest.Case):
                                cwd=os.path.join(rdzvtest.SOURCE, "python"), capture_output=True, text=True,
                                timeout=LONG, check=False)
         self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
+
+    def test_types_as_a_program_sees_them(self):
+        if not shutil.which("mypy") and not os.environ.get("CI"):
+            self.skipTest("there is no mypy")
+        lines = {"Store": "with rdzv.Store.hash() as it: reveal_type(it)",
+                 "Server": "with rdzv.Server(port=0) as it: reveal_type(it)",
+                 "Own": "with Own.tcp('h') as it: reveal_type(it)",
+                 "bytes": "reveal_type(rdzv.Store.hash().get('k', timeout=1))",
+                 "bytes | None": "reveal_type(rdzv.Store.hash().get('k', timeout=1, default=None))",
+                 "bytes | int": "reveal_type(rdzv.Store.hash().queue_pop('k', default=1))"}
+        program = self.path("program.py")
+        with open(program, "w", encoding="ascii") as file:
+            file.write("import rdzv\nclass Own(rdzv.Store): pass\n")
+            file.writelines(f"def f{i}() -> None:\n    {line}\n" for i, line in enumerate(lines.values()))
+        ended = subprocess.run(["mypy", "--strict", "--cache-dir", self.path("cache"), program], cwd=self.folder,
+                               capture_output=True, text=True, timeout=LONG, check=False,
+                               env=environment(MYPYPATH=os.path.join(rdzvtest.SOURCE, "python")))
+        self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
+        found = [re.sub(r"[\w.]*\.(?=\w)|builtins\.", "", each) for each in re.findall(r'Revealed type is "(.*)"', ended.stdout)]
+        self.assertEqual([re.sub(r"Union\[(\w+), (\w+)\]", r"\1 | \2", each) for each in found], list(lines), ended.stdout)
 
     def test_constants_are_those_of_the_headers(self):
         sys.path.insert(0, PACKAGE)
@@ -84,7 +107,8 @@ class Source(rdzvtest.Case):
                 texts.append(file.read())
         return "\n".join(texts)
 
-    def test_structs_have_the_sizes_of_c(self):
+    def mirrored(self):
+        """The structs of C, by name, as Python has them."""
         sys.path.insert(0, PACKAGE)
         from rdzv import _library as mine
         pairs = {"rdzv_error": mine.ErrorStruct, "rdzv_log": mine.Log, "rdzv_hash_options": mine.HashOptions,
@@ -97,7 +121,22 @@ class Source(rdzvtest.Case):
                  "rdzv_node_status": mine.NodeStatusStruct, "rdzv_status": mine.StatusStruct,
                  "rdzv_agent_options": mine.AgentOptions, "rdzv_agent_event": mine.AgentEventStruct,
                  "rdzv_worker_event": mine.WorkerEventStruct, "rdzv_worker_failure": mine.FailureStruct,
-                 "rdzv_agent_result": mine.AgentResultStruct}
+                 "rdzv_agent_result": mine.AgentResultStruct, "rdzv_bytes": mine.Bytes, "rdzv_value": mine.Value}
+        return pairs
+
+    def test_every_field_of_the_headers_is_mirrored(self):
+        """Also one that fits into what was padding before, which no size shows."""
+        left_out = {"rdzv_protection", "rdzv_backend_ops"}  # a Python program has no use for them
+        text = re.sub(r"/\*.*?\*/", "", self.headers(), flags=re.DOTALL)
+        structs = {name: re.findall(r"(?:\(\*)?(\w+)(?:\)\([^;]*\)|\[\w+\])?;", body) for body, name in
+                   re.findall(r"typedef struct \w+ \{(.*?)\} (\w+);", text, flags=re.DOTALL)}
+        self.assertEqual(set(structs) - left_out, set(self.mirrored()))
+        for name, kind in self.mirrored().items():
+            with self.subTest(struct=name):
+                self.assertEqual([field for field, *_ in kind._fields_], structs[name])
+
+    def test_structs_have_the_layouts_of_c(self):
+        pairs = self.mirrored()
         said = self.c_layouts(pairs)
         for name, kind in pairs.items():
             with self.subTest(struct=name):
@@ -105,21 +144,35 @@ class Source(rdzvtest.Case):
 
     @staticmethod
     def layout(kind):
-        return [(name, getattr(kind, name).offset, getattr(kind, name).size) for name, *_ in kind._fields_]
+        fields = [(name, getattr(kind, name).offset, getattr(kind, name).size) for name, *_ in kind._fields_]
+        return [*fields, ("", 0, ctypes.sizeof(kind))]
 
     def c_layouts(self, pairs):
-        """What the compiler says of the fields that we know; a later version may have more."""
+        """What the compiler says of the fields, and of the whole."""
         source, program = self.path("layout.c"), self.path("layout")
         lines = "".join(f'printf("{name} {field} %zu %zu\\n", offsetof({name}, {field}), sizeof((({name} *)0)->{field}));\n'
                         for name, kind in pairs.items() for field, *_ in kind._fields_)
+        lines += "".join(f'printf("{name} whole 0 %zu\\n", sizeof({name}));\n' for name in pairs)
         with open(source, "w", encoding="ascii") as file:
             file.write(f"#include <rdzv/rdzv.h>\n#include <stdio.h>\nint main(void) {{\n{lines}return 0;\n}}\n")
         subprocess.run(["cc", "-I", os.path.join(rdzvtest.SOURCE, "include"), source, "-o", program], check=True)
         found = {name: [] for name in pairs}
         for line in subprocess.run([program], check=True, capture_output=True, text=True).stdout.splitlines():
             name, field, offset, size = line.split()
-            found[name].append((field, int(offset), int(size)))
+            found[name].append(("" if field == "whole" else field, int(offset), int(size)))
         return found
+
+
+class Page(rdzvtest.Case):
+    def test_the_store_of_the_page(self):
+        """docs/python.md: the comments say what the calls return."""
+        with open(os.path.join(rdzvtest.SOURCE, "docs", "python.md"), encoding="utf-8") as file:
+            block = next(each for each in re.findall(r"```python\n(.*?)```", file.read(), re.DOTALL) if "Server(" in each)
+        text = "import rdzv\n" + re.sub(r"( +)(store\.get.*?) +# (\S+)[ ,\n]", r"\1assert \2 == \3\n#", block)
+        self.assertEqual(text.count("assert"), 2)
+        ended = subprocess.run([rdzvtest.PYTHON, "-c", text], capture_output=True, text=True, timeout=LONG, check=False,
+                               env=environment(PYTHONPATH=PACKAGE))
+        self.assertEqual(ended.returncode, 0, text + ended.stderr)
 
 
 class Wheel(rdzvtest.Case):
@@ -131,7 +184,7 @@ class Wheel(rdzvtest.Case):
                               timeout=LONG, check=False, **options)
 
     def test_install_use_and_uninstall(self):
-        wheels = glob.glob(os.path.join(rdzvtest.BUILD, "wheel", "rdzv-*.whl"))
+        wheels = glob.glob(os.path.join(rdzvtest.built("wheel"), "rdzv-*.whl"))
         self.assertEqual(len(wheels), 1, wheels)
         venv = tempfile.mkdtemp(prefix="rdzv-venv-")
         self.addCleanup(shutil.rmtree, venv)
@@ -160,6 +213,9 @@ class Wheel(rdzvtest.Case):
         first, mapped = used.stdout.splitlines()
         self.assertEqual(first, "v True ['etcd-v3', 'rdzv'] [True, True] True False")
         self.assertTrue(all(path.startswith(venv) for path in eval(mapped)), mapped)
+        pages = {os.path.basename(path) for path in self.files(os.path.join(venv, "share", "man"))}
+        self.assertEqual(pages, set(os.listdir(os.path.join(rdzvtest.SOURCE, "man"))))
+        self.assertTrue(os.path.exists(os.path.join(venv, "share", "man", "man1", "rdzv-run.1")))
         command = self.run_in(venv, "rdzv", "--version")
         self.assertRegex(command.stdout, r"^rdzv \d+\.\d+\.\d+\n$")
 

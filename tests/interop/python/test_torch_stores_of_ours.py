@@ -9,13 +9,13 @@ import rdzvtest
 import torchrun_jobs
 
 PEER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_store_peer.py")
-LONG = 300.0
+LONG = 900.0
 
 
 class Stores(rdzvtest.Case):
     def check(self, version):
         peers.need(version)
-        environment = torchrun_jobs.plugin_environment()
+        environment = {**torchrun_jobs.plugin_environment(), "SHORT_MS": f"{rdzvtest.slow(0.2) * 1000:.0f}"}
         ended = subprocess.run([*rdzvtest.torch_python(version), PEER, self.serve().endpoint, etcd.shared().endpoint],
                                cwd=rdzvtest.SOURCE, capture_output=True, text=True, timeout=LONG, env=environment,
                                check=False)

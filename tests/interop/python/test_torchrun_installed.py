@@ -10,7 +10,7 @@ import peers
 import rdzvtest
 import torchrun_jobs
 
-LONG = 300.0
+LONG = 900.0
 PROGRAM = ["--no_python", "/bin/sh", "-c", "echo rank $RANK of $WORLD_SIZE at $MASTER_ADDR"]
 
 
@@ -30,7 +30,7 @@ class Installed(rdzvtest.Case):
         peers.need("1.13")
         venv = tempfile.mkdtemp(prefix="rdzv-venv-")
         self.addCleanup(shutil.rmtree, venv)
-        wheel, = glob.glob(os.path.join(rdzvtest.BUILD, "wheel", "rdzv-*.whl"))
+        wheel, = glob.glob(os.path.join(rdzvtest.built("wheel"), "rdzv-*.whl"))
         subprocess.run([rdzvtest.PYTHON, "-m", "venv", "--system-site-packages", venv], check=True)
         subprocess.run([os.path.join(venv, "bin", "pip"), "install", "-q", "--no-index", wheel], check=True)
         self.flags = ["--nnodes=1", "--nproc_per_node=2", "--rdzv_backend=rdzv", "--rdzv_id=x",

@@ -5,25 +5,35 @@
 
 #include "live.h"
 
+#include <netinet/tcp.h>
+
 struct backlog {
   int fds[16];
   int count;
 };
 
+/* How many connections wait to be accepted, and how many may. */
+static inline struct tcp_info backlog_look(int listener) {
+  struct tcp_info info = {0};
+  socklen_t len = sizeof info;
+  assert_int_equal(getsockopt(listener, IPPROTO_TCP, TCP_INFO, &info, &len), 0);
+  return info;
+}
+
 /* Connects to a listener with a backlog of 0 until it takes no more. */
-static inline void backlog_fill(struct backlog *backlog, int port) {
-  const struct sockaddr_in address = {
-      .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons((uint16_t)port)};
-  for (backlog->count = 0; backlog->count < 16; backlog->count++) {
-    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    connect(fd, (const struct sockaddr *)&address, sizeof address);
-    struct pollfd poll_fd = {.fd = fd, .events = POLLOUT};
-    backlog->fds[backlog->count] = fd;
-    if (poll(&poll_fd, 1, 100) == 1) continue;
-    close(fd);
-    break;
+static inline void backlog_fill(struct backlog *backlog, int listener) {
+  struct sockaddr_in address;
+  socklen_t len = sizeof address;
+  struct tcp_info info;
+  assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &len), 0);
+  for (backlog->count = 0; info = backlog_look(listener), info.tcpi_unacked <= info.tcpi_sacked;) {
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(fd, (const struct sockaddr *)&address, sizeof address), 0);
+    backlog->fds[backlog->count++] = fd;
+    assert_in_range(backlog->count, 1, 15);
+    for (const int64_t until = live_now_ms() + SOON_MS; backlog_look(listener).tcpi_unacked == info.tcpi_unacked;)
+      assert_true(live_now_ms() < until);
   }
-  assert_in_range(backlog->count, 1, 15);
 }
 
 static inline void backlog_free(struct backlog *backlog) {

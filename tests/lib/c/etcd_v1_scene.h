@@ -5,6 +5,7 @@
 
 #include "asleep.h"
 #include "live.h"
+#include "no_sync.h"
 
 #include <rdzv/etcd.h>
 #include <rdzv/handler.h>
@@ -15,6 +16,7 @@ static rdzv_etcd_process *etcd;
 static inline int start_etcd_at(int port) {
   const rdzv_etcd_process_options options = {.size = sizeof options, .port = port};
   rdzv_error error;
+  no_sync();
   const int result = rdzv_etcd_process_start(&options, &etcd, &error);
   if (result < 0) print_error("%s\n", error.message);
   return result;

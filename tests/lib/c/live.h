@@ -29,6 +29,34 @@ static inline int64_t live_now_ms(void) {
   return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
+/* ---- bounds that follow the machine ------------------------------------------------------------------------ */
+
+static inline double live_seconds(clockid_t clock) {
+  struct timespec now;
+  clock_gettime(clock, &now);
+  return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* How many times longer a moment of computing takes now than on a quiet machine: 1 or more. */
+static inline double slowness(void) {
+  const double moment = 0.03, began = live_seconds(CLOCK_MONOTONIC), computed = live_seconds(CLOCK_THREAD_CPUTIME_ID);
+  while (live_seconds(CLOCK_THREAD_CPUTIME_ID) - computed < moment) continue;
+  return (live_seconds(CLOCK_MONOTONIC) - began) / moment;
+}
+
+/* So much time is enough on a quiet machine; more, the busier this one is. */
+#define assert_brief(took_ms, bound_ms) assert_brief_((took_ms), (bound_ms), __FILE__, __LINE__)
+#define assert_within(began_ms, bound_ms) assert_brief(live_now_ms() - (began_ms), (bound_ms))
+
+static inline void assert_brief_(int64_t took_ms, int64_t bound_ms, const char *file, int line) {
+  if (took_ms < bound_ms) return;
+  const double slow = slowness();
+  if ((double)took_ms < slow * (double)bound_ms) return;
+  print_error("it took %lld ms, not %lld ms at most (%.1f times slower than a quiet machine)\n", (long long)took_ms,
+              (long long)bound_ms, slow);
+  _fail(file, line);
+}
+
 /* ---- our server ------------------------------------------------------------------------------------------ */
 
 /* On that port, or on a free one for RDZV_ANY_PORT; it serves when this returns. */

@@ -39,14 +39,27 @@ static inline struct native_joined native_joined_sample(void) {
 }
 
 static inline struct native_news native_news_sample(void) {
-  return (struct native_news){
-      .what = 1 << 6, .round = 7, .waiting = 1, .gone = 2, .named = 2, .nodes = {{"host-2", 5, 0}, {"host-3", 6, 1}}};
+  return (struct native_news){.what = 1 << 6,
+                              .round = 7,
+                              .waiting = 1,
+                              .gone = 2,
+                              .named = 2,
+                              .nodes = {{"host-2", 5, 0}, {"host-3", 6, 1}},
+                              .warning = "nodes differ"};
 }
 
 /* A status of three nodes. */
 static inline void native_status_sample(struct wire_writer *out) {
-  const struct wire_native_status status = {
-      .exists = true, .complete = true, .round = 7, .call_left_ms = -1, .layout = TORCH_2_6, .reason = "done"};
+  const struct wire_native_status status = {.exists = true,
+                                            .complete = true,
+                                            .round = 7,
+                                            .call_left_ms = -1,
+                                            .layout = TORCH_2_6,
+                                            .reason = "done",
+                                            .min_nodes = 2,
+                                            .max_nodes = 4,
+                                            .ended_us = 1790000000000000,
+                                            .ended_by = "host-1_12_0"};
   const struct wire_native_node nodes[] = {
       {{"host-1", 12, 0}, 0, NODE_PARTICIPANT, NATIVE_WAY_NATIVE, 15, 120},
       {{"host-10", -3, 1}, 1, NODE_PARTICIPANT, NATIVE_WAY_TORCH, 4000, -1},

@@ -17,8 +17,8 @@
 #include <rdzv/params.h>
 #include <stdatomic.h>
 
-/* A node that is gone is found dead within a second, and one that a busy machine holds up for less is not. */
-#define LIVELY "keep_alive_interval=0.1,keep_alive_max_attempt=10"
+/* A node that is gone is found dead within two seconds, and one that a busy machine holds up for less is not. */
+#define LIVELY "keep_alive_interval=0.1,keep_alive_max_attempt=20"
 
 /* A node that swaps the state, although the server would form the rounds for it. */
 #define SWAPPING "mode=swap"

@@ -81,7 +81,8 @@ static inline struct pump *open_pump(void) {
 }
 
 static inline struct pump_stream *add(struct pump *pump, int file_fd, int show_fd, const char *prefix, int *write_fd) {
-  const struct pump_to to = {file_fd, "the file", show_fd, prefix};
+  const struct pump_to to = {
+      .file_fd = file_fd, .file = "the file", .match_fd = -1, .show_fd = show_fd, .prefix = prefix};
   struct pump_stream *stream = NULL;
   assert_code(pump_add(pump, &to, write_fd, &stream, NULL), 0);
   return stream;

@@ -33,7 +33,6 @@ class Authority:
                 "-keyout", key, "-out", request)
         openssl("x509", "-req", "-in", request, "-CA", self.cert, "-CAkey", self.key, "-CAcreateserial", "-days",
                 str(days), "-extfile", more, "-out", cert)
-        os.chmod(key, 0o644)
         return cert, key
 
 

@@ -18,14 +18,14 @@ class Place:
     def __init__(self, case, member, nodes, endpoints=None, last_call=1, backend="etcd", run_id=None, **conf):
         self.case, self.member, self.nodes, self.backend = case, member, nodes, backend
         self.endpoints = endpoints or member.endpoint
-        self.last_call, self.conf = last_call, conf
+        self.last_call, self.conf = rdzvtest.slow_int(last_call), conf
         self.name = uuid.uuid4().hex
         self.run_id = run_id or self.name
         self.root = f"/torchelastic/p2p/run_{self.run_id}"
         self.count = 0
 
     def arguments(self, **more):
-        conf = {"last_call_timeout": self.last_call, "timeout": 60, **self.conf, **more}
+        conf = {"last_call_timeout": self.last_call, "timeout": 300, **self.conf, **more}
         return ["--rdzv-backend", self.backend, "--rdzv-endpoint", self.endpoints, "--rdzv-id", self.run_id,
                 "--rdzv-conf", ",".join(f"{name}={value}" for name, value in conf.items())]
 

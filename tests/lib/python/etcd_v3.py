@@ -28,7 +28,7 @@ def log_in(member, name):
 
 def start_with_users(add_cleanup, begin, end):
     """An etcd that forgets tokens after a second. User 'job' may use keys from `begin` to before `end`, 'other' none."""
-    member = etcd.start(add_cleanup, ["--auth-token", "simple", "--auth-token-ttl", "1"])
+    member = etcd.start(add_cleanup, ["--auth-token", "simple", "--auth-token-ttl", "1", "--bcrypt-cost", "4"])
     for name in ("root", "job", "other"):
         post(member, "/v3/auth/user/add", {"name": name, "password": f"of {name}"})
     for role in ("root", "job"):

@@ -7,8 +7,8 @@ import uuid
 import rdzvtest
 from join_node import Ours
 
-LEASE = 15  # seconds: longer than any pause of a loaded machine
-SHORT = 6 if rdzvtest.SANITIZED else 3  # where its end is waited for
+LEASE = 60  # seconds: longer than any pause of a loaded machine
+SHORT = rdzvtest.slow_int(6 if rdzvtest.SANITIZED else 3)  # where its end is waited for
 
 
 class Place:
@@ -17,7 +17,7 @@ class Place:
     def __init__(self, case, member, nodes, endpoints=None, last_call=1, lease=LEASE, run_id=None):
         self.case, self.member, self.nodes = case, member, nodes
         self.endpoints = endpoints or member.endpoint
-        self.last_call, self.lease = last_call, lease
+        self.last_call, self.lease = rdzvtest.slow(last_call), lease
         self.run_id = run_id or uuid.uuid4().hex
         self.count = 0
 

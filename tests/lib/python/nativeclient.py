@@ -18,8 +18,8 @@ DEFAULTS = {"min_nodes": 1, "max_nodes": 1, "join_timeout": 600000, "last_call_t
             "heartbeat_timeout": 5000, "keep_alive_interval": 5000, "keep_alive_max_attempt": 3}
 
 Joined = namedtuple("Joined", "number round rank world_size flags master_node master_addr master_port ranks")
-News = namedtuple("News", "what round waiting gone nodes")
-Status = namedtuple("Status", "exists complete closed layout round call_left reason nodes")
+News = namedtuple("News", "what round waiting gone nodes warning")
+Status = namedtuple("Status", "exists complete closed layout round call_left reason nodes min_nodes max_nodes ended_us ended_by")
 Node = namedtuple("Node", "addr pid local_id rank kinds way heard_ms trip_us")
 Refusal = namedtuple("Refusal", "code op number text")
 
@@ -89,11 +89,13 @@ def decode(kind, body):
         result = take.i64()
     elif kind == NEWS:
         fixed = [take.i64() for _ in range(4)]
-        result = News(*fixed, [(take.text(), take.i64(), take.i64()) for _ in range(take.u8())])
+        result = News(*fixed, [(take.text(), take.i64(), take.i64()) for _ in range(take.u8())],
+                      take.text())
     elif kind == STATUS:
         flags, layout = take.u8(), take.u8()
-        result = Status(flags & 1 > 0, flags & 2 > 0, flags & 4 > 0, layout, take.signed(), take.signed(), take.text(),
-                        take.nodes(True))
+        fixed = [take.signed(), take.signed(), take.text()]
+        more = [take.signed(), take.signed(), take.signed(), take.text()]
+        result = Status(flags & 1 > 0, flags & 2 > 0, flags & 4 > 0, layout, *fixed, take.nodes(True), *more)
     elif kind == MEMBERS:
         result = take.signed(), take.nodes(False)
     else:

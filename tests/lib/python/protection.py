@@ -24,7 +24,7 @@ def psk(secret):
     return ["-psk", derive(secret, b"rdzv psk 1", 32).hex(), "-psk_identity", derive(secret, b"rdzv identity 1", 16).hex()]
 
 
-def s_client(port, *arguments, said=b"", seconds=20):
+def s_client(port, *arguments, said=b"", seconds=rdzvtest.DEADLINE):
     """What `openssl s_client` prints, and what the server has said to it."""
     return subprocess.run(["openssl", "s_client", "-connect", f"127.0.0.1:{port}", *arguments], input=said,
                           capture_output=True, timeout=seconds, check=False)
@@ -90,7 +90,7 @@ class Case(rdzvtest.Case):
         self.assertEqual(done.stdout, "")
 
 
-def answer_of(port, data, seconds=10.0, end=True):
+def answer_of(port, data, seconds=rdzvtest.DEADLINE, end=True):
     """All that a server says to these bytes, until it closes."""
     with socket.create_connection(("127.0.0.1", port), timeout=seconds) as sock:
         said = b""

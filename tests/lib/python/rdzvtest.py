@@ -4,6 +4,8 @@
 Nothing here sleeps to be safe: readiness is a port file, an end is a waited-for process.
 """
 import contextlib
+import functools
+import math
 import os
 import random
 import shutil
@@ -17,10 +19,16 @@ import unittest
 
 SOURCE = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../.."))
 BUILD = os.environ.get("RDZV_BUILD", os.path.join(SOURCE, "build"))
-RDZV = os.path.join(BUILD, "rdzv")
+RDZV = os.path.join(BUILD, "rdzv")  # it and librdzv.so are built for every Python test
 PYTHON = "/usr/bin/python3"
 SANITIZED = os.environ.get("RDZV_SANITIZE", "")
-DEADLINE = 60.0  # for anything that should happen soon
+DEADLINE = 120.0  # for anything that should happen soon
+
+
+def built(path):
+    """A file or folder that the build makes. scripts/test-targets finds these calls, with the text as it stands here, and so
+    builds what a test needs."""
+    return os.path.join(BUILD, path)
 
 
 def torch26_folder():
@@ -52,6 +60,41 @@ def free_port():
             return port
         except OSError:
             pass
+
+
+def slow_computing():
+    """How many times longer a moment of computing takes now than on a quiet machine: 1 or more."""
+    began, computed = time.monotonic(), time.process_time()
+    while time.process_time() - computed < 0.03:
+        pass
+    return max(1.0, (time.monotonic() - began) / 0.03)
+
+
+def slowness():
+    """The same, of computing and of syncs to the disk."""
+    with tempfile.TemporaryFile(buffering=0) as file:
+        began = time.monotonic()
+        for _ in range(3):
+            file.write(b"x")
+            os.fsync(file.fileno())
+        synced = (time.monotonic() - began) / 3
+    return max(slow_computing(), synced / 0.02)
+
+
+@functools.lru_cache(maxsize=None)
+def slow_at_start():
+    return min(slow_computing(), 6)
+
+
+def slow(seconds):
+    """A time that has to be short, because a test waits for its end, and has to be long enough for what must happen before:
+    so long on a quiet machine, and longer the busier this one is."""
+    return round(seconds * slow_at_start(), 2)
+
+
+def slow_int(seconds):
+    """The same in whole seconds."""
+    return math.ceil(slow(seconds))
 
 
 def wait_until(condition, what, seconds=DEADLINE):
@@ -91,6 +134,15 @@ class Case(unittest.TestCase):
 
     def path(self, name):
         return os.path.join(self.folder, name)
+
+    def assert_brief(self, took, seconds, message=None):
+        """So much time is enough on a quiet machine; more, the busier this one is."""
+        if took >= seconds:
+            self.assertLess(took, seconds * max(slowness(), slow_at_start()), message)
+
+    def assert_within(self, began, seconds, message=None):
+        """What began then has not taken longer than that, in the same sense."""
+        self.assert_brief(time.monotonic() - began, seconds, message)
 
     def start(self, command, **options):
         """Starts a process that must not outlive the test."""

@@ -10,7 +10,7 @@ import signal
 import subprocess
 
 import rdzvtest
-from rdzvtest import free_port, wait_until
+from rdzvtest import free_port, slow, wait_until
 
 YES, NO, USAGE, CONNECT, TIMEOUT, UNKNOWN, REFUSED, IO, CLOSED = range(9)
 
@@ -21,9 +21,9 @@ note() { printf '%s\\n' "$*" >>"$T/notes"; }
 await() { while [ ! -e "$T/$1" ]; do sleep 0.02; done; }
 forever() { while :; do sleep 0.1; done; }
 """
-QUICK = "last_call_timeout=0.1,keep_alive_interval=0.2,keep_alive_max_attempt=3"  # dead after 0.6 s
-NEVER = "last_call_timeout=0.1,keep_alive_interval=60"  # nobody dies: who is missed has said so
-STEADY = "last_call_timeout=0.1"
+QUICK = f"last_call_timeout={slow(0.5)},keep_alive_interval={slow(0.3)},keep_alive_max_attempt=5"  # dead after 1.5 s
+NEVER = f"last_call_timeout={slow(0.5)},keep_alive_interval=60"  # nobody dies: who is missed has said so
+STEADY = f"last_call_timeout={slow(0.5)}"  # time for the others, who start at the same moment
 
 
 def environment_of(pid):
@@ -127,7 +127,7 @@ class Run(rdzvtest.Case):
                 node.process.kill()
             node.process.wait()
         try:
-            wait_until(lambda: not self.marked(), "all that the nodes have started is gone", 20)
+            wait_until(lambda: not self.marked(), "all that the nodes have started is gone")
         except TimeoutError as error:
             left = [f"{pid} {name_of(pid)}" for pid in self.marked()]
             for pid in self.marked():
@@ -145,7 +145,7 @@ class Run(rdzvtest.Case):
 
     def environment(self, **more):
         environment = {name: value for name, value in os.environ.items()
-                       if not name.startswith(("PET_", "TORCH", "NCCL", "OMP", "CUDA", "HIP", "ROCR"))}
+                       if not name.startswith(("PET_", "MASTER_", "TORCH", "NCCL", "OMP", "CUDA", "HIP", "ROCR"))}
         environment.update(T=self.folder, TMPDIR=self.path("tmp"), RDZV_TEST_MARK=self.folder,
                            PYTHON_EXEC=rdzvtest.PYTHON)
         environment.update({name: str(value) for name, value in more.items()})

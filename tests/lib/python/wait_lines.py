@@ -7,10 +7,10 @@ import threading
 import time
 
 import rdzvtest
-from rdzvtest import RDZV
+from rdzvtest import RDZV, slow
 
 YES, NO, USAGE, CONNECT, TIMEOUT, UNKNOWN, REFUSED, IO, CLOSED = range(9)
-FIRST_S, QUIET_S, END_S = 4, 8, 15  # promised: 1, 3, 5
+FIRST_S, QUIET_S, END_S = slow(4), slow(8), slow(15)  # promised: 1, 3, 5
 CLIENT = "is_host=false"
 
 
@@ -53,7 +53,7 @@ class Heard:
         return found[1]
 
     def exits(self, code, within=END_S):
-        self.case.assertEqual(self.process.wait(60), code, self.text())
+        self.case.assertEqual(self.process.wait(rdzvtest.DEADLINE), code, self.text())
         took = time.monotonic() - self.began
         self.reader.join()
         self.case.assertLess(took, within, self.text())

@@ -56,7 +56,7 @@ static void test_a_role_may_be_as_long_as_there_is_room(void **unused) {
   assert_int_equal(strlen(info.role), 63);
   assert_error(
       role_info_read(BYTES("{\"role\": \"" SIXTY_THREE "a\", \"rank\": 0, \"local_world_size\": 1}"), &info, &error),
-      RDZV_E_CORRUPT, &error, "an agent says");
+      RDZV_E_CORRUPT, &error, "an agent published");
 }
 
 static void test_what_no_agent_says_is_refused(void **unused) {
@@ -231,7 +231,7 @@ static void test_what_are_no_ranks_is_refused(void **unused) {
 static void test_terms_come_back_as_they_were(void **unused) {
   (void)unused;
   for (int i = 0; i < 4; i++) {
-    const struct round_terms terms = {5 + i, i & 1, 20000 * i};
+    const struct round_terms terms = {.restart_count = 5 + i, .agent_store = i & 1, .master_port = 20000 * i};
     struct round_terms back;
     char *text = round_terms_write(&terms);
     assert_code(round_terms_read(text_of(text), &back, NULL), 0);

@@ -5,7 +5,8 @@
 
 enum { REQUESTS = SUPERVISOR_DO_END + 1, KINDS = SUPERVISOR_EV_AGREED + 1 };
 
-static const char *const request_names[] = {"JOIN", "MONITOR", "STOP", "KILL", "EXIT_BARRIER", "LEAVE", "CLOSE", "END"};
+static const char *const request_names[] = {"JOIN",         "MONITOR", "STOP",  "KILL", "BACK_OFF",
+                                            "EXIT_BARRIER", "LEAVE",   "CLOSE", "END"};
 
 static bool step(struct supervisor *supervisor, enum supervisor_event_kind kind) {
   const struct supervisor_event event = {.kind = kind, .signal = kind == SUPERVISOR_EV_SIGNAL ? 15 : 0};
@@ -30,6 +31,7 @@ enum { SAME = -1 };
 static const int next[REQUESTS][KINDS] = {
     [SUPERVISOR_DO_JOIN] = {[SUPERVISOR_EV_STARTED] = SUPERVISOR_DO_MONITOR,
                             [SUPERVISOR_EV_JOIN_FAILED] = SUPERVISOR_DO_END,
+                            [SUPERVISOR_EV_START_FAILED] = SUPERVISOR_DO_END, /* the first workers */
                             [SUPERVISOR_EV_ROUND_OVER] = SUPERVISOR_DO_JOIN,
                             [SUPERVISOR_EV_WORKER_FAILED] = SAME,
                             [SUPERVISOR_EV_WORKERS_DONE] = SAME,
@@ -43,6 +45,7 @@ static const int next[REQUESTS][KINDS] = {
                             [SUPERVISOR_EV_AGREED] = SAME},
     [SUPERVISOR_DO_MONITOR] = {[SUPERVISOR_EV_STARTED] = SAME,
                                [SUPERVISOR_EV_JOIN_FAILED] = SAME,
+                               [SUPERVISOR_EV_START_FAILED] = SAME,
                                [SUPERVISOR_EV_ROUND_OVER] = SAME,
                                [SUPERVISOR_EV_WORKER_FAILED] = SUPERVISOR_DO_STOP,
                                [SUPERVISOR_EV_WORKERS_DONE] = SUPERVISOR_DO_EXIT_BARRIER,
@@ -55,22 +58,26 @@ static const int next[REQUESTS][KINDS] = {
                                [SUPERVISOR_EV_DONE] = SAME,
                                [SUPERVISOR_EV_AGREED] = SAME},
     [SUPERVISOR_DO_STOP] =
-        {SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME,
+        {SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME,
          SAME, [SUPERVISOR_EV_SIGNAL] = SUPERVISOR_DO_LEAVE, /* for it was to JOIN */
          [SUPERVISOR_EV_STOPPED] = SUPERVISOR_DO_JOIN, [SUPERVISOR_EV_DONE] = SAME, [SUPERVISOR_EV_AGREED] = SAME},
     [SUPERVISOR_DO_KILL] =
-        {SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME,
+        {SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME,
          SAME, [SUPERVISOR_EV_STOPPED] = SUPERVISOR_DO_END, [SUPERVISOR_EV_DONE] = SAME, [SUPERVISOR_EV_AGREED] = SAME},
+    [SUPERVISOR_DO_BACK_OFF] = {SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME,
+                                SAME, [SUPERVISOR_EV_SIGNAL] = SUPERVISOR_DO_LEAVE, [SUPERVISOR_EV_STOPPED] = SAME,
+                                [SUPERVISOR_EV_DONE] = SUPERVISOR_DO_JOIN, [SUPERVISOR_EV_AGREED] = SAME},
     [SUPERVISOR_DO_EXIT_BARRIER] =
-        {SAME, SAME, SAME, SAME, SAME, SAME, [SUPERVISOR_EV_CLOSED] = SUPERVISOR_DO_END, [SUPERVISOR_EV_EVICTED] = SAME,
+        {SAME, SAME, SAME, SAME, SAME, SAME,
+         SAME, [SUPERVISOR_EV_CLOSED] = SUPERVISOR_DO_END, [SUPERVISOR_EV_EVICTED] = SAME,
          [SUPERVISOR_EV_STORE_LOST] = SAME, [SUPERVISOR_EV_SIGNAL] = SUPERVISOR_DO_LEAVE,
          [SUPERVISOR_EV_STOPPED] = SAME, [SUPERVISOR_EV_DONE] = SUPERVISOR_DO_CLOSE, [SUPERVISOR_EV_AGREED] = SAME},
-    [SUPERVISOR_DO_LEAVE] = {SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME,
+    [SUPERVISOR_DO_LEAVE] = {SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME,
                              SAME, [SUPERVISOR_EV_SIGNAL] = SUPERVISOR_DO_KILL, [SUPERVISOR_EV_STOPPED] = SAME,
                              [SUPERVISOR_EV_DONE] = SUPERVISOR_DO_STOP, [SUPERVISOR_EV_AGREED] = SAME},
-    [SUPERVISOR_DO_CLOSE] = {SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME,
+    [SUPERVISOR_DO_CLOSE] = {SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME,
                              SAME, [SUPERVISOR_EV_DONE] = SUPERVISOR_DO_END, [SUPERVISOR_EV_AGREED] = SAME},
-    [SUPERVISOR_DO_END] = {SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME},
+    [SUPERVISOR_DO_END] = {SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME, SAME},
 };
 
 static struct supervisor standing_in(enum supervisor_request request) {
@@ -79,6 +86,9 @@ static struct supervisor standing_in(enum supervisor_request request) {
     case SUPERVISOR_DO_MONITOR: return AFTER(1, SUPERVISOR_EV_STARTED);
     case SUPERVISOR_DO_STOP: return AFTER(1, SUPERVISOR_EV_STARTED, SUPERVISOR_EV_WORKER_FAILED);
     case SUPERVISOR_DO_KILL: return AFTER(1, SUPERVISOR_EV_STARTED, SUPERVISOR_EV_SIGNAL, SUPERVISOR_EV_SIGNAL);
+    case SUPERVISOR_DO_BACK_OFF:
+      return AFTER(2, SUPERVISOR_EV_STARTED, SUPERVISOR_EV_WORKER_FAILED, SUPERVISOR_EV_STOPPED, SUPERVISOR_EV_STARTED,
+                   SUPERVISOR_EV_WORKER_FAILED, SUPERVISOR_EV_STOPPED);
     case SUPERVISOR_DO_EXIT_BARRIER: return AFTER(1, SUPERVISOR_EV_STARTED, SUPERVISOR_EV_WORKERS_DONE);
     case SUPERVISOR_DO_LEAVE: return AFTER(1, SUPERVISOR_EV_STARTED, SUPERVISOR_EV_SIGNAL);
     case SUPERVISOR_DO_CLOSE: return AFTER(1, SUPERVISOR_EV_STARTED, SUPERVISOR_EV_WORKERS_DONE, SUPERVISOR_EV_DONE);
@@ -167,6 +177,7 @@ static void test_each_failure_uses_up_one_restart_and_the_last_one_closes(void *
     assert_false(step(&supervisor, SUPERVISOR_EV_WORKER_FAILED)); /* another of the same attempt */
     assert_int_equal(supervisor.restarts, i);
     step(&supervisor, SUPERVISOR_EV_STOPPED);
+    if (i > 1) step(&supervisor, SUPERVISOR_EV_DONE); /* BACK_OFF */
     assert_int_equal(supervisor.request, SUPERVISOR_DO_JOIN);
   }
   step(&supervisor, SUPERVISOR_EV_STARTED);
@@ -175,6 +186,58 @@ static void test_each_failure_uses_up_one_restart_and_the_last_one_closes(void *
   assert_int_equal(supervisor.request, SUPERVISOR_DO_CLOSE);
   step(&supervisor, SUPERVISOR_EV_DONE);
   assert_int_equal(supervisor.request, SUPERVISOR_DO_END);
+  assert_int_equal(supervisor.outcome, SUPERVISOR_OUTCOME_FAILED);
+}
+
+/* ---- how soon it starts again --------------------------------------------------------------------------------- */
+
+/* Starts workers that run for so long and fail. Gives the delay before the next start; -1: there is none. */
+static int64_t delay_after(struct supervisor *supervisor, int64_t *now_ms, int64_t ran_ms) {
+  assert_int_equal(supervisor->request, SUPERVISOR_DO_JOIN);
+  supervisor_step(supervisor, &(struct supervisor_event){SUPERVISOR_EV_STARTED, .now_ms = *now_ms});
+  *now_ms += ran_ms;
+  supervisor_step(supervisor, &(struct supervisor_event){SUPERVISOR_EV_WORKER_FAILED, .now_ms = *now_ms});
+  step(supervisor, SUPERVISOR_EV_STOPPED);
+  if (supervisor->request == SUPERVISOR_DO_CLOSE) return -1;
+  if (supervisor->request != SUPERVISOR_DO_BACK_OFF) return 0;
+  *now_ms += supervisor->delay_ms;
+  step(supervisor, SUPERVISOR_EV_DONE);
+  return supervisor->delay_ms;
+}
+
+static void test_the_first_restart_is_immediate_and_each_later_one_waits_twice_as_long(void **unused) {
+  (void)unused;
+  static const int64_t wanted[] = {0, 100, 200, 400, 800, 1600, 3200, 6400, 10000, 10000, 10000, -1};
+  struct supervisor supervisor;
+  int64_t now_ms = 12345;
+  supervisor_init(&supervisor, COUNT_OF(wanted) - 1);
+  for (size_t i = 0; i < COUNT_OF(wanted); i++) assert_int_equal(delay_after(&supervisor, &now_ms, 5), wanted[i]);
+}
+
+static void test_workers_that_ran_for_a_minute_begin_a_new_row(void **unused) {
+  (void)unused;
+  struct supervisor supervisor;
+  int64_t now_ms = 1;
+  supervisor_init(&supervisor, 100);
+  for (int i = 0; i < 5; i++) delay_after(&supervisor, &now_ms, SUPERVISOR_STEADY_MS - 1);
+  assert_int_equal(supervisor.delay_ms, 800);
+  assert_int_equal(delay_after(&supervisor, &now_ms, SUPERVISOR_STEADY_MS), 0);
+  assert_int_equal(delay_after(&supervisor, &now_ms, 5), 100);
+}
+
+/* The program was there when the job began. */
+static void test_workers_that_cannot_be_started_again_use_up_a_restart(void **unused) {
+  (void)unused;
+  struct supervisor supervisor = AFTER(2, SUPERVISOR_EV_STARTED, SUPERVISOR_EV_WORKER_FAILED, SUPERVISOR_EV_STOPPED);
+  assert_true(step(&supervisor, SUPERVISOR_EV_START_FAILED));
+  assert_int_equal(supervisor.request, SUPERVISOR_DO_STOP);
+  assert_int_equal(supervisor.restarts, 2);
+  step(&supervisor, SUPERVISOR_EV_STOPPED);
+  assert_int_equal(supervisor.request, SUPERVISOR_DO_BACK_OFF);
+  step(&supervisor, SUPERVISOR_EV_DONE);
+  step(&supervisor, SUPERVISOR_EV_START_FAILED);
+  step(&supervisor, SUPERVISOR_EV_STOPPED);
+  assert_int_equal(supervisor.request, SUPERVISOR_DO_CLOSE);
   assert_int_equal(supervisor.outcome, SUPERVISOR_OUTCOME_FAILED);
 }
 
@@ -229,7 +292,8 @@ struct world {
 static bool same(const struct node *a, const struct node *b) {
   const struct supervisor *x = &a->state, *y = &b->state;
   return x->request == y->request && x->outcome == y->outcome && x->signal == y->signal && x->restarts == y->restarts &&
-         x->then == y->then && a->signals == b->signals && a->failed == b->failed && a->closed == b->closed;
+         x->then == y->then && x->row == y->row && x->has_started == y->has_started && a->signals == b->signals &&
+         a->failed == b->failed && a->closed == b->closed;
 }
 
 static void add(struct world *world, const struct node *node) {
@@ -274,7 +338,9 @@ static void follow(struct world *world, size_t which, const struct supervisor_ev
   struct node now = *before;
   const bool changed = supervisor_step(&now.state, event);
   if (event->kind == SUPERVISOR_EV_SIGNAL && now.signals < 2) now.signals++;
-  if (event->kind == SUPERVISOR_EV_WORKER_FAILED && before->state.request == SUPERVISOR_DO_MONITOR)
+  if ((event->kind == SUPERVISOR_EV_WORKER_FAILED && before->state.request == SUPERVISOR_DO_MONITOR) ||
+      (event->kind == SUPERVISOR_EV_START_FAILED && before->state.request == SUPERVISOR_DO_JOIN &&
+       before->state.has_started))
     now.failed = before->state.restarts == before->state.max_restarts;
   now.closed |= now.state.request == SUPERVISOR_DO_CLOSE;
   check(before, &now, changed);
@@ -294,7 +360,7 @@ static void explore(int64_t max_restarts) {
       follow(&world, i, &(struct supervisor_event){(enum supervisor_event_kind)kind, .signal = 15});
     follow(&world, i, &(struct supervisor_event){SUPERVISOR_EV_NODES, .others_done = true});
   }
-  for (int i = 0; i < REQUESTS; i++) assert_true(reached[i]);
+  for (int i = 0; i < REQUESTS; i++) assert_true(reached[i] || (i == SUPERVISOR_DO_BACK_OFF && max_restarts < 2));
 }
 
 static void test_whatever_happens_the_rules_are_kept(void **unused) {
@@ -323,6 +389,9 @@ int main(void) {
       cmocka_unit_test(test_members_that_change_while_others_are_done_are_no_reason_to_stop),
       cmocka_unit_test(test_the_most_restarts_of_all_agents_count),
       cmocka_unit_test(test_each_failure_uses_up_one_restart_and_the_last_one_closes),
+      cmocka_unit_test(test_the_first_restart_is_immediate_and_each_later_one_waits_twice_as_long),
+      cmocka_unit_test(test_workers_that_ran_for_a_minute_begin_a_new_row),
+      cmocka_unit_test(test_workers_that_cannot_be_started_again_use_up_a_restart),
       cmocka_unit_test(test_the_last_signal_is_the_one_that_counts),
       cmocka_unit_test(test_a_signal_while_a_failed_job_is_stopped_changes_nothing_but_the_second_kills),
       cmocka_unit_test(test_a_signal_in_the_barrier_leaves),

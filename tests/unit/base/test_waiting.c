@@ -167,6 +167,25 @@ static void test_what_is_cleared_is_not_said(void **state) {
   assert_string_equal(heard.line, "waiting for a key");
 }
 
+/* Whatever warns of a failure also says when it is over, once; a failure that was not told of is not. */
+static void test_a_failure_that_was_told_is_told_to_be_over(void **state) {
+  (void)state;
+  struct heard heard;
+  struct waiting waiting = begun(&heard, 0, -1);
+  waiting_fail(&waiting, "refused");
+  waiting_succeed(&waiting, "connected to '%s'", "node0");
+  assert_int_equal(heard.count, 0);
+  waiting.pace.first -= WAITING_QUIET_MS;
+  waiting_fail(&waiting, "refused");
+  waiting.failed_ms -= 4000;
+  waiting_succeed(&waiting, "connected to '%s'", "node0");
+  assert_int_equal(heard.count, 2);
+  assert_int_equal(heard.level, RDZV_LOG_WARNING);
+  assert_memory_equal(heard.line, "connected to 'node0' after ", 27);
+  waiting_succeed(&waiting, "connected to '%s'", "node0");
+  assert_int_equal(heard.count, 2);
+}
+
 static void count_up(struct waiting *waiting, void *user) { waiting_about(waiting, "%d have joined", ++*(int *)user); }
 
 /* Whoever has to look for what there is to say is asked when a line may be due, at most once a second. */
@@ -212,6 +231,7 @@ static void test_no_wait_is_fine(void **state) {
   waiting_for(NULL, "x");
   waiting_fail(NULL, "x");
   waiting_clear(NULL);
+  waiting_succeed(NULL, "x");
   waiting_tick(NULL);
   assert_int_equal(waiting_until(NULL, 7), 7);
   assert_null(flag_waiting(NULL));
@@ -228,6 +248,7 @@ int main(void) {
       cmocka_unit_test(test_a_wait_without_end_tells_no_time),
       cmocka_unit_test(test_a_new_phase_does_not_hide_the_cause),
       cmocka_unit_test(test_what_is_cleared_is_not_said),
+      cmocka_unit_test(test_a_failure_that_was_told_is_told_to_be_over),
       cmocka_unit_test(test_a_refreshed_text_is_asked_for_when_due),
       cmocka_unit_test(test_a_pause_speaks_while_it_lasts),
       cmocka_unit_test(test_no_wait_is_fine),

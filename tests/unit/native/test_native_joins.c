@@ -149,7 +149,7 @@ static void test_a_join_that_is_too_late_names_the_nodes(void **context) {
   pass(scene, 30001, "ab");
   expect(scene, "a: fail TIMEOUT");
   assert_string_equal(scene->error.message,
-                      "the time to join is over: 2 of at least 3 nodes joined: 'a_1_0' (heard 0 s "
+                      "join timed out: 2 of at least 3 nodes joined: 'a_1_0' (heard 0 s "
                       "ago), 'b_1_0' (heard 0 s ago)");
   assert_string_equal(text_of(coordinator_run_state(run_of(scene))).text, "p:b");
   pass(scene, 30001, "b");

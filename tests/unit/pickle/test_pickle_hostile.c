@@ -51,7 +51,7 @@ static void test_a_global_that_is_known_can_only_do_what_pytorch_does_with_it(vo
   ATTRIBUTE_REFUSED("x", "cbuiltins\nbytes\nK\5\x85R", "bytes are made of something");
   ATTRIBUTE_REFUSED("x", "c_codecs\nencode\n" STR("\1", "a") STR("\4", "zlib") "\x86R", "not encoded as latin1");
   ATTRIBUTE_REFUSED("x", "c_codecs\nencode\n" STR("\3", "\xe2\x82\xac") STR("\6", "latin1") "\x86R",
-                    "a character that is none");
+                    "a character outside latin1");
   ATTRIBUTE_REFUSED("x", STATE_CLASS ")R", "is called");
   ATTRIBUTE_REFUSED("x", STR("\1", "a") ")R", "a str is called");
   ATTRIBUTE_REFUSED("x", "cbuiltins\nset\n]R", "is called with a list");

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Who is dead, and when the last call is over, whatever the clocks say. The dead time is 15 s. */
+/* Who is dead, and when the last call is over, whatever the clocks say. The dead time is 15 s, if nothing else is said.
+ */
 #include "rules_world.h"
 #include "state/engine/last_call.h"
 #include "state/engine/liveness.h"
@@ -71,6 +72,51 @@ static void test_silence_for_more_than_the_dead_time_is_death(void **unused) {
   assert_string_equal(survivors(&watcher).text, "p:abm");
   look(&watcher, 1);
   assert_string_equal(survivors(&watcher).text, "p:bm");
+  done(&watcher);
+}
+
+/* A PyTorch node beats every 5 s whatever our options are: 2 s of silence are death for ours only. */
+static void test_a_pytorch_node_is_judged_by_pytorchs_times(void **unused) {
+  (void)unused;
+  struct watcher watcher;
+  const struct node_desc self = node_of("m"), ours = node_of("a"), torch = node_of("t");
+  struct rendezvous_settings settings = *settings_of();
+  settings.keep_alive_interval = 1000;
+  settings.keep_alive_max_attempt = 2;
+  watch(&watcher, "p:amt");
+  state_find(&watcher.state, &ours)->ours = true;
+  for (int half = 0; half <= 30; half++) {
+    const struct moment now = {NOW_MS + half * 500, NOW_US + half * SECOND / 2};
+    assert_code(liveness_observe(&watcher.liveness, &settings, &self, &watcher.state, now, NULL), 0);
+    liveness_sanitize(&watcher.liveness, &settings, &self, &watcher.state, now.mono_ms);
+    assert_string_equal(text_of(&watcher.state).text, half <= 4 ? "p:amt" : "p:mt");
+    assert_true(liveness_was_silent(&watcher.liveness, &settings, &torch, now.mono_ms) == (half > 20));
+    assert_true(liveness_wake(&watcher.liveness, &settings, &self) <= now.mono_ms + 667);
+  }
+  liveness_sanitize(&watcher.liveness, &settings, &self, &watcher.state, NOW_MS + 15001);
+  assert_string_equal(text_of(&watcher.state).text, "p:m");
+  done(&watcher);
+}
+
+/* A newcomer believes the clock of a host, with the same times. */
+static void test_a_pytorch_node_of_our_own_host_has_its_time(void **unused) {
+  (void)unused;
+  struct watcher watcher;
+  const struct node_desc self = node_of("m");
+  struct rendezvous_settings settings = *settings_of();
+  settings.keep_alive_interval = 1000;
+  settings.keep_alive_max_attempt = 2;
+  watch(&watcher, "p:m");
+  for (int64_t pid = 2; pid <= 3; pid++) {
+    struct state_node *node;
+    assert_code(state_insert(&watcher.state, &(struct node_desc){"m", pid, 0}, &node, NULL), 0);
+    state_set_kinds(&watcher.state, node, NODE_PARTICIPANT);
+    node->last_heartbeat = NOW_US - 4 * SECOND;
+    node->ours = pid == 3;
+  }
+  assert_code(liveness_observe(&watcher.liveness, &settings, &self, &watcher.state, NOW, NULL), 0);
+  assert_int_equal(liveness_sanitize(&watcher.liveness, &settings, &self, &watcher.state, NOW.mono_ms), 1);
+  assert_non_null(state_find(&watcher.state, &(struct node_desc){"m", 2, 0}));
   done(&watcher);
 }
 
@@ -311,6 +357,8 @@ static void test_a_last_call_waits_for_those_who_wait(void **unused) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_silence_for_more_than_the_dead_time_is_death),
+      cmocka_unit_test(test_a_pytorch_node_is_judged_by_pytorchs_times),
+      cmocka_unit_test(test_a_pytorch_node_of_our_own_host_has_its_time),
       cmocka_unit_test(test_skew_evicts_nobody),
       cmocka_unit_test(test_a_dead_node_with_a_fast_clock_goes_in_time),
       cmocka_unit_test(test_a_clock_that_goes_back_is_alive),

@@ -104,7 +104,7 @@ static void test_a_round_gets_the_number_of_who_knows(void **unused) {
   for (int64_t round = 0; round < 9; round++) {
     struct rendezvous_state state = state_of("p:a");
     state.round = round;
-    struct rendezvous_context context = {&self, &state, &settings, NOW, NOW_MS, false, false, 5};
+    struct rendezvous_context context = {&self, &state, &settings, NOW, NOW_MS, false, false, 5, CLASH_NONE};
     assert_code(rendezvous_apply(&context, ACTION_ADD_TO_PARTICIPANTS, NULL), 0);
     assert_int_equal(state.round, round < 5 ? 5 : round);
     state_free(&state);

@@ -100,7 +100,7 @@ static struct rendezvous_context context_of(const struct row *row, struct rendez
   state->complete = row->flags & COMPLETE;
   state->closed = row->flags & CLOSED;
   if (row->flags & (CALLED)) state->deadline = NOW_US + SECOND;
-  struct rendezvous_context context = {node, state, settings, NOW, NOW_MS, false, false, 0};
+  struct rendezvous_context context = {node, state, settings, NOW, NOW_MS, false, false, 0, CLASH_NONE};
   context.keep_alive_due = row->flags & DUE;
   context.last_call_over = row->flags & OVER;
   if (row->flags & LATE) context.deadline_ms -= 1;
@@ -136,7 +136,7 @@ static void test_a_deadline_holds_to_its_last_moment(void **unused) {
   struct rendezvous_state state = state_of("p:m");
   struct rendezvous_settings settings = settings_of();
   const struct node_desc node = node_of("m");
-  struct rendezvous_context context = {&node, &state, &settings, NOW, NOW_MS, false, false, 0};
+  struct rendezvous_context context = {&node, &state, &settings, NOW, NOW_MS, false, false, 0, CLASH_NONE};
   assert_int_equal(decide_join(&context), ACTION_SYNC);
   context.deadline_ms = NOW_MS - RENDEZVOUS_ROLLBACK_MS;
   assert_int_equal(decide_join(&context), ACTION_REMOVE_FROM_PARTICIPANTS);
@@ -149,7 +149,7 @@ static void test_wall_clock_edges(void **unused) {
   struct rendezvous_state state = state_of("p:a");
   struct rendezvous_settings settings = settings_of();
   const struct node_desc node = node_of("m");
-  struct rendezvous_context context = {&node, &state, &settings, NOW, NOW_MS, true, true, 0};
+  struct rendezvous_context context = {&node, &state, &settings, NOW, NOW_MS, true, true, 0, CLASH_NONE};
   judge_by_wall(&context);
   assert_false(context.keep_alive_due);
   put(&state, "m", NODE_PARTICIPANT, 5000);
@@ -172,7 +172,7 @@ static void test_last_call_is_called_once(void **unused) {
   struct rendezvous_settings settings = settings_of();
   settings.max_nodes = 9;
   const struct node_desc node = node_of("m"), other = node_of("x");
-  struct rendezvous_context context = {&node, &state, &settings, NOW, NOW_MS, false, false, 0};
+  struct rendezvous_context context = {&node, &state, &settings, NOW, NOW_MS, false, false, 0, CLASH_NONE};
   assert_code(rendezvous_apply(&context, ACTION_ADD_TO_PARTICIPANTS, NULL), 0);
   assert_int_equal(state.deadline, NOW_US + 30 * SECOND);
   context.node = &other;
@@ -224,7 +224,7 @@ static void test_a_round_that_was_left_is_not_whole(void **unused) {
   for (int marked = 0; marked <= 1; marked++) {
     settings.marks = marked;
     struct rendezvous_state state = state_of("p:az");
-    struct rendezvous_context context = {&node, &state, &settings, NOW, NOW_MS, false, false, 0};
+    struct rendezvous_context context = {&node, &state, &settings, NOW, NOW_MS, false, false, 0, CLASH_NONE};
     assert_code(rendezvous_apply(&context, ACTION_ADD_TO_PARTICIPANTS, NULL), 0);
     assert_true(world_is_whole(&state));
     context.node = &last;
@@ -249,7 +249,7 @@ static void test_removal_is_from_one_collection(void **unused) {
   put(&state, "m", NODE_PARTICIPANT | NODE_WAITING, 0);
   struct rendezvous_settings settings = settings_of();
   const struct node_desc node = node_of("m");
-  struct rendezvous_context context = {&node, &state, &settings, NOW, NOW_MS, false, false, 0};
+  struct rendezvous_context context = {&node, &state, &settings, NOW, NOW_MS, false, false, 0, CLASH_NONE};
   assert_code(rendezvous_apply(&context, ACTION_REMOVE_FROM_PARTICIPANTS, NULL), 0);
   assert_string_equal(text_of(&state).text, "p:ab w:m");
   assert_int_equal(state_find(&state, &node)->last_heartbeat, DATETIME_NONE);
@@ -298,7 +298,7 @@ static void test_the_condition_reads(void **unused) {
   struct rendezvous_state state = state_of("p:am w:c");
   struct rendezvous_settings settings = settings_of();
   const struct node_desc node = node_of("m");
-  const struct rendezvous_context context = {&node, &state, &settings, NOW, NOW_MS, true, false, 0};
+  const struct rendezvous_context context = {&node, &state, &settings, NOW, NOW_MS, true, false, 0, CLASH_NONE};
   assert_string_equal(summary_condition(&context).text,
                       "round 0 gathering, 2 joined (2..3), 1 wait, we are a participant, keep-alive due");
   state_free(&state);

@@ -257,7 +257,7 @@ static void test_a_timeout_names_who_joined(void **unused) {
     assert_true(world->now.mono_ms < NOW_MS + 70000);
   }
   assert_int_equal(world->update.error.code, RDZV_E_TIMEOUT);
-  assert_non_null(strstr(world->update.error.message, "the time to join is over: 1 of at least 2 nodes joined"));
+  assert_non_null(strstr(world->update.error.message, "join timed out: 1 of at least 2 nodes joined"));
   assert_string_equal(text_of(&world->cell).text, "");
   end(world);
 }

@@ -237,7 +237,7 @@ static void test_files_that_do_not_go_together_are_refused(void **state) {
       {{.cert = "x", .key = "k"}, "tls_ca", NULL},
       {{.cert = "x"}, "tls_ca", "tls_key"},
       {{.ca = "c", .key = "k"}, "tls_cert", "tls_cert"},
-      {{.client_ca = "c"}, NULL, "needs one itself"},
+      {{.client_ca = "c"}, NULL, "needs a certificate itself"},
       {{.secret = "s", .cert = "x", .key = "k"}, "tls_ca", "tls_client_ca"},
       {{.secret = "s", .cert = "x", .key = "k", .client_ca = "c"}, "tls_ca", NULL},
   };

@@ -318,6 +318,7 @@ static void news(void **scene) {
   assert_int_equal(wire_native_news(message_of(&out).body, &got, NULL), 0);
   assert_true(got.what == sample.what && got.round == 7 && got.waiting == 1 && got.gone == 2 && got.named == 2);
   for (int i = 0; i < 2; i++) assert_int_equal(node_compare(&got.nodes[i], &sample.nodes[i]), 0);
+  assert_string_equal(got.warning, "nodes differ");
   torture(decode_news, message_of(&out).body);
   buf_free(&out.buf);
 }
@@ -428,6 +429,8 @@ static void status(void **scene) {
   assert_true(got.exists && got.complete && !got.closed && got.round == 7 && got.call_left_ms == -1);
   assert_int_equal(got.layout, TORCH_2_6);
   assert_string_equal(got.reason, "done");
+  assert_true(got.min_nodes == 2 && got.max_nodes == 4 && got.ended_us == 1790000000000000);
+  assert_string_equal(got.ended_by, "host-1_12_0");
   expect_node(&reader, &(struct wire_native_node){{"host-1", 12, 0}, 0, NODE_PARTICIPANT, NATIVE_WAY_NATIVE, 15, 120});
   expect_node(&reader, &(struct wire_native_node){{"host-10", -3, 1}, 1, NODE_PARTICIPANT, NATIVE_WAY_TORCH, 4000, -1});
   expect_node(&reader,

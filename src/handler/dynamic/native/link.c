@@ -119,7 +119,7 @@ int link_next(struct link *link, struct link_message *out, rdzv_error *error) {
   const enum wire_result found = wire_native_next(in->data, in->len, WIRE_NATIVE_MAX_MESSAGE, &message, &want);
   if (found == WIRE_RESULT_MORE) return 0;
   if (found == WIRE_RESULT_BAD)
-    return error_set(error, RDZV_E_PROTOCOL, "the server at '%s' sends what is no message", link->conn.name);
+    return error_set(error, RDZV_E_PROTOCOL, "the server at '%s' sent an invalid message", link->conn.name);
   out->event = (struct member_event){.joined = &out->joined, .news = &out->news, .error = &out->error};
   out->size = message.size;
   return message.code < 0 ? refused(link, &message, out, error) : answered(link, &message, out, error);

@@ -65,31 +65,34 @@ static int read_nodes(struct wire_native_reader *reader, struct status *status, 
   return result;
 }
 
-static const char *phase_of(const struct wire_native_status *from) {
-  return rendezvous_phase_name(from->closed              ? PHASE_CLOSED
-                               : from->complete          ? PHASE_COMPLETE
-                               : from->call_left_ms >= 0 ? PHASE_LAST_CALL
-                                                         : PHASE_GATHERING);
+static const char *phase_of(const struct wire_native_status *from, size_t nodes) {
+  return rendezvous_phase_name(from->closed                       ? PHASE_CLOSED
+                               : from->complete                   ? PHASE_COMPLETE
+                               : nodes == 0 && from->ended_us > 0 ? PHASE_ENDED
+                               : from->call_left_ms >= 0          ? PHASE_LAST_CALL
+                                                                  : PHASE_GATHERING);
 }
 
-static int read_status(const struct rendezvous_settings *settings, rdzv_bytes body, rdzv_status **out,
-                       rdzv_error *error) {
+static int read_status(rdzv_bytes body, rdzv_status **out, rdzv_error *error) {
   struct wire_native_reader reader;
   struct wire_native_status from;
   int result = wire_native_read_status(&reader, body, &from, error);
   if (result < 0) return result;
   struct status *status = calloc(1, sizeof *status);
   if (!status) return error_no_memory(error);
-  status->base = (rdzv_status){.exists = from.exists,
-                               .round = from.exists ? from.round : 0,
-                               .phase = from.exists ? phase_of(&from) : rendezvous_phase_name(PHASE_GATHERING),
-                               .complete = from.exists && from.complete,
-                               .closed = from.exists && from.closed,
-                               .deadline_left_ms = from.exists ? from.call_left_ms : -1,
-                               .min_nodes = settings->min_nodes,
-                               .max_nodes = settings->max_nodes,
-                               .layout = torch_traits(from.exists ? from.layout : TORCH_NEWEST)->version,
-                               .reason = ""};
+  status->base =
+      (rdzv_status){.exists = from.exists,
+                    .round = from.exists ? from.round : 0,
+                    .phase = from.exists ? phase_of(&from, reader.count) : rendezvous_phase_name(PHASE_GATHERING),
+                    .complete = from.exists && from.complete,
+                    .closed = from.exists && from.closed,
+                    .deadline_left_ms = from.exists ? from.call_left_ms : -1,
+                    .min_nodes = from.min_nodes,
+                    .max_nodes = from.max_nodes,
+                    .layout = torch_traits(from.exists ? from.layout : TORCH_NEWEST)->version,
+                    .reason = "",
+                    .ended_by = ""};
+  if (from.exists && from.ended_us > 0) status_set_end(&status->base, from.ended_by, from.ended_us);
   if (from.exists && from.closed && *from.reason) status_set_reason(&status->base, strdup(from.reason));
   result = read_nodes(&reader, status, error);
   if (result < 0)
@@ -132,7 +135,7 @@ static int look(struct native *native, int64_t wait_ms, const struct flag *cance
   if (result == 0)
     result = ask(store, native->run_id, WIRE_NATIVE_QUERY_STATUS, WIRE_NATIVE_STATUS, cancel, &value, &body, error);
   if (result == 0) {
-    result = read_status(settings, body, out, error);
+    result = read_status(body, out, error);
     rdzv_value_free(&value);
   }
   rdzv_store_free(store);
@@ -159,7 +162,7 @@ int native_look(struct driver *driver, int64_t wait_ms, const struct flag *cance
 
 /* ---- a log line ----------------------------------------------------------------------------------------------- */
 
-static int read_state(rdzv_bytes body, struct rendezvous_state *state, rdzv_error *error) {
+static int read_state(rdzv_bytes body, struct rendezvous_state *state, int64_t *call_left_ms, rdzv_error *error) {
   struct wire_native_reader reader;
   struct wire_native_status from;
   struct wire_native_node node;
@@ -168,6 +171,7 @@ static int read_state(rdzv_bytes body, struct rendezvous_state *state, rdzv_erro
   state->round = from.round;
   state->complete = from.complete;
   state->closed = from.closed;
+  *call_left_ms = from.call_left_ms;
   while ((result = wire_native_read_node(&reader, &node, error)) == 1) {
     struct state_node *added;
     result = state_insert(state, &node.desc, &added, error);
@@ -178,7 +182,7 @@ static int read_state(rdzv_bytes body, struct rendezvous_state *state, rdzv_erro
   return result;
 }
 
-void native_tell_nodes(struct native *native, struct waiting *waiting) {
+void native_tell_nodes(struct native *native, struct waiting *waiting, deadline until) {
   struct rendezvous_state state = STATE_EMPTY;
   const struct node_desc *node = &native->base.node;
   rdzv_store *store;
@@ -187,10 +191,13 @@ void native_tell_nodes(struct native *native, struct waiting *waiting) {
   if (open_look(native, LINE_MS, &store, NULL) < 0) return;
   rdzv_store_set_timeout(store, LINE_MS, NULL);
   if (ask(store, native->run_id, WIRE_NATIVE_QUERY_STATUS, WIRE_NATIVE_STATUS, NULL, &value, &body, NULL) == 0) {
-    const bool read = read_state(body, &state, NULL) == 0;
+    int64_t call_left_ms;
+    const bool read = read_state(body, &state, &call_left_ms, NULL) == 0;
     const struct state_node *own = read ? state_find(&state, node) : NULL;
     if (own) waiting_about(waiting, "%s", summary_waiting(&state, driver_settings(&native->base), node).text);
     if (own && (own->kinds & NODE_SPARE)) waiting->until = INT64_MAX;
+    if (own && (own->kinds & NODE_PARTICIPANT))
+      waiting->until = call_left_ms >= 0 ? deadline_after(call_left_ms) : until;
     rdzv_value_free(&value);
   }
   state_free(&state);

@@ -195,12 +195,13 @@ static void tell_wait(struct driver *driver, struct waiting *waiting) {
   const struct rendezvous_settings *settings = driver_settings(driver);
   pthread_mutex_lock(&driver->lock);
   const bool is_in = native->member.sent_join;
+  const deadline until = native->member.wish_deadline;
   pthread_mutex_unlock(&driver->lock);
   if (!is_in) return;
   if (settings->max_nodes > FEW_NODES)
     waiting_about(waiting, "waiting for nodes: at least %" PRId64 " are needed", settings->min_nodes);
   else
-    native_tell_nodes(native, waiting);
+    native_tell_nodes(native, waiting, until);
 }
 
 uint64_t native_instance(const struct driver *driver) {

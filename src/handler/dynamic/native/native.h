@@ -88,8 +88,9 @@ void link_consume(struct link *link, const struct link_message *message);
 
 /* ---- look.c ---- */
 
-/* Says in the wait's line which nodes are there, if the server answers soon. */
-void native_tell_nodes(struct native *native, struct waiting *waiting);
+/* Says in the wait's line which nodes are there, if the server answers soon, and how long the last call lasts; `until`
+ * is when the join is over. */
+void native_tell_nodes(struct native *native, struct waiting *waiting, deadline until);
 int native_look(struct driver *driver, int64_t wait_ms, const struct flag *cancel, rdzv_status **out,
                 rdzv_error *error);
 

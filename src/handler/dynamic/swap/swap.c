@@ -82,6 +82,8 @@ static void tell_wait(struct driver *driver, struct waiting *waiting) {
   const struct state_node *own = state_find(&engine->state, desc);
   const bool is_spare = own && (own->kinds & NODE_SPARE);
   waiting->until = is_spare || engine->wish == WISH_NOTHING ? INT64_MAX : engine->wish_deadline;
+  if (own && (own->kinds & NODE_PARTICIPANT) && rendezvous_phase(&engine->state) == PHASE_LAST_CALL)
+    waiting->until = last_call_end(&engine->last_call, &engine->state, driver_settings(driver));
   if (own) waiting_about(waiting, "%s", summary_waiting(&engine->state, driver_settings(driver), desc).text);
   pthread_mutex_unlock(&driver->lock);
 }

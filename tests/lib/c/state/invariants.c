@@ -82,8 +82,14 @@ static bool has_newcomer(const struct rendezvous_state *before, const struct ren
   return false;
 }
 
+/* A run that all nodes have left gathers. */
+static enum rendezvous_phase phase_of(const struct rendezvous_state *state) {
+  const enum rendezvous_phase phase = rendezvous_phase(state);
+  return phase == PHASE_ENDED ? PHASE_GATHERING : phase;
+}
+
 static const char *broken_phase(const struct rendezvous_state *before, const struct rendezvous_state *after) {
-  const unsigned may = allowed[rendezvous_phase(before)][rendezvous_phase(after)];
+  const unsigned may = allowed[phase_of(before)][phase_of(after)];
   if (before->closed && !after->closed) return "closed is final";
   if (after->round < before->round) return "rounds never go back";
   if (!(may & (after->round == before->round ? S : N))) return "that phase does not follow in that round";

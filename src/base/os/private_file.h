@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Files that only their owner may have access to: secrets and private keys. */
+#ifndef RDZV_BASE_OS_PRIVATE_FILE_H
+#define RDZV_BASE_OS_PRIVATE_FILE_H
+
+#include <rdzv/error.h>
+#include <sys/stat.h>
+
+/* RDZV_E_INVALID: other users have access to it, or it belongs to one that is neither this user nor root. `what`:
+ * "key", for the message. */
+int private_file_check(const struct stat *file, const char *what, const char *path, rdzv_error *error);
+
+/* The same for a path. A file that cannot be found is accepted: whoever reads it says why. NULL is accepted. */
+int private_file_look(const char *what, const char *path, rdzv_error *error);
+
+#endif

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* `rdzv status --watch`: on a terminal a view that stands still, and marks what changed last; elsewhere a line for each
+ * change. */
+#include "cli/rendezvous/view.h"
+
+#include "cli/rendezvous/table.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#define HIDE_CURSOR "\033[?25l"
+#define SHOW_CURSOR "\033[?25h"
+#define CLEAR_LINE "\033[K"
+#define CLEAR_BELOW "\033[J"
+
+static int64_t wall_us(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+void view_begin(struct view *view, const char *command, const char *run_id) {
+  *view = (struct view){.command = command, .run_id = run_id, .is_terminal = isatty(STDOUT_FILENO)};
+  if (view->is_terminal) fputs(HIDE_CURSOR, stdout);
+}
+
+void view_end(struct view *view) {
+  if (view->is_terminal) fputs(SHOW_CURSOR, stdout);
+  fflush(stdout);
+  rdzv_status_free(view->now);
+  rdzv_status_free(view->before);
+}
+
+/* ---- drawing -------------------------------------------------------------------------------------------------- */
+
+static struct winsize terminal_size(void) {
+  struct winsize size;
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) < 0 || size.ws_col < 20 || size.ws_row < 4)
+    size = (struct winsize){.ws_col = 80, .ws_row = 24};
+  return size;
+}
+
+/* As many bytes of a line as fit; a character of several bytes is not cut. */
+static size_t fitting(const char *line, size_t len, size_t columns) {
+  if (len <= columns) return len;
+  while (columns > 0 && ((unsigned char)line[columns] & 0xc0) == 0x80) columns--;
+  return columns;
+}
+
+/* Writes the lines over those of before; what does not fit is counted. Gives their number. */
+static size_t write_lines(FILE *out, const char *text, struct winsize size) {
+  size_t lines = 0, left = 0;
+  for (const char *at = text, *end; *at; at = end + 1) {
+    end = strchr(at, '\n');
+    if (!end) break;
+    if (lines + 2 > size.ws_row) {
+      left++;
+      continue;
+    }
+    fprintf(out, "%.*s" CLEAR_LINE "\n", (int)fitting(at, (size_t)(end - at), size.ws_col - 1), at);
+    lines++;
+  }
+  if (left > 0) fprintf(out, "(%zu more lines)" CLEAR_LINE, left);
+  return lines;
+}
+
+/* Everything goes out in one write, so that nothing flickers. */
+static int draw(struct view *view) {
+  char *text = NULL, *page = NULL;
+  size_t size = 0, length = 0;
+  FILE *lines = open_memstream(&text, &size);
+  FILE *out = open_memstream(&page, &length);
+  if (lines && out) {
+    const int64_t now = wall_us();
+    fprintf(lines, "%s, changed %lld s ago\n", time_text(now).text, (long long)(now - view->changed_us) / 1000000);
+    print_table(lines, view->now, view->before, view->run_id);
+    fflush(lines);
+    if (view->lines > 0) fprintf(out, "\033[%zuA\r", view->lines);
+    view->lines = write_lines(out, text, terminal_size());
+    fputs(CLEAR_BELOW, out);
+  }
+  if (lines) fclose(lines);
+  if (out) fclose(out);
+  const bool drawn = page && fwrite(page, 1, length, stdout) == length;
+  free(text);
+  free(page);
+  return finish_output(view->command, drawn);
+}
+
+static int print_line(struct view *view) {
+  printf("%s ", time_text(view->changed_us).text);
+  print_changes(stdout, view->now, view->before);
+  return finish_output(view->command, true);
+}
+
+int view_show(struct view *view, rdzv_status *status) {
+  const bool changed = !view->now || status_differs(view->now, status);
+  if (changed) {
+    rdzv_status_free(view->before);
+    view->before = view->now;
+    view->changed_us = wall_us();
+  } else {
+    rdzv_status_free(view->now);
+  }
+  view->now = status;
+  if (view->is_terminal) return draw(view);
+  return changed ? print_line(view) : EXIT_YES;
+}

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A node whose clock was set back: what others show of it is not its clock's."""
+import json
+import os
+import subprocess
+
+import etcd
+import rdzvtest
+from rdzvtest import wait_until
+
+BACK_S = 7200
+SHIM = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <time.h>
+int clock_gettime(clockid_t id, struct timespec *out) {
+  int (*real)(clockid_t, struct timespec *) = dlsym(RTLD_NEXT, "clock_gettime");
+  const int result = real(id, out);
+  if (result == 0 && id == CLOCK_REALTIME) out->tv_sec -= %d;
+  return result;
+}
+"""
+
+
+class Clocks(rdzvtest.Case):
+    def setUp(self):
+        super().setUp()
+        if rdzvtest.SANITIZED:
+            self.skipTest("a sanitizer has to be loaded first")
+        etcd.need()
+        with open(self.path("shim.c"), "w", encoding="ascii") as file:
+            file.write(SHIM % BACK_S)
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", self.path("shim.so"), self.path("shim.c"), "-ldl"], check=True)
+
+    def where(self):
+        return ["--rdzv-backend", "etcd-v2", "--rdzv-endpoint", etcd.shared().endpoint, "--rdzv-id", self.id()]
+
+    def age(self):
+        """What rdzv status says of the only node's last heartbeat, in milliseconds."""
+        done = self.rdzv("status", *self.where(), "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)["nodes"][0]["heartbeat_age_ms"]
+
+    def test_a_clock_that_was_set_back(self):
+        node = self.start([rdzvtest.RDZV, "join", *self.where(), "--rdzv-conf",
+                           "last_call_timeout=0.1,keep_alive_interval=0.5"], stdout=subprocess.PIPE,
+                          env={**os.environ, "LD_PRELOAD": self.path("shim.so")})
+        node.stdout.readline()
+        wait_until(lambda: self.age() < 1000 * BACK_S / 2, "a node that is heard has no age of hours")
+        node.kill()
+        node.wait()
+        wait_until(lambda: self.age() >= 1000 * BACK_S, "a node that is silent has the age of its last heartbeat")
+
+
+if __name__ == "__main__":
+    rdzvtest.main()

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Nodes of a run that differ in a setting that must be the same: each says at once which node differs in what. The later
+one fails where no round can have both, and the others go on."""
+import rdzvtest
+from join_node import Ours
+
+REFUSED = 6  # what `rdzv join` exits with
+
+
+class Differ(rdzvtest.Case):
+    def places(self):
+        server = self.serve()
+        return {"native": ["--rdzv-endpoint", server.endpoint],
+                "swap": ["--rdzv-endpoint", server.endpoint, "--rdzv-conf", "mode=swap"],
+                "file": ["--rdzv-endpoint", self.path("store"), "--rdzv-conf", "store_type=file"]}
+
+    def node(self, place, run_id, addr, nnodes, *more):
+        return Ours(self, f"{run_id}-{addr}", [*place, "--rdzv-id", run_id, "--local-addr", addr, "--nnodes", nnodes, *more])
+
+    def test_no_round_can_have_both(self):
+        for name, place in self.places().items():
+            with self.subTest(name):
+                first = self.node(place, name, "a", "2")
+                first.await_said("waiting for nodes")
+                second = self.node(place, name, "b", "3")
+                there = f"'b_{second.process.pid}_0' has nnodes=3:3, this node 2:2"
+                here = f"'a_{first.process.pid}_0' has nnodes=2:2, this node 3:3"
+                first.await_said(there)
+                second.await_said(here)
+                self.assertEqual(second.await_exit(), REFUSED, second.said())
+                self.assertIn(f"cannot join the rendezvous: no round can have both nodes: {here}", second.said())
+                third = self.node(place, name, "c", "2")
+                self.assertEqual([node.joined()["world_size"] for node in (first, third)], [2, 2])
+                self.assertEqual(first.said().count(there), 1)
+
+    def test_a_round_can_have_both(self):
+        for name, place in self.places().items():
+            with self.subTest(name):
+                conf = "" if name == "native" else place[-1] + ","
+                first = self.node([*place, "--rdzv-conf", conf + "last_call_timeout=0.1,rank_order=stable"], name, "a", "2:3")
+                first.await_said("waiting for nodes")
+                second = self.node([*place, "--rdzv-conf", conf + "last_call_timeout=0.2,rank_order=natural"], name, "b", "2:4")
+                self.assertEqual([node.joined()["world_size"] for node in (first, second)], [2, 2])
+                first.await_said(f"'b_{second.process.pid}_0' has nnodes=2:4, this node 2:3; "
+                                 "rank_order=natural, this node stable (all nodes of a run need the same)")
+                second.await_said(f"'a_{first.process.pid}_0' has nnodes=2:3, this node 2:4; "
+                                  "rank_order=stable, this node natural (all nodes of a run need the same)")
+
+
+if __name__ == "__main__":
+    rdzvtest.main()

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What `rdzv status` and `rdzv list` say of a run while it gathers, when it has ended, and as a view that stands still."""
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import termios
+import time
+
+import rdzvtest
+from join_node import Ours
+from rdzvtest import wait_until
+
+TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
+HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
+
+
+class Places(rdzvtest.Case):
+    def places(self):
+        server = self.serve()
+        return {"native": (["--rdzv-endpoint", server.endpoint], []),
+                "swap": (["--rdzv-endpoint", server.endpoint], ["mode=swap"]),
+                "file": (["--rdzv-endpoint", self.path("store")], ["store_type=file"])}
+
+    @staticmethod
+    def flags(place, run_id, *conf):
+        where, own = place
+        return [*where, "--rdzv-id", run_id, "--rdzv-conf", ",".join([*own, *conf])]
+
+    def node(self, place, run_id, addr, nnodes, *conf):
+        return Ours(self, f"{run_id}-{addr}", [*self.flags(place, run_id, *conf), "--local-addr", addr, "--nnodes", nnodes])
+
+    def status(self, place, run_id):
+        done = self.rdzv("status", *self.flags(place, run_id), "--json")
+        self.assertEqual(done.stderr, "")
+        return json.loads(done.stdout)
+
+    def table(self, place, run_id):
+        return self.rdzv("status", *self.flags(place, run_id)).stdout
+
+    def await_phase(self, place, run_id, phase):
+        def look():
+            status = self.status(place, run_id)
+            return status if status["phase"] == phase else None
+        return wait_until(look, f"the run is in phase '{phase}'")
+
+
+class Status(Places):
+    def test_min_and_max_are_those_of_the_nodes(self):
+        for name, place in self.places().items():
+            with self.subTest(name):
+                self.node(place, name, "a", "3:5").await_said("waiting for nodes")
+                status = self.status(place, name)
+                self.assertEqual((status["min_nodes"], status["max_nodes"], status["ended_at"]), (3, 5, None))
+                self.assertIn("1 participant (min 3, max 5), 0 waiting, 0 spares", self.table(place, name))
+
+    def test_the_time_of_the_last_call_is_told(self):
+        for name, place in self.places().items():
+            with self.subTest(name):
+                node = self.node(place, name, "a", "1:2", "last_call_timeout=60")
+                node.await_said("waiting for the end of the last call")
+                left = re.search(r"waiting for the end of the last call.*; (\d+) s left", node.said())
+                self.assertLessEqual(int(left.group(1)), 60, node.said())
+
+    def test_a_run_that_all_nodes_left_has_ended(self):
+        places = self.places()
+        for name, place in places.items():
+            with self.subTest(name):
+                node = self.node(place, name, "a", "1")
+                self.assertEqual(node.joined()["world_size"], 1)
+                self.assertEqual(self.status(place, name)["ended_by"], None)
+                self.assertEqual(node.leave(), 0)
+                by = f"a_{node.process.pid}_0"
+                status = self.await_phase(place, name, "ended")
+                self.assertRegex(status["ended_at"], f"^{TIME}$")
+                self.assertEqual((status["ended_by"], status["participants"], status["closed"]), (by, 0, False))
+                self.assertRegex(self.table(place, name), f"round 1, ended at {TIME}: the last node, '{by}', left\n")
+                again = self.node(place, name, "b", "1")
+                again.joined()
+                status = self.status(place, name)
+                self.assertEqual((status["phase"], status["ended_by"], status["ended_at"]), ("complete", None, None))
+                self.assertEqual(again.leave(), 0)
+        listed = self.rdzv("list", *places["native"][0]).stdout
+        self.assertRegex(listed, rf"(?m)^native +ended +2 +0 +0  {TIME} by b_\d+_0$")
+
+    def test_a_closed_run_says_when_and_by_whom(self):
+        for name, place in self.places().items():
+            with self.subTest(name):
+                node = self.node(place, name, "a", "1")
+                node.joined()
+                self.assertEqual(self.rdzv("close", *self.flags(place, name), "--reason", "enough").returncode, 0)
+                status = self.await_phase(place, name, "closed")
+                self.assertRegex(status["ended_at"], f"^{TIME}$")
+                known = "" if name == "native" else r" by '\S+_\d+_0'"
+                self.assertRegex(self.table(place, name), rf"round \d, closed at {TIME}{known}.*: enough\n")
+
+
+class Watch(Places):
+    def start_watch(self, place, run_id, **options):
+        return self.start([rdzvtest.RDZV, "status", *self.flags(place, run_id), "--watch"], **options)
+
+    def test_without_a_terminal_there_is_a_line_for_each_change(self):
+        for name, place in self.places().items():
+            with self.subTest(name):
+                path = self.path(f"watch-{name}")
+                with open(path, "w", encoding="utf-8") as out:
+                    watch = self.start_watch(place, name, stdout=out)
+
+                def lines():
+                    with open(path, encoding="utf-8") as file:
+                        return file.read().splitlines()
+                wait_until(lambda: lines() and "no node has joined yet" in lines()[0], "it begins")
+                node = self.node(place, name, "a", "1")
+                node.joined()
+                self.await_phase(place, name, "complete")
+                wait_until(lambda: "+ a_" in "\n".join(lines()), f"the node is in a line: {lines()}")
+                self.assertEqual(node.leave(), 0)
+                wait_until(lambda: "ended" in lines()[-1], "so is its end")
+                watch.send_signal(signal.SIGTERM)
+                self.assertEqual(watch.wait(rdzvtest.DEADLINE), 0)
+                for line in lines():
+                    self.assertRegex(line, f"^{TIME} ")
+                self.assertRegex(lines()[-1], rf"round 1, ended at .*; 0 participants.*; - a_\d+_0$")
+
+    def test_on_a_terminal_it_stands_still(self):
+        place = self.places()["native"]
+        master, slave = pty.openpty()
+        self.addCleanup(os.close, master)
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        watch = self.start_watch(place, "job", stdout=slave)
+        os.close(slave)
+        said = ""
+
+        def read_until(text):
+            nonlocal said
+            end = time.monotonic() + rdzvtest.DEADLINE
+            while text not in said:
+                self.assertLess(time.monotonic(), end, said)
+                if select.select([master], [], [], 1)[0]:
+                    said += os.read(master, 65536).decode()
+        read_until("no node has joined yet")
+        first = self.node(place, "job", "a", "1:2", "last_call_timeout=1")
+        first.joined()
+        read_until("* 0     participant")
+        second = self.node(place, "job", "b" * 120, "1:2", "last_call_timeout=1")
+        second.joined()
+        read_until("* 1     participant")
+        second.leave()
+        read_until("- bbbb")
+        watch.send_signal(signal.SIGINT)
+        try:
+            read_until(SHOW)
+        except OSError:  # the other end is closed
+            pass
+        self.assertIn(watch.wait(rdzvtest.DEADLINE), (0, 128 + signal.SIGINT))
+        self.assertTrue(said.startswith(HIDE), said[:80])
+        self.assertEqual((said.count(HIDE), said.count(SHOW)), (1, 1))
+        self.assertNotIn("\x1b[2J", said)
+        for line in re.sub(r"\x1b\[[0-9?]*[A-Za-z]", "", said).replace("\r", "").split("\n"):
+            self.assertLess(len(line), 80, line)
+        self.assertRegex(said, f"{TIME}, changed \\d+ s ago")
+
+
+if __name__ == "__main__":
+    rdzvtest.main()

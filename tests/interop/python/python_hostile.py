@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Programs that do to the Python package what they should not: arguments that change or lie, objects that are copied.
+test_python.py runs this file as it runs python_api.py. What may crash runs in an interpreter of its own."""
+import copy
+import gc
+import multiprocessing
+import pickle
+import unittest
+
+import rdzv
+from python_api import QUICK, in_child
+
+LIARS = """
+import rdzv, sys, threading
+store = rdzv.Store.hash(timeout=0)
+
+class LongBytes(bytes):
+    def __len__(self): return 1 << 40
+    def __bytes__(self): return self
+    def __buffer__(self, flags): return memoryview(b"short")
+    def __iter__(self): return iter(range(1 << 20))
+
+class LongArray(bytearray):
+    def __len__(self): return 1 << 40
+    def __bytes__(self): return LongBytes(b"x")
+
+class OddText(str):
+    def __len__(self): return 1 << 40
+    def encode(self, *_): return LongBytes(b"x")
+
+class NotText(str):
+    def encode(self, *_): return 1 << 40
+
+class Torn(dict):
+    "Has more keys than values."
+    def keys(self): return [b"%d" % i for i in range(100000)]
+    def values(self): return [b"1"]
+    def items(self): return [(b"1", b"1")]
+    def __getitem__(self, key): return b"1"
+"""
+
+
+class Arguments(unittest.TestCase):
+    """Each ends as it should: with what was given, or with an exception."""
+
+    def assert_prints(self, text, expected):
+        ended = in_child(text)
+        self.assertEqual((ended.returncode, ended.stdout), (0, expected), ended.stderr[-2000:])
+
+    def test_a_dict_that_another_thread_changes(self):
+        self.assert_prints(LIARS + """
+for name in ("multi_set", "publish"):
+    items, done = {}, threading.Event()
+    def change():
+        while not done.is_set():
+            for i in range(300):
+                items[b"%d" % i] = b"v" * 50
+            items.clear()
+    thread = threading.Thread(target=change)
+    thread.start()
+    sys.setswitchinterval(1e-5)
+    for _ in range(2000):
+        getattr(store, name)(items)
+    done.set()
+    thread.join()
+print({store.get(key) for key in store.list_keys()})
+""", "{b'" + "v" * 50 + "'}\n")
+
+    def test_a_mapping_with_more_keys_than_values(self):
+        self.assert_prints(LIARS + """
+store.multi_set(Torn())
+store.publish(Torn({b"k": b"v"}))
+print(store.num_keys() in (0, 1, 100000))
+""", "True\n")
+
+    def test_texts_that_lie_about_their_length(self):
+        self.assert_prints(LIARS + """
+texts = [LongBytes(b"short"), LongArray(b"short"), OddText("short"), NotText("short"), memoryview(LongBytes(b"short"))]
+for text in texts:
+    store.set(text, text)
+    store.multi_set({b"m": text})
+    store.compare_set("c", "", text)
+    print(store.get(text), store.get("m"), store.get("c"), store.check([text]), store.multi_get([text, text]))
+    view = store.prefix(text)
+    view.set(text, text)
+    store.queue_push("q", text)
+    print(store.get("short/short"), store.queue_pop("q"))
+    if not isinstance(text, (LongArray, memoryview)):
+        rdzv.Server(port=0, run_id=text).close()
+        with rdzv.Agent([text], role=text, standalone=True):
+            pass
+""",
+                           "b'short' b'short' b'short' True [b'short', b'short']\nb'short' b'short'\n" * 5)
+
+    def test_a_buffer_that_another_thread_changes(self):
+        """A value is what the buffer held at one moment."""
+        self.assert_prints(LIARS + """
+buffer, done = bytearray(1 << 16), threading.Event()
+def change():
+    while not done.is_set():
+        try:
+            del buffer[100:]
+            buffer.extend(bytes(1 << 16))
+        except BufferError:  # it is being copied
+            pass
+thread = threading.Thread(target=change)
+thread.start()
+sys.setswitchinterval(1e-5)
+for _ in range(2000):
+    store.set("k", buffer)
+    store.multi_set({"k": buffer})
+done.set()
+thread.join()
+print(set(store.get("k")))
+""", "{0}\n")
+
+    def test_a_buffer_that_is_gone(self):
+        store, view = rdzv.Store.hash(), memoryview(b"abc")
+        view.release()
+        with self.assertRaises(ValueError):
+            store.set("k", view)
+        store.set("k", memoryview(b"abcdef")[::2])
+        self.assertEqual(store.get("k"), b"ace")
+
+
+class Copies(unittest.TestCase):
+    """An object that holds a handle of the library cannot be copied; a value can."""
+
+    def setUp(self):
+        self.server = rdzv.Server(port=0)
+        self.addCleanup(self.server.close)
+
+    def node(self):
+        node = rdzv.Handler(endpoint=self.server.address, run_id="job", conf={"is_host": False, **QUICK})
+        self.addCleanup(node.close)
+        return node
+
+    def all_objects(self):
+        store, node = rdzv.Store.tcp(self.server.address), self.node()
+        yield from (self.server, store, store.prefix("p"), store.clone(), rdzv.Store.hash(), node, node.next(),
+                    rdzv.Agent(["/bin/true"], standalone=True), rdzv.EtcdProcess(), store._cancel, rdzv.Etcd("here:1"))
+
+    def test_every_object_refuses_every_copy(self):
+        for one in self.all_objects():
+            ways = [copy.copy, copy.deepcopy, lambda one: copy.deepcopy({"one": [one]})]
+            ways += [lambda one, i=i: pickle.dumps(one, i) for i in range(pickle.HIGHEST_PROTOCOL + 1)]
+            for way in ways:
+                with self.subTest(kind=type(one).__name__), self.assertRaisesRegex(TypeError, r"of rdzv cannot be copied"):
+                    way(one)
+            gc.collect()
+            if isinstance(one, rdzv.EtcdProcess):
+                one.close()
+
+    def test_a_process_that_is_spawned_does_not_get_one(self):
+        store = rdzv.Store.tcp(self.server.address)
+        child = multiprocessing.get_context("spawn").Process(target=print, args=(store,))
+        with self.assertRaisesRegex(TypeError, r"use clone\(\) in this process, and open the store in the other one"):
+            child.start()
+        store.set("k", "v")
+        self.assertEqual(store.get("k"), b"v")
+
+    def test_a_subclass_that_says_how_it_is_opened_again(self):
+        one = Reopened.tcp(self.server.address)
+        one.address = self.server.address
+        one.set("k", "v")
+        self.assertEqual(pickle.loads(pickle.dumps(one)).get("k"), b"v")
+        self.assertEqual(copy.copy(one).get("k"), b"v")
+
+    def test_values_can_be_copied_and_pickled(self):
+        node = self.node()
+        result, status = node.next(), node.status()
+        for value in (*result.participants, status, rdzv.Change(what=frozenset({"left"}), nodes=("n",))):
+            self.assertEqual(pickle.loads(pickle.dumps(value)), value)
+            self.assertEqual(copy.copy(value), value)
+            self.assertEqual(copy.deepcopy(value), value)
+
+
+class End(unittest.TestCase):
+    def test_an_object_that_outlives_the_modules(self):
+        ended = in_child("import rdzv, rdzv._call; store = rdzv.Store.hash(); store.close(); rdzv._call.os = None; del store")
+        self.assertEqual((ended.returncode, ended.stderr), (0, ""))
+
+
+class Reopened(rdzv.Store):
+    def __reduce__(self):
+        return Reopened.tcp, (self.address,)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)
