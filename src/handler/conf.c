@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { LONGEST_PAUSE_MS = 1500 }; /* between two tries of a client to reach its store */
+
 enum conf_type { CONF_SECONDS, CONF_TENTHS, CONF_COUNT, CONF_RANK, CONF_CHOICE, CONF_FLAG, CONF_VERSION, CONF_TEXT };
 
 struct conf_option {
@@ -205,9 +207,9 @@ static void settle_reach(unsigned handlers, struct conf *conf) {
   conf->reach_option = !join_is_less ? "read_timeout" : gen1 ? "timeout" : "join_timeout";
 }
 
-/* Where the next try would come too late there is none, and the call ends a little sooner. */
+/* A client gives up when the pause before its next try would outlast the time. */
 int conf_fail_reach(const struct conf *conf, deadline until, int code, rdzv_error *error) {
-  const bool is_over = deadline_left(until) <= conf->reach_timeout / 2;
+  const bool is_over = deadline_left(until) <= LONGEST_PAUSE_MS;
   if (!is_over || (code != RDZV_E_TIMEOUT && code != RDZV_E_CONNECTION)) return code;
   return error_prefix(error, code, "not within %s (%g s)", conf->reach_option, (double)conf->reach_timeout / 1000);
 }
