@@ -114,6 +114,17 @@ class Report(Case):
         done = self.run_tests(tests, CI="1")
         self.assertEqual((done.returncode, done.stderr), (1, "test: a peer was skipped, which CI does not allow: a/skips\n"))
 
+    def test_what_tests_leave_behind_is_a_failure(self):
+        done = self.run_tests({"file": ("", ["sh", "-c", "touch $TMPDIR/forgotten"]), "well": ("", ["sh", "-c", "rm $(mktemp)"])})
+        self.assertEqual((done.returncode, done.stdout.split("\n")[-2]), (1, "test: left behind: forgotten"))
+
+    def test_a_process_that_is_left_behind_is_a_failure(self):
+        done = self.run_tests({"process": ("", ["sh", "-c", "sleep 60 >/dev/null 2>&1 & echo $! >$0.pid"])})
+        with open(self.path("process.pid"), encoding="ascii") as file:
+            pid = int(file.read())
+        os.kill(pid, signal.SIGKILL)
+        self.assertEqual((done.returncode, done.stdout.split("\n")[-2]), (1, f"test: left behind: process {pid}: sleep 60 "))
+
 
 class Steady(Case):
     def test_which_test_failed_how_often_beside_a_load(self):
@@ -132,7 +143,8 @@ class Steady(Case):
     def test_the_load_ends_with_it_however_it_ends(self):
         for number in (signal.SIGTERM, signal.SIGKILL):
             self.write_tests({"waits": ("", ["sh", "-c", "echo $$ > $0.pid; exec sleep 600"])})
-            steady = self.start([script("steady"), "1", "--busy", "1", "--sync", "--built", self.folder], stdout=subprocess.DEVNULL)
+            steady = self.start([script("steady"), "1", "--busy", "1", "--sync", "--built", self.folder], stdout=subprocess.DEVNULL,
+                                env={**os.environ, "TMPDIR": self.folder})
             waits = int(rdzvtest.wait_until(lambda: self.read("waits.pid"), "the test runs"))
             load = [pid for pid in children(steady.pid) if "getppid" in command_of(pid)]
             self.assertEqual(len(load), 2)

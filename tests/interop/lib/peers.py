@@ -17,8 +17,9 @@ import rdzvtest
 
 VERSIONS = ("1.13", "2.6")
 HERE = os.path.dirname(os.path.abspath(__file__))
-# The folder that is at the same path inside 2.6's own system; see scripts/torch26.
-tempfile.tempdir = "/tmp"
+# A folder that is at the same path inside 2.6's own system; see scripts/torch26.
+if not tempfile.gettempdir().startswith("/tmp/"):
+    tempfile.tempdir = "/tmp"
 
 
 def is_left_out(version):

@@ -40,12 +40,20 @@ def run_peer(version, plugin=False):
     return path
 
 
+@functools.lru_cache(maxsize=None)
+def scratch():
+    """The TMPDIR of agents that have none of their own: stock torchrun leaves its log folders there."""
+    folder = tempfile.mkdtemp(prefix="rdzv-agents-")
+    unittest.addModuleCleanup(shutil.rmtree, folder, True)
+    return folder
+
+
 def environment(**more):
     """For agents of both kinds, and so for their workers; without what a launcher around the tests would say."""
     names = {name: value for name, value in os.environ.items()
              if not name.startswith(("PET_", "TORCHELASTIC_", "TORCH_", "RDZV_LOG"))}
     names.update(GLOO_SOCKET_IFNAME="lo", USE_LIBUV="0", OMP_NUM_THREADS="1", TORCH_CPP_LOG_LEVEL="FATAL",
-                 PYTHONDONTWRITEBYTECODE="1", PYTHON_EXEC=rdzvtest.PYTHON)
+                 PYTHONDONTWRITEBYTECODE="1", PYTHON_EXEC=rdzvtest.PYTHON, TMPDIR=scratch())
     names.update(more)
     return names
 
