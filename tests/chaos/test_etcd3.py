@@ -75,7 +75,12 @@ class Traffic(Rounds):
         self.store.stdin.close()
 
     def check_store(self):
-        code = self.store.wait(rdzvtest.DEADLINE)
+        # Under a sanitizer, a history of many unknown outcomes takes the checker minutes.
+        try:
+            code = self.store.wait(rdzvtest.DEADLINE * (4 if rdzvtest.SANITIZED else 1))
+        except subprocess.TimeoutExpired:
+            self.fail(f"the store's load does not end: {rdzvtest.thread_states(self.store.pid)}, it said "
+                      f"{chaos.lines_of(self.path('store.out'))}")
         said = chaos.lines_of(self.path("store.out"))
         self.assertEqual(code, 0, "\n".join(said))
         self.assertRegex(said[-1], r"seeds from .* [1-9]\d* histories: 0 not linearizable")

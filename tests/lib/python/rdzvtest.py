@@ -116,6 +116,15 @@ def descriptors(pid):
     return found
 
 
+def thread_states(pid):
+    """What each thread of a process does, for the message of a test: R computes, S waits, D is at the disk, T is stopped."""
+    states = []
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/stat", encoding="ascii") as file:
+            states.append(file.read().rpartition(")")[2].split()[0])
+    return f"{len(states)} threads {''.join(sorted(states))}"
+
+
 def is_connected(process, port):
     """Whether that process has a connection to that port, of IPv4."""
     own = set(descriptors(process.pid).values())
