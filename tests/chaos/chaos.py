@@ -130,7 +130,7 @@ def lines_of(path):
 
 
 def status_of(process):
-    """/proc/PID/status, by name."""
+    """/proc/PID/status, by name; only before poll() has said that the process ended."""
     with open(f"/proc/{process.pid}/status", encoding="utf-8") as file:
         return {name: value.strip() for name, _, value in (line.partition(":") for line in file)}
 
@@ -142,6 +142,8 @@ def is_in(number, signals):
 def resume(process):
     """Sends SIGCONT to a stopped process only. To another one it does harm: LeakSanitizer attaches to a process that ends,
     by a SIGSTOP of its own, which SIGCONT takes away; then it waits for ever."""
+    if process.poll() is not None:
+        return
     status = status_of(process)
     if status["State"].startswith("T") or is_in(signal.SIGSTOP, status["ShdPnd"]):
         process.send_signal(signal.SIGCONT)
