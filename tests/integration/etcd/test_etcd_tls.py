@@ -116,11 +116,10 @@ class Tls(rdzvtest.Case):
         cert, key = client()
         hidden = self.path("hidden.key")
         shutil.copy(key, hidden)
-        os.chmod(self.folder, 0o755)
         os.chmod(hidden, 0)
         options = {}
-        if os.geteuid() == 0:  # who may read everything
-            options = {"user": pwd.getpwnam(NOBODY).pw_uid, "cwd": "/"}
+        if os.geteuid() == 0:  # root may read everything
+            options = {"user": pwd.getpwnam(NOBODY).pw_uid, "cwd": "/", "executable": self.rdzv_for_all()}
         self.assert_refused(self.store(server(), "get", "k", cert=cert, key=hidden, **options), hidden)
 
     def test_files_that_are_not_there(self):

@@ -99,7 +99,7 @@ class Report(Case):
         said = done.stdout.split("The following tests FAILED:")[1]
         self.assertRegex(said, r"test: a/c: failed after \d+ s\n    FAIL: has_no_rank\n      0x2 != 0x1\n"
                                r"      at tests/unit/test_x\.c:7\n    all of it: ")
-        self.assertRegex(said, r"test: a/hangs: timeout after \d+ s\n    ended in: waits\n    all of it: ")
+        self.assertRegex(said, r"test: a/hangs: (?:timeout|failed) after \d+ s\n    ended in: waits\n    all of it: ")
         self.assertRegex(said, r"test: a/py: failed after \d+ s\n    FAIL: test_a_round .*\n      .*py, line 4\n"
                                r"      AssertionError: 'rank 1' != 'rank 2'\n(.*\n)*?.*of the second node\n")
         self.assertNotIn("a/well", said)

@@ -225,8 +225,7 @@ class Refused(Case):
 
     def test_no_permission(self):
         os.mkdir(self.state, 0o700)
-        os.chmod(self.folder, 0o755)
-        done = subprocess.run(["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", rdzvtest.RDZV, "serve",
+        done = subprocess.run(["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", self.rdzv_for_all(), "serve",
                                "--port", "0", "--state-dir", self.state], capture_output=True, text=True, check=False)
         if "setpriv: " in done.stderr:
             rdzvtest.skip("setpriv does not work here")
