@@ -83,7 +83,7 @@ struct progress *progress_begin(rdzv_handler *handler);
 void progress_end(struct progress *progress, const rdzv_result *round);
 
 /* ---- rounds.c: what is printed; both give an exit code ---- */
-int print_round(const char *command, const rdzv_result *result);
+int print_round(const char *command, rdzv_result *result);
 int print_status(const char *command, const rdzv_status *status, const char *run_id, bool json);
 
 /* The exit code of CMD, run in the round; 128+n where signal n ended it. */

@@ -23,8 +23,14 @@ static int print_object(const char *command, json_t *object) {
 /* A longer list of participants is not asked for, in each round by each node. */
 enum { MOST_MEMBERS = 64 };
 
-static json_t *members(const rdzv_result *result) {
+/* The round may be over, or the store lost, before the list is there. */
+static json_t *members(const char *command, rdzv_result *result) {
+  rdzv_error error;
   if (result->world_size > MOST_MEMBERS) return json_null();
+  if (rdzv_result_load_participants(result, &error) < 0) {
+    complain(command, "%s", error.message);
+    return json_null();
+  }
   json_t *list = json_array();
   const rdzv_participant *one;
   for (int64_t rank = 0; (one = rdzv_result_participant(result, rank)); rank++)
@@ -42,13 +48,13 @@ static void tell_of_members(const char *command, const rdzv_result *result) {
            (long long)result->world_size, MOST_MEMBERS);
 }
 
-int print_round(const char *command, const rdzv_result *result) {
+int print_round(const char *command, rdzv_result *result) {
   tell_of_members(command, result);
   return print_object(
       command, json_pack("{s:I, s:I, s:I, s:s, s:s, s:s, s:s, s:i, s:o}", "round", (json_int_t)result->round, "rank",
                          (json_int_t)result->rank, "world_size", (json_int_t)result->world_size, "run_id",
                          result->run_id, "backend", result->backend, "node", result->node, "master_addr",
-                         result->master_addr, "master_port", result->master_port, "members", members(result)));
+                         result->master_addr, "master_port", result->master_port, "members", members(command, result)));
 }
 
 /* ---- status --------------------------------------------------------------------------------------------------- */

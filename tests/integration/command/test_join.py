@@ -531,7 +531,7 @@ class Telling(Rendezvous):
         self.addCleanup(os.close, terminal)
         fcntl.ioctl(other_end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 300, 0, 0))  # the line is long
         node = self.start([rdzvtest.RDZV, "join", *self.flags(*conf), "--nnodes", "2:3", "--local-addr", "a"],
-                          stdout=subprocess.PIPE, stderr=other_end)
+                          stdout=subprocess.PIPE, stderr=other_end, env={**os.environ, "TERM": "xterm"})
         os.close(other_end)
         os.set_blocking(terminal, False)
 

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Whatever warns that a store is lost also says when it is back, at the same level."""
+import json
 import subprocess
 
 import rdzvtest
 from rdzvtest import free_port, wait_until
+from relay import Relay
+
+NODE_QUERY = 139  # docs/wire.md
 
 
 class Losses(rdzvtest.Case):
@@ -39,6 +43,15 @@ class Losses(rdzvtest.Case):
         for mode in "native", "swap":
             with self.subTest(mode):
                 self.check_node(f"mode={mode}")
+
+    def test_a_list_of_participants_that_cannot_be_had_is_not_an_empty_one(self):
+        relay = Relay(self.serve().port)
+        self.addCleanup(relay.close)
+        relay.refused = NODE_QUERY
+        node = self.rdzv("join", "--rdzv-endpoint", f"127.0.0.1:{relay.port}", "--rdzv-id", "job", "--once", "--rdzv-conf",
+                         f"is_host=false,read_timeout={rdzvtest.slow(2)}")
+        self.assertEqual((node.returncode, json.loads(node.stdout)["members"]), (0, None), node.stderr)
+        self.assertIn("rdzv join: cannot get the participants of round 0: ", node.stderr)
 
     def test_a_store(self):
         port = free_port()

@@ -12,11 +12,12 @@ class Relay:
     lose_answers   bytes of the server are dropped, and the client's connection is closed when the first come
     frozen         nothing is relayed and nobody is told of an end: both sides are half-open
     delay          seconds that each piece waits
+    refused        closes a connection whose client sends a piece that begins with this byte; None: none does
     """
 
     def __init__(self, server_port):
         self.server_port = server_port
-        self.cut_after, self.lose_answers, self.frozen, self.delay = None, False, False, 0.0
+        self.cut_after, self.lose_answers, self.frozen, self.delay, self.refused = None, False, False, 0.0, None
         self.lost = 0  # answers that were dropped
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
         self.port = self.listener.getsockname()[1]
@@ -67,7 +68,7 @@ class Relay:
                 self.selector.unregister(one)
                 self.silent.add(one)
             return
-        if not data:
+        if not data or (is_client and data[0] == self.refused):
             self.drop(one)
             return
         if self.delay:
