@@ -166,14 +166,14 @@ static struct missing_text name_missing(const struct roles *roles) {
   size_t named = 0, len = 0;
   for (size_t i = 0; i < roles->count && named < MOST_NAMED; i++)
     if (!roles->known[i]) len += (size_t)snprintf(list + len, sizeof list - len, "%s%zu", named++ ? ", " : "", i);
-  snprintf(missing.text, sizeof missing.text,
-           "%zu of %zu agents have not published their number of workers: group rank%s %s%s", roles->missing,
-           roles->count, roles->missing == 1 ? "" : "s", list, roles->missing > named ? ", …" : "");
+  snprintf(missing.text, sizeof missing.text, "%zu of %zu agents to report %s workers: group rank%s %s%s",
+           roles->missing, roles->count, roles->missing == 1 ? "its" : "their", roles->missing == 1 ? "" : "s", list,
+           roles->missing > named ? ", …" : "");
   return missing;
 }
 
 static void tell_missing(struct waiting *waiting, void *roles) {
-  waiting_about(waiting, "%s", name_missing(roles).text);
+  waiting_about(waiting, "waiting for %s", name_missing(roles).text);
 }
 
 static int gather(const struct exchange *exchange, struct roles *roles, rdzv_error *error) {
@@ -198,7 +198,8 @@ static int gather(const struct exchange *exchange, struct roles *roles, rdzv_err
   }
   free(texts);
   free(keys);
-  if (result == RDZV_E_TIMEOUT && roles->missing > 0) return error_set(error, result, "%s", name_missing(roles).text);
+  if (result == RDZV_E_TIMEOUT && roles->missing > 0)
+    return error_set(error, result, "timed out waiting for %s", name_missing(roles).text);
   if (result < 0) return result;
   return assign_ranks(roles->infos, roles->count, roles->ranks) ? 0 : error_no_memory(error);
 }
@@ -333,7 +334,7 @@ static int follow(const struct exchange *exchange, const struct role_info *own, 
   const rdzv_bytes keys[] = {TERMS, rdzv_str(assigned.text)};
   struct slices slices;
   slices_begin(&slices, exchange, deadline_after(exchange->timeout_ms));
-  waiting_about(&slices.waiting, "waiting for the agent of group rank 0 to assign ranks to our workers");
+  waiting_about(&slices.waiting, "waiting for the agent of group rank 0 to assign ranks to the workers of this node");
   enum leader leader = LEADER_UNKNOWN;
   int result = 1;
   while (leader == LEADER_UNKNOWN && result == 1) {
@@ -343,7 +344,8 @@ static int follow(const struct exchange *exchange, const struct role_info *own, 
     if (looked < 0) return looked;
   }
   if (result == RDZV_E_TIMEOUT)
-    return error_set(error, result, "the agent of group rank 0 has not assigned ranks to our workers in time");
+    return error_set(error, result,
+                     "timed out waiting for the agent of group rank 0 to assign ranks to the workers of this node");
   if (result < 0) return result;
   *terms = (struct round_terms){.restart_count = own->restart_count,
                                 .agent_store = agent_serves(exchange, true, leader == LEADER_OLD)};
@@ -411,7 +413,7 @@ int exchange_tell_exit(const struct exchange *exchange, rdzv_error *error) {
   int result = rdzv_store_publish(exchange->store, keys, values, 2, error);
   if (result == 0) result = rdzv_store_add(exchange->store, DONE_COUNT, 1, &count, error);
   if (result == 0 && count == exchange->world_size) result = rdzv_store_publish(exchange->store, &all, &yes, 1, error);
-  return result < 0 ? error_prefix(error, result, "cannot tell the other agents that our workers are done") : 0;
+  return result < 0 ? error_prefix(error, result, "cannot report that the workers of this node are done") : 0;
 }
 
 /* Agents of PyTorch before 2.4 do not count themselves. `missing` is the first that is not done. */

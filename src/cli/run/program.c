@@ -83,7 +83,7 @@ int program_words(const char *command, const struct program_flags *flags, char *
     return EXIT_USAGE;
   }
   if (flags->module && flags->no_python) {
-    complain(command, "--module and --no-python exclude each other");
+    complain(command, "--module and --no-python cannot be used together");
     return EXIT_USAGE;
   }
   const bool by_python = takes_python(flags, words[0]);

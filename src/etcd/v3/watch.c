@@ -167,8 +167,7 @@ static void end_canceled(struct etcd3_watch *watch, const struct etcd3_message *
     return;
   }
   if (message->reason[0] == '\0' || strstr(message->reason, "permission denied"))
-    error_set(&watch->why, RDZV_E_INVALID, "etcd at %s does not permit that watch to this user: %s", where,
-              message->reason);
+    error_set(&watch->why, RDZV_E_INVALID, "this user lacks permission in etcd at %s: %s", where, message->reason);
   else
     error_set(&watch->why, RDZV_E_PROTOCOL, "etcd at %s has ended the watch: %s", where, message->reason);
   end_watch(watch, watch->why.code);

@@ -101,6 +101,7 @@ struct driver {
   pthread_t thread;
   bool started;
   bool store_failed;           /* the last request */
+  int64_t failed_ms;           /* the first of them, since the last answer */
   uint64_t taken[DRIVER_ASKS]; /* the tickets that were taken last */
 
   pthread_mutex_t lock; /* guards what follows, and what a kind says */

@@ -19,8 +19,8 @@ enum {
 static int fail_stale(const struct place *place, const struct etcd3_result *active, rdzv_error *error) {
   char other[256] = "";
   if (active->kv_count > 0) place_read_active(rdzv_value_bytes(&active->kvs[0].value), other, sizeof other);
-  return error_set(error, RDZV_E_STALE, "this server is not the active one of %s any more%s%s", place->where,
-                   *other ? ", but the one at " : "", other);
+  return error_set(error, RDZV_E_STALE, "no longer the active server of %s%s%s", place->where,
+                   *other ? ", which is now " : "", other);
 }
 
 /* Somebody else deleted the marker, or changed it. This server is the only one that may write it, and knows what it

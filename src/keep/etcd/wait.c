@@ -35,8 +35,7 @@ static void tell(struct candidate *candidate, const char *active) {
   candidate->is_told = active != NULL;
   snprintf(candidate->seen, sizeof candidate->seen, "%s", active ? active : "");
   if (active)
-    log_line(&place->log, RDZV_LOG_WARNING, "standing by: the server at %s is the active one of %s",
-             *active ? active : "an unknown address", place->where);
+    log_line(&place->log, RDZV_LOG_WARNING, "standby; active server: %s", *active ? active : "an unknown address");
   if (place->told) place->told(place->user, active);
 }
 

@@ -193,7 +193,7 @@ static void note_room(struct keeper *keeper, int room, const rdzv_error *error) 
     later(keeper, ROOM_MS);
   } else if (keeper->refuses) {
     keeper->refuses = false;
-    log_line(&keeper->server->log, RDZV_LOG_WARNING, "the state is kept again: writes are accepted");
+    log_line(&keeper->server->log, RDZV_LOG_WARNING, "the state can be written again; accepting writes");
   }
 }
 

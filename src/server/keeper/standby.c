@@ -69,8 +69,7 @@ static void on_entered(uv_async_t *async) {
   }
   tenants_enforce(server);
   server->stands_by = false;
-  log_line(&server->log, RDZV_LOG_WARNING, "this server is the active one from now on, with %zu keys",
-           ks_count(server->ks));
+  log_line(&server->log, RDZV_LOG_WARNING, "became the active server (%zu keys)", ks_count(server->ks));
 }
 
 /* ---- refusing ------------------------------------------------------------------------------------------------- */
@@ -162,7 +161,7 @@ int standby_begin(struct rdzv_server *server, rdzv_error *error) {
   struct standby *standby = server->standby;
   if (!standby || standby->has_thread) return 0;
   const int failed = thread_start(&standby->thread, enter, standby);
-  if (failed) return error_errno(error, RDZV_E_NO_MEMORY, failed, "cannot start a thread to wait for its turn");
+  if (failed) return error_errno(error, RDZV_E_NO_MEMORY, failed, "cannot start the standby thread");
   standby->has_thread = true;
   return 0;
 }

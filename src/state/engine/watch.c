@@ -93,7 +93,7 @@ void engine_watch(struct engine *engine, struct moment now, struct engine_update
     watch_round(engine, now, update);
     return;
   }
-  engine_trace(engine, "round %" PRId64 " goes on without us -> we were evicted", engine->round);
+  engine_trace(engine, "round %" PRId64 " continues without this node -> evicted", engine->round);
   update->news |= ENGINE_NEWS_EVICTED;
   engine_watch_end(engine);
 }

@@ -44,7 +44,7 @@ static const struct pickle_value *pop_mark(struct pickle_machine *machine, size_
 
 static bool mark(struct pickle_machine *machine) {
   if (machine->marks_count >= PICKLE_MAX_MARKS)
-    return pickle_fail(machine, "over %d objects in one another", PICKLE_MAX_MARKS);
+    return pickle_fail(machine, "nested more than %d levels", PICKLE_MAX_MARKS);
   /* Even of nothing, what stands above a mark is a place in the stack. */
   if (!pickle_grow(machine, &machine->stack, &machine->stack_cap, 1, PICKLE_MAX_STACK, sizeof *machine->stack))
     return false;
@@ -312,7 +312,7 @@ static bool step(struct pickle_machine *m, uint8_t op) {
     case OP_NEWOBJ: return push_made(m, pickle_newobj);
     case OP_REDUCE: return push_made(m, pickle_reduce);
     case OP_BUILD: return build(m);
-    default: return pickle_fail(m, "opcode 0x%02x is none that a rendezvous state needs", op);
+    default: return pickle_fail(m, "unexpected opcode 0x%02x", op);
   }
 }
 

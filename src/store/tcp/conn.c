@@ -47,7 +47,7 @@ enum {
 };
 
 #define CANNOT_YET "cannot connect to '%s' yet: "
-#define NOT_ANSWERING "%s accepts connections, but does not answer (is it a store, and does it run?)"
+#define NOT_ANSWERING "%s accepts connections, but does not answer (is this a store server?)"
 
 /* What a server may send us. */
 static const struct wire_limits limits = {
@@ -166,9 +166,9 @@ const char *tcp_foreign_text(enum foreign foreign) {
       return "etcd answers there, not a store (did you mean --rdzv-backend etcd-v2, or rdzv store --etcd?)";
     case FOREIGN_HTTP: return "a web server answers there, not a store (is the port right?)";
     case FOREIGN_TLS:
-      return "the server there requires TLS (give the secret of the store with secret_file=FILE, or the CA of its "
-             "certificate with tls_ca=FILE; or is it another server, such as etcd? then: --rdzv-backend etcd-v2 "
-             "--rdzv-conf protocol=https)";
+      return "the server there requires TLS (give its secret with --secret-file or option secret_file, or its CA with "
+             "--tls-ca or tls_ca; if it is etcd: rdzv store --etcd https://..., or --rdzv-backend etcd-v2 --rdzv-conf "
+             "protocol=https)";
     case FOREIGN_SSH: return "an SSH server answers there, not a store (is the port right?)";
     case FOREIGN_UNKNOWN: break;
   }
@@ -400,8 +400,8 @@ static int explain_guarded(struct tcp_conn *conn, int result, const struct conn_
   conn->foreign_asked = clock_now_ms();
   if (!is_plain_store(conn, try)) return result;
   return error_set(try->error, RDZV_E_PROTOCOL,
-                   "no protected connection to '%s': the store there does not use TLS (was it started without its "
-                   "secret or certificate? else connect without them)",
+                   "no protected connection to '%s': the store there does not use TLS (start it with --secret-file or "
+                   "--tls-cert, or connect without them)",
                    conn->name);
 }
 

@@ -150,12 +150,12 @@ int native_look(struct driver *driver, int64_t wait_ms, const struct flag *cance
   if (!aside) pthread_mutex_lock(&native->view.call);
   const int result = look(native, wait_ms < INT32_MAX ? wait_ms : INT32_MAX, cancel, out, &own);
   if (!aside) pthread_mutex_unlock(&native->view.call);
-  if (result == RDZV_E_CANCELED) return error_set(error, result, "cannot look at the rendezvous: canceled");
+  if (result == RDZV_E_CANCELED) return error_set(error, result, "cannot read the state of the rendezvous: canceled");
   if (result < 0 && error) {
     *error = own;
     if (result == RDZV_E_CORRUPT)
       error_prefix(error, result, "the state of the rendezvous at %s is corrupt", native->text);
-    error_prefix(error, result, "cannot look at the rendezvous");
+    error_prefix(error, result, "cannot read the state of the rendezvous");
   }
   return result;
 }

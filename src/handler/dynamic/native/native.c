@@ -48,7 +48,7 @@ static void step(struct native *native, struct member_event *event) {
 static void tell_lost(struct native *native, const rdzv_error *error) {
   if (!native->is_lost) {
     waiting_begin(&native->waiting, native->base.log, INT64_MAX);
-    waiting_about(&native->waiting, "this node has no connection to its server");
+    waiting_about(&native->waiting, "not connected to the store server");
   }
   native->is_lost = true;
   waiting_fail(&native->waiting, "%s", error->message);
