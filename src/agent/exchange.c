@@ -77,7 +77,7 @@ static int tell_role(const struct exchange *exchange, const struct role_info *ow
   const struct key old = key_of(ROLE_OLD, exchange->rank, ""), new = key_of(ROLE_NEW, exchange->rank, "");
   char *text = role_info_write(own);
   if (!text) return error_no_memory(error);
-  /* the older one last: who finds it alone takes us for an older one */
+  /* the older key last: an agent that finds it alone takes this one for an older agent */
   const rdzv_bytes keys[] = {rdzv_str(new.text), rdzv_str(old.text)}, values[] = {rdzv_str(text), rdzv_str(text)};
   const int result = rdzv_store_publish(exchange->store, keys, values, 2, error);
   free(text);
@@ -128,7 +128,7 @@ static int read_roles(const struct exchange *exchange, const rdzv_bytes *keys, s
   return result;
 }
 
-/* Somebody has not come forward: looks for each, under both keys. */
+/* An agent is missing: looks for each, under both keys. */
 static int look_for_one(const struct exchange *exchange, size_t which, struct roles *roles, rdzv_error *error) {
   const char *const prefixes[] = {ROLE_NEW, ROLE_OLD};
   for (int old = 0; old < 2 && !roles->known[which]; old++) {
@@ -204,7 +204,7 @@ static int gather(const struct exchange *exchange, struct roles *roles, rdzv_err
   return assign_ranks(roles->infos, roles->count, roles->ranks) ? 0 : error_no_memory(error);
 }
 
-/* Who serves the workers' store must be the same for all: with USE_AGENT_STORE their keys have another prefix. */
+/* All agents must agree which one serves the workers' store: with USE_AGENT_STORE their keys have another prefix. */
 static bool agent_serves(const struct exchange *exchange, bool torch, bool old) {
   const char *private_stores = getenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
   const bool shares = !private_stores || strcmp(private_stores, "1") != 0;
@@ -237,7 +237,7 @@ static int assign(const struct exchange *exchange, const struct roles *roles, co
   char **owned = calloc(count, sizeof *owned);
   bool done = texts && keys && values && owned;
   for (size_t i = 0; done && i < count; i++) {
-    const bool is_terms = i == 0; /* first: who has ranks can have them, too */
+    const bool is_terms = i == 0; /* first: an agent that has its ranks can read the terms, too */
     if (!is_terms) texts[i] = key_of(ASSIGNED, (int64_t)i - 1, "");
     owned[i] = is_terms ? round_terms_write(terms) : worker_ranks_write(&roles->ranks[i - 1]);
     done = owned[i] != NULL;
@@ -269,7 +269,7 @@ static int lead(const struct exchange *exchange, struct worker_ranks *ranks, str
 
 /* ---- as another ----------------------------------------------------------------------------------------------- */
 
-/* The agent of rank 0 is of PyTorch before 2.4: everybody reads everything, and says when it has. */
+/* The agent of rank 0 is of PyTorch before 2.4: each agent reads all keys, and then reports that it has. */
 static int follow_old(const struct exchange *exchange, struct worker_ranks *ranks, rdzv_error *error) {
   struct roles roles;
   int result = roles_open(&roles, exchange, error);
@@ -316,7 +316,7 @@ static int follow_torch(const struct exchange *exchange, const char *assigned, s
 
 enum leader { LEADER_UNKNOWN, LEADER_OURS, LEADER_TORCH, LEADER_OLD };
 
-/* Who leads, where ranks and terms are not both there yet. Ours says the terms first. */
+/* The kind of the leader, while ranks and terms are not both there. An rdzv leader writes the terms first. */
 static int find_leader(const struct exchange *exchange, rdzv_bytes assigned, enum leader *leader, rdzv_error *error) {
   bool old = false, has_ranks = false, has_terms = false;
   int result = is_there(exchange, assigned, &has_ranks, error);

@@ -96,7 +96,7 @@ static void look(struct monitor *monitor) {
   rdzv_error error;
   const int result = rdzv_handler_wait_change(agent->handler, 0, &change, &error);
   if (result == RDZV_E_TIMEOUT || result == RDZV_E_CANCELED) return; /* told to stop: on_told hears of it */
-  if (result < 0) {                                                  /* there is no more to hear */
+  if (result < 0) {                                                  /* nothing else follows */
     uv_poll_stop(&monitor->changes);
     uv_timer_stop(&monitor->timer);
   }

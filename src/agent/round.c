@@ -67,8 +67,8 @@ static bool is_ours_to_serve(const rdzv_agent *agent) {
   return agent->round->rank == 0 && agent->attempt.terms.agent_store && strcmp(agent->round->backend, "static") != 0;
 }
 
-/* Workers of a protected job reach their store by a relay of ours. A store that a worker served could not be
- * protected. */
+/* Workers of a protected job reach their store through a relay in the agent. A store that a worker serves
+ * cannot be protected. */
 static int relay_workers(rdzv_agent *agent, rdzv_error *error) {
   struct attempt *attempt = &agent->attempt;
   if (!is_protected(agent)) return 0;
@@ -175,7 +175,7 @@ static int start(rdzv_agent *agent, rdzv_error *error) {
 }
 
 /* What the agents told each other may be lost, and the others may wait for it: they hear of us in the next round.
- * Whether the store is gone for good, the handler knows better than one request of ours. A static rendezvous has one
+ * The handler, not one failed request, decides whether the store is gone for good. A static rendezvous has one
  * round. */
 static bool is_lost(const rdzv_agent *agent, int result) {
   return strcmp(agent->round->backend, "static") != 0 &&

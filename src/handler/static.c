@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The static rendezvous: every node is told its rank, rank 0 serves the store, and there is one round for good. */
+/* The static rendezvous: each node is given its rank, rank 0 serves the store, and there is one round for good. */
 #include "backend/c10d/store.h"
 #include "base/error.h"
 #include "base/log.h"

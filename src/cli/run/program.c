@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* torchrun runs everything by Python unless it is told not to. We find out what a program is. */
+/* torchrun runs everything with Python unless --no-python is given. rdzv run detects what a program is. */
 #include "cli/run/run.h"
 
 #include <errno.h>

@@ -143,7 +143,7 @@ static int perform_once(struct etcd3 *etcd, const struct etcd3_request *request,
   return result;
 }
 
-/* A request that may have been done is not undone by what comes of the next try. */
+/* A request that may have been done stays so, whatever the next try returns. */
 static int fail_unsure(int result, const struct etcd_call *call) {
   if (result == RDZV_E_CANCELED || result == RDZV_E_DATA_LOST) return result;
   if (call->error) call->error->code = RDZV_E_OUTCOME_UNKNOWN;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * A server with its state in etcd (keep/etcd/place.h). It listens from the begin, and stands by until it is the active
- * one: a thread waits for that, and hands the keep to the loop. A standby refuses every client: clients of ours are
- * told where the active server is, the connections of others are closed.
+ * one: a thread waits for that, and hands the keep to the loop. A standby refuses every client: rdzv clients
+ * get the address of the active server, the connections of others are closed.
  *
  * Failure modes: etcd cannot be used, or what is there cannot be loaded: the server ends with the error. The server
  * stops while it stands by: the wait is canceled.
@@ -98,7 +98,7 @@ bool standby_refuse(struct conn *conn, const struct wire_request *request) {
 
 static bool is_every_address(const char *host) { return strcmp(host, "::") == 0 || strcmp(host, "0.0.0.0") == 0; }
 
-/* What clients are told: the address given, or the one that the server listens on. */
+/* The address for clients: the one given, or the one that the server listens on. */
 static int find_address(const struct rdzv_server *server, char out[ENDPOINT_TEXT_SIZE], rdzv_error *error) {
   struct endpoint found;
   const char *given = server->options.advertise;

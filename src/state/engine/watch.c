@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a participant of a complete round is told: which participants left or died, that nodes wait for the next round,
+/* News for a participant of a complete round: which participants left or died, that nodes wait for the next round,
  * that the rendezvous is closed, and that it is a participant no longer. PyTorch tells only of waiting nodes, so the
  * survivors of a death sit in their collectives until those time out. */
 #include "state/engine/engine.h"

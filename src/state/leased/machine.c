@@ -88,7 +88,7 @@ static void fail_by_etcd(struct leased *node, struct leased_update *update) {
   }
   if (node->wish == WISH_NOTHING || (passing && node->now.mono_ms <= node->deadline)) return;
   if (node->answered) {
-    node->wish = WISH_NOTHING; /* nobody waits for it: the lease lapses */
+    node->wish = WISH_NOTHING; /* no caller waits for it: the lease lapses */
     node->lease = node->dropped = 0;
     node->phase = LEASED_OUT;
     return;

@@ -151,7 +151,7 @@ static bool push_container(struct pickle_machine *machine, uint32_t kind) {
   return push(machine, (struct pickle_value){.kind = kind, .items = items});
 }
 
-/* As in Python, a node that has no attributes yet cannot be told from another, and so be no key. */
+/* As in Python, a node that has no attributes yet cannot be distinguished from another, and so cannot be a key. */
 static bool check_key(struct pickle_machine *machine, const struct pickle_value *key) {
   const bool hashable = key->kind != PICKLE_LIST && key->kind != PICKLE_DICT && key->kind != PICKLE_SET &&
                         key->kind != PICKLE_STATE && (key->kind != PICKLE_NODE || key->node->built);
@@ -260,7 +260,7 @@ static bool build(struct pickle_machine *machine) {
 
 /* ---- the program ---------------------------------------------------------------------------------------------- */
 
-/* Frames are for those who read from a stream. Ours is all there, if it is not cut. */
+/* Frames are for readers of a stream. This input is complete, if it is not cut. */
 static bool frame(struct pickle_machine *machine) {
   uint64_t len;
   if (!take_number(machine, 8, &len)) return false;

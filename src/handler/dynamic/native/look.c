@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Asks the server who is there: for a status, for the log line of a long wait, and for the participants of a round. */
+/* Asks the server which nodes there are: for a status, for the log line of a long wait, and for the participants of a
+ * round. */
 #include "base/error.h"
 #include "base/wait/waiting.h"
 #include "handler/dynamic/native/native.h"

@@ -25,7 +25,7 @@ static struct native *self(struct driver *driver) { return (struct native *)driv
 
 static void carry_out(struct native *native);
 
-/* One step of the member, which is told and carried out. */
+/* One step of the member: reports its news and carries out what it wants. */
 static void step(struct native *native, struct member_event *event) {
   struct driver *driver = &native->base;
   event->now = (struct moment){clock_now_ms(), clock_wall_us()};
