@@ -6,7 +6,7 @@
             result = handler.next()
             ...
             for change in handler.changes():
-                break  # somebody came, left or died: join the next round
+                break  # a node came, left or died: join the next round
 
 Leaving the `with` block leaves the rendezvous; the other nodes go on.
 """
