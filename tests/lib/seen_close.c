@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* For programs under ThreadSanitizer. libuv closes descriptors with syscall(SYS_close), which the sanitizer does not see.
- * It would then take a new descriptor with the number of a closed one for the same object, used by two threads. */
+/* For programs under ThreadSanitizer. libuv closes descriptors with syscall(SYS_close), which the sanitizer does not
+ * see. It would then take a new descriptor with the number of a closed one for the same object, used by two threads. */
 #include <dlfcn.h>
 #include <stdarg.h>
 #include <sys/syscall.h>
