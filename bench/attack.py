@@ -5,7 +5,7 @@
 attack.py NAME PORT DIALECT    prints "ready" when the attack is under way, and goes on until stdin closes
 
 What the server answers is read (but by the slow reader) and not looked at, so the same bytes can be sent to an echo
-server. A server that closes the connection, as it may, is attacked anew.
+server. A server that closes the connection, as it may, is attacked again.
 """
 import os
 import select
@@ -81,7 +81,7 @@ def again_and_again(attack, *arguments):
 
 def wait_and_list():
     """500 000 absent keys waited for, and LIST_KEYS 60 000 times in one segment."""
-    for part in range(4):  # as many as one client of ours may wait for
+    for part in range(4):  # as many as one rdzv client may wait for
         sock = drain(connect())
         sock.sendall(request("wait", keys(*(b"%d.%d" % (part, i) for i in range(125000)))))
     lister, segment = drain(connect()), request("list_keys") * 60000

@@ -283,7 +283,7 @@ def main(bench, run):
         progress("")
         say(f"{timeout.cmd[0]} did not end within {timeout.timeout:.0f} s")
         sys.exit(1)
-    except BrokenPipeError:  # nobody reads the report
+    except BrokenPipeError:  # the reader of the report has exited
         os._exit(1)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -67,7 +67,7 @@ static ssize_t send_some(int fd, const char *data, size_t len) {
   return n < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : n;
 }
 
-/* Keeps the part the socket did not take, and reads no more from this peer until it has gone out. */
+/* Keeps the part the socket did not take, and stops reading from this peer until it has gone out. */
 static void peer_keep(int fd, const char *data, size_t len) {
   struct peer *peer = &peers[fd];
   peer->rest = malloc(len);

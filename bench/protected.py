@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""TLS 1.3 beside plain connections, for bench/store: two servers of ours that take turns, one of them with a secret."""
+"""TLS 1.3 beside plain connections, for bench/store: two rdzv servers that take turns, one of them with a secret."""
 import os
 import secrets
 from statistics import median

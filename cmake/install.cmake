@@ -13,7 +13,7 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/rdzv-config.cmake ${CMAKE_CURRENT_BINA
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/rdzv)
 
 # The file finds its prefix from where it is, so an installed copy may be moved. libuv has a name of its own for its
-# static library. The loader looks below /usr and /usr/local by itself; for another prefix programs are told where.
+# static library. The loader looks below /usr and /usr/local by itself; for another prefix programs get a run path.
 file(RELATIVE_PATH pc_prefix "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
 string(REGEX REPLACE "/$" "" pc_prefix "${pc_prefix}")
 pkg_check_modules(UV_STATIC QUIET libuv-static)

@@ -50,10 +50,10 @@ complete -c rdzv -n '__fish_seen_subcommand_from run' -l start-method -x -d 'wor
 complete -c rdzv -n '__fish_seen_subcommand_from run' -l logs-specs -x -a 'default' -d 'rdzv run has no plug-ins for logs'
 complete -c rdzv -n '__fish_seen_subcommand_from run' -l event-log-handler -x -d 'use --event-log'
 complete -c rdzv -n '__fish_seen_subcommand_from run' -l virtual-local-rank -d 'set LOCAL_RANK to 0, and let each worker see one GPU'
-complete -c rdzv -n '__fish_seen_subcommand_from run' -l numa-binding -x -a 'node socket exclusive core-complex' -d 'run each worker on the NUMA node of its GPU'
+complete -c rdzv -n '__fish_seen_subcommand_from run' -l numa-binding -x -a 'node socket exclusive core-complex' -d 'bind each worker to CPUs near its GPU'
 complete -c rdzv -n '__fish_seen_subcommand_from run' -l log-line-prefix-template -x -d 'prefix of the lines of --tee'
-complete -c rdzv -n '__fish_seen_subcommand_from run' -l duplicate-stdout-filters -x -d 'lines of --tee with these texts also go to a file'
-complete -c rdzv -n '__fish_seen_subcommand_from run' -l duplicate-stderr-filters -x -d 'lines of --tee with these texts also go to a file'
+complete -c rdzv -n '__fish_seen_subcommand_from run' -l duplicate-stdout-filters -x -d 'also write --tee lines that contain TEXT to a file'
+complete -c rdzv -n '__fish_seen_subcommand_from run' -l duplicate-stderr-filters -x -d 'also write --tee lines that contain TEXT to a file'
 complete -c rdzv -n '__fish_seen_subcommand_from run' -F
 complete -c rdzv -n '__fish_seen_subcommand_from join' -l nnodes -x -d 'number of nodes in a round'
 complete -c rdzv -n '__fish_seen_subcommand_from join' -l local-addr -x -d 'name or address of this node for the other nodes'

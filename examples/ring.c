@@ -78,7 +78,7 @@ static int receive(struct worker *worker, const char *turn, long long *numbers, 
   bool deleted;
   snprintf(key, sizeof key, "%s/%lld", turn, worker->rank);
   if (rdzv_store_get(worker->store, rdzv_str(key), &value, &error) < 0) return fail("receive", error.message);
-  rdzv_store_delete_key(worker->store, rdzv_str(key), &deleted, NULL); /* if not, it takes up room and no more */
+  rdzv_store_delete_key(worker->store, rdzv_str(key), &deleted, NULL); /* a key that stays only takes up room */
   const bool fits = value.len == count * sizeof *numbers;
   if (fits) memcpy(numbers, value.data, value.len);
   rdzv_value_free(&value);

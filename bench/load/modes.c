@@ -69,8 +69,8 @@ static void plan_waiters(struct loop *loop, enum dialect dialect, const char *ke
 }
 
 /* From the write of the SET until the last waiter has its byte. The last connection is the one that sets.
- * The generator does not sleep meanwhile: all waiters are this one process, and whoever writes a byte to a sleeping
- * process spends as long on waking it as on the byte, thousands of times over. Real waiters are elsewhere. */
+ * The generator does not sleep meanwhile: all waiters are this one process, and a server that writes a byte to a
+ * sleeping process spends as long on waking it as on the byte, thousands of times over. Real waiters are elsewhere. */
 void load_waiters(const struct options *o) {
   static struct waiters waiters;
   struct loop loop;

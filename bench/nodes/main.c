@@ -70,7 +70,7 @@ static void start_processes(struct crew *crew) {
   if (o->victim) crew->victim = start_process(crew, nodes, 1);
 }
 
-/* A process that ends before it is told to has said why. */
+/* A process that ends early has printed why. */
 static void check_processes(struct crew *crew) {
   for (unsigned i = 0; i < crew->count; i++)
     if (crew->pids[i] != 0 && waitpid(crew->pids[i], NULL, WNOHANG) == crew->pids[i]) _exit(1);
@@ -117,7 +117,7 @@ static void check_places(const struct crew *crew, unsigned which) {
     seen[place->rank] = true;
   }
   for (unsigned i = 0; i < nodes; i++)
-    if (world == nodes && !seen[i]) die("nobody has rank %u", i);
+    if (world == nodes && !seen[i]) die("no node has rank %u", i);
   free(seen);
 }
 
@@ -200,7 +200,7 @@ static void start_spare(struct crew *crew) {
 static void kill_victim(struct crew *crew) {
   const struct options *o = crew->options;
   struct board *board = crew->board;
-  if (crew->victim == 0) die("there is nobody to kill (--victim)");
+  if (crew->victim == 0) die("there is no node to kill (--victim)");
   const int64_t at = now_ns(), until = at + o->limit * SECOND;
   kill(crew->victim, SIGKILL);
   waitpid(crew->victim, NULL, 0);

@@ -54,7 +54,7 @@ typedef enum rdzv_agent_state {
   RDZV_AGENT_BARRIER,        /**< Its workers are done, and it waits for the workers of the other agents. */
   RDZV_AGENT_SUCCEEDED,      /**< All workers succeeded. */
   RDZV_AGENT_FAILED,         /**< The job failed. */
-  RDZV_AGENT_LEFT,           /**< It was told to stop. */
+  RDZV_AGENT_LEFT,           /**< It was stopped. */
 } rdzv_agent_state;
 
 /** What a worker does. */
@@ -157,7 +157,7 @@ typedef struct rdzv_agent_options {
 
 /** A failed worker. The library creates it; a later version may add fields at its end. */
 typedef struct rdzv_worker_failure {
-  int64_t rank;           /**< The rank in the job; -1: an agent that told only that it failed. */
+  int64_t rank;           /**< The rank in the job; -1: the agent reported only its failure. */
   int64_t local_rank;     /**< The rank on its node; -1 likewise. */
   const char *host;       /**< The machine. */
   int64_t pid;            /**< The process. */

@@ -78,7 +78,7 @@ RDZV_API int rdzv_store_open_etcd(const char *prefix, const rdzv_etcd_store_opti
  * of the job should open the store with the same lease_ms.
  *
  * Errors as for a tcp store. RDZV_E_DATA_LOST: etcd has lost its data, or the lease has ended because no process kept
- * it alive; told once, later calls use the new store. RDZV_E_NO_SPACE: etcd is full. RDZV_E_LIMIT: etcd refuses the
+ * it alive; returned once, later calls use the new store. RDZV_E_NO_SPACE: etcd is full. RDZV_E_LIMIT: etcd refuses the
  * size of a value (its default limit is 1.5 MiB). At once RDZV_E_PROTOCOL (no endpoint is an etcd), RDZV_E_UNSUPPORTED
  * (etcd is too old, or its gateway for HTTP is switched off), RDZV_E_INVALID (a certificate cannot be used; no
  * permission; wrong user or password).

@@ -57,9 +57,9 @@ typedef struct rdzv_result {
   const char *run_id;      /**< The run. */
   const char *backend;     /**< The name of the backend. */
   const char *node;        /**< The name of this node. */
-  const char *master_addr; /**< The address of rank 0: told by the server that formed the round, or from MASTER_ADDR in
+  const char *master_addr; /**< The address of rank 0: from the server that formed the round, or from MASTER_ADDR in
                               the store of the round; "" if rank 0 is a PyTorch node that has not published it. */
-  int master_port;         /**< The port of rank 0, told likewise, or from MASTER_PORT; 0 if master_addr is "". */
+  int master_port;         /**< The port of rank 0, from the server or from MASTER_PORT; 0 if master_addr is "". */
   rdzv_store *store;       /**< A store for this round (keys below torch.rendezvous.RUN_ID.ROUND/), on a connection of
                               its own, which is made when it is used first if the server formed the round. It cannot be
                               used after the server of the store is gone. */
@@ -71,7 +71,7 @@ typedef struct rdzv_worker_ranks {
   int64_t world_size;      /**< The workers of all nodes. */
   int64_t role_base;       /**< The rank of the first among those of its role. */
   int64_t role_world_size; /**< The workers of its role. */
-  int64_t restarts;        /**< The most restarts that any node has told. */
+  int64_t restarts;        /**< The most restarts that any node has reported. */
 } rdzv_worker_ranks;
 
 /** What has happened to a round, from rdzv_handler_wait_change. Free it with rdzv_change_free. It is a value: it
@@ -177,8 +177,8 @@ RDZV_API const char *rdzv_handler_describe(rdzv_handler *handler);
  *
  * RDZV_E_TIMEOUT: no round was completed within join_timeout; the message says which nodes were there, when they were
  * heard last, and how many were needed. RDZV_E_CLOSED: the rendezvous is closed. RDZV_E_GRACEFUL_EXIT: the rendezvous
- * was closed while this node was a spare; not a failure. RDZV_E_LIMIT: a node that came before has another min_nodes or
- * max_nodes, and no round can have both. RDZV_E_CANCELED. RDZV_E_CORRUPT: the store holds something
+ * was closed while this node was a spare; not a failure. RDZV_E_LIMIT: the range min_nodes to max_nodes of an
+ * earlier node does not overlap this node's. RDZV_E_CANCELED. RDZV_E_CORRUPT: the store holds something
  * else than the state of a rendezvous. RDZV_E_CONNECTION: this node has been in a round, and the store has not answered
  * for the dead time (keep_alive_interval × keep_alive_max_attempt); a node that joins for the first time waits for the
  * store until join_timeout. After a failure the node is removed from the rendezvous, in the background if necessary.
@@ -208,8 +208,8 @@ RDZV_API int rdzv_handler_set_workers(rdzv_handler *handler, const char *role, i
 
 /** Returns the ranks of this node's workers, which go to the workers of rank 0 first, then to those of rank 1, and so
  * on; owned by the result. NULL: the server has not ranked them, because not all participants are native nodes that
- * have told their workers: then agents agree through the store of the result. If it is not NULL, master_port is of this
- * round alone. */
+ * have reported their workers: then agents agree through the store of the result. If it is not NULL, master_port is of
+ * this round alone. */
 RDZV_API const rdzv_worker_ranks *rdzv_result_worker_ranks(const rdzv_result *result);
 
 /** Frees a result and its store. NULL is ignored. */

@@ -97,7 +97,7 @@ typedef struct rdzv_params {
   const char *program; /**< The program that this node runs; default none. If the run id is "none", torchrun's default,
                           a node with another program is refused with RDZV_E_INVALID (backends c10d and etcd-v2). */
   bool ignore_unknown; /**< Ignore unknown options in conf with a warning in the log, as torchrun does. A name that is
-                          close to a known one is refused all the same. */
+                          close to a known one is still refused. */
   bool find_master_later; /**< rdzv_handler_next does not wait until rank 0 has published its address; call
                              rdzv_handler_find_master. For agents that use the round's store before. */
 } rdzv_params;

@@ -119,8 +119,8 @@ RDZV_API int rdzv_server_start(rdzv_server *server, rdzv_error *error);
 RDZV_API void rdzv_server_stop(rdzv_server *server);
 
 /** Makes the server read the files of secret_file, tls_cert, tls_key and tls_client_ca again, for later connections. A
- * client whose secret is no longer in the file is disconnected. If a file cannot be used, an error goes to the log
- * and the server goes on with what it had. Returns at once. Can be called from any thread and in a signal handler. */
+ * client whose secret is no longer in the file is disconnected. If a file cannot be used, an error is logged,
+ * and the old files remain in use. Returns at once. Can be called from any thread and in a signal handler. */
 RDZV_API void rdzv_server_reload(rdzv_server *server);
 
 /** Waits until no client is connected, for timeout_ms at most. For a process that has to end after its clients. Not

@@ -187,8 +187,8 @@ enum {
 };
 
 /** Returns the features of the store, RDZV_FEATURE_…; for a tcp store they are those of the server. A PyTorch server
- * tells neither its version nor its features, so these are the ones of PyTorch 2.6: queue operations and list_keys are
- * sent, and a server that closes the connection then lacks them (RDZV_E_UNSUPPORTED). */
+ * reports neither its version nor its features, so these are the ones of PyTorch 2.6: queue operations and list_keys
+ * are sent, and a server that closes the connection then lacks them (RDZV_E_UNSUPPORTED). */
 RDZV_API unsigned rdzv_store_features(rdzv_store *store);
 
 /** Returns one line that describes the store: "tcp localhost:29400 (127.0.0.1:29400, rdzv)". Valid until the handle is

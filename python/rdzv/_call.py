@@ -3,7 +3,7 @@
 
 ctypes lets other threads run during a call. But Python runs signal handlers between two of its own instructions only,
 and a call that waits for another process may not return for minutes. So a call in the main thread has Python write
-each signal to a pipe (signal.set_wakeup_fd). A thread of ours reads it, and cancels a call that has not returned a
+each signal to a pipe (signal.set_wakeup_fd). A thread of this module reads it, and cancels a call that has not returned a
 moment later, through the descriptor that the object was opened with. Python then runs its handlers. If they raise
 nothing, the call is made again, with the time that is left.
 
@@ -214,7 +214,7 @@ class Signals:
                     current[0](number)
 
     def over(self) -> None:
-        """The call has returned; nothing ends it any more. Also before a call: Python may have raised in the middle of
+        """The call has returned; nothing ends it from here on. Also before a call: Python may have raised in the middle of
         this."""
         with self.lock:
             self.interrupt = None
@@ -319,7 +319,7 @@ live: dict[int, Any] = {}  # weak references to what is to be closed before the 
 
 
 class Object(Handle):
-    """One object of the library. It is freed when it is closed, or when nothing refers to it any more."""
+    """One object of the library. It is freed when it is closed, or when the last reference to it goes."""
 
     _waits = True  # may a call that changes something wait for another process?
 
@@ -483,7 +483,7 @@ class Object(Handle):
 
 
 def open_object(opened: Object, function: Callable[..., int], *arguments: object) -> None:
-    """Calls function(*arguments, out, error), and gives the object what it opened. The time to open begins anew after a
+    """Calls function(*arguments, out, error), and gives the object what it opened. The time to open restarts after a
     signal whose handler raises nothing."""
     while True:
         out, error = c_void_p(), ErrorStruct()

@@ -6,7 +6,7 @@
             result = handler.next()
             ...
             for change in handler.changes():
-                break  # somebody came, left or died: join the next round
+                break  # a node came, left or died: join the next round
 
 Leaving the `with` block leaves the rendezvous; the other nodes go on.
 """
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 CHANGES = ("waiting", "left", "died", "closed", "evicted")
 KINDS = ("participant", "waiting", "spare")
 WAYS = ("unknown", "torch", "swap", "native")
-A_LOOK = 1.0  # seconds: a store that is silent is told to those only who look
+A_LOOK = 1.0  # seconds: the silence of a store is reported only to a caller that looks
 
 
 class Values:

@@ -43,7 +43,7 @@ void agent_note(rdzv_agent *agent, rdzv_agent_state state, const char *format, .
   va_end(args);
   log_line(&agent->log,
            state == RDZV_AGENT_STOPPING ? RDZV_LOG_WARNING
-           : state == RDZV_AGENT_FAILED ? RDZV_LOG_DEBUG /* whoever calls tells it */
+           : state == RDZV_AGENT_FAILED ? RDZV_LOG_DEBUG /* the caller reports it */
                                         : RDZV_LOG_INFO,
            "%s", text);
   if (!agent->on_agent) return;

@@ -116,7 +116,7 @@ int outcome_make(rdzv_agent *agent, rdzv_agent_result **out, rdzv_error *error);
  * started, and another one follows. */
 int round_begin(rdzv_agent *agent, rdzv_error *error);
 
-/* The workers of the round run: earlier failures that we published are not needed any more. */
+/* The workers of the round run: removes the earlier failures that this agent published. */
 void round_begun(rdzv_agent *agent);
 
 /* Frees the round, once its workers are gone. */

@@ -77,7 +77,7 @@ static int tell_role(const struct exchange *exchange, const struct role_info *ow
   const struct key old = key_of(ROLE_OLD, exchange->rank, ""), new = key_of(ROLE_NEW, exchange->rank, "");
   char *text = role_info_write(own);
   if (!text) return error_no_memory(error);
-  /* the older one last: who finds it alone takes us for an older one */
+  /* the older key last: an agent that finds it alone takes this one for an older agent */
   const rdzv_bytes keys[] = {rdzv_str(new.text), rdzv_str(old.text)}, values[] = {rdzv_str(text), rdzv_str(text)};
   const int result = rdzv_store_publish(exchange->store, keys, values, 2, error);
   free(text);
@@ -128,7 +128,7 @@ static int read_roles(const struct exchange *exchange, const rdzv_bytes *keys, s
   return result;
 }
 
-/* Somebody has not come forward: looks for each, under both keys. */
+/* An agent is missing: looks for each, under both keys. */
 static int look_for_one(const struct exchange *exchange, size_t which, struct roles *roles, rdzv_error *error) {
   const char *const prefixes[] = {ROLE_NEW, ROLE_OLD};
   for (int old = 0; old < 2 && !roles->known[which]; old++) {
@@ -166,14 +166,14 @@ static struct missing_text name_missing(const struct roles *roles) {
   size_t named = 0, len = 0;
   for (size_t i = 0; i < roles->count && named < MOST_NAMED; i++)
     if (!roles->known[i]) len += (size_t)snprintf(list + len, sizeof list - len, "%s%zu", named++ ? ", " : "", i);
-  snprintf(missing.text, sizeof missing.text,
-           "%zu of %zu agents have not published their number of workers: group rank%s %s%s", roles->missing,
-           roles->count, roles->missing == 1 ? "" : "s", list, roles->missing > named ? ", …" : "");
+  snprintf(missing.text, sizeof missing.text, "%zu of %zu agents to report %s workers: group rank%s %s%s",
+           roles->missing, roles->count, roles->missing == 1 ? "its" : "their", roles->missing == 1 ? "" : "s", list,
+           roles->missing > named ? ", …" : "");
   return missing;
 }
 
 static void tell_missing(struct waiting *waiting, void *roles) {
-  waiting_about(waiting, "%s", name_missing(roles).text);
+  waiting_about(waiting, "waiting for %s", name_missing(roles).text);
 }
 
 static int gather(const struct exchange *exchange, struct roles *roles, rdzv_error *error) {
@@ -198,12 +198,13 @@ static int gather(const struct exchange *exchange, struct roles *roles, rdzv_err
   }
   free(texts);
   free(keys);
-  if (result == RDZV_E_TIMEOUT && roles->missing > 0) return error_set(error, result, "%s", name_missing(roles).text);
+  if (result == RDZV_E_TIMEOUT && roles->missing > 0)
+    return error_set(error, result, "timed out waiting for %s", name_missing(roles).text);
   if (result < 0) return result;
   return assign_ranks(roles->infos, roles->count, roles->ranks) ? 0 : error_no_memory(error);
 }
 
-/* Who serves the workers' store must be the same for all: with USE_AGENT_STORE their keys have another prefix. */
+/* All agents must agree which one serves the workers' store: with USE_AGENT_STORE their keys have another prefix. */
 static bool agent_serves(const struct exchange *exchange, bool torch, bool old) {
   const char *private_stores = getenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
   const bool shares = !private_stores || strcmp(private_stores, "1") != 0;
@@ -236,7 +237,7 @@ static int assign(const struct exchange *exchange, const struct roles *roles, co
   char **owned = calloc(count, sizeof *owned);
   bool done = texts && keys && values && owned;
   for (size_t i = 0; done && i < count; i++) {
-    const bool is_terms = i == 0; /* first: who has ranks can have them, too */
+    const bool is_terms = i == 0; /* first: an agent that has its ranks can read the terms, too */
     if (!is_terms) texts[i] = key_of(ASSIGNED, (int64_t)i - 1, "");
     owned[i] = is_terms ? round_terms_write(terms) : worker_ranks_write(&roles->ranks[i - 1]);
     done = owned[i] != NULL;
@@ -268,7 +269,7 @@ static int lead(const struct exchange *exchange, struct worker_ranks *ranks, str
 
 /* ---- as another ----------------------------------------------------------------------------------------------- */
 
-/* The agent of rank 0 is of PyTorch before 2.4: everybody reads everything, and says when it has. */
+/* The agent of rank 0 is of PyTorch before 2.4: each agent reads all keys, and then reports that it has. */
 static int follow_old(const struct exchange *exchange, struct worker_ranks *ranks, rdzv_error *error) {
   struct roles roles;
   int result = roles_open(&roles, exchange, error);
@@ -315,7 +316,7 @@ static int follow_torch(const struct exchange *exchange, const char *assigned, s
 
 enum leader { LEADER_UNKNOWN, LEADER_OURS, LEADER_TORCH, LEADER_OLD };
 
-/* Who leads, where ranks and terms are not both there yet. Ours says the terms first. */
+/* The kind of the leader, while ranks and terms are not both there. An rdzv leader writes the terms first. */
 static int find_leader(const struct exchange *exchange, rdzv_bytes assigned, enum leader *leader, rdzv_error *error) {
   bool old = false, has_ranks = false, has_terms = false;
   int result = is_there(exchange, assigned, &has_ranks, error);
@@ -333,7 +334,7 @@ static int follow(const struct exchange *exchange, const struct role_info *own, 
   const rdzv_bytes keys[] = {TERMS, rdzv_str(assigned.text)};
   struct slices slices;
   slices_begin(&slices, exchange, deadline_after(exchange->timeout_ms));
-  waiting_about(&slices.waiting, "waiting for the agent of group rank 0 to assign ranks to our workers");
+  waiting_about(&slices.waiting, "waiting for the agent of group rank 0 to assign ranks to the workers of this node");
   enum leader leader = LEADER_UNKNOWN;
   int result = 1;
   while (leader == LEADER_UNKNOWN && result == 1) {
@@ -343,7 +344,8 @@ static int follow(const struct exchange *exchange, const struct role_info *own, 
     if (looked < 0) return looked;
   }
   if (result == RDZV_E_TIMEOUT)
-    return error_set(error, result, "the agent of group rank 0 has not assigned ranks to our workers in time");
+    return error_set(error, result,
+                     "timed out waiting for the agent of group rank 0 to assign ranks to the workers of this node");
   if (result < 0) return result;
   *terms = (struct round_terms){.restart_count = own->restart_count,
                                 .agent_store = agent_serves(exchange, true, leader == LEADER_OLD)};
@@ -411,7 +413,7 @@ int exchange_tell_exit(const struct exchange *exchange, rdzv_error *error) {
   int result = rdzv_store_publish(exchange->store, keys, values, 2, error);
   if (result == 0) result = rdzv_store_add(exchange->store, DONE_COUNT, 1, &count, error);
   if (result == 0 && count == exchange->world_size) result = rdzv_store_publish(exchange->store, &all, &yes, 1, error);
-  return result < 0 ? error_prefix(error, result, "cannot tell the other agents that our workers are done") : 0;
+  return result < 0 ? error_prefix(error, result, "cannot report that the workers of this node are done") : 0;
 }
 
 /* Agents of PyTorch before 2.4 do not count themselves. `missing` is the first that is not done. */

@@ -9,7 +9,7 @@
  *   torchelastic/assigned_ranks/<rank>           and assigns the ranks of each agent's workers
  *   torchelastic/agent/terminal_state<rank>[.FIN]               before 2.4: the agent's workers are done
  *   torchelastic/agent/terminal_state/{num_members,last_member} since 2.4
- *   rdzv/terms                                   of a rank 0 of ours: struct round_terms
+ *   rdzv/terms                                   of an rdzv rank 0: struct round_terms
  *   rdzv/failure/<attempt>                       of our agents: the first failure of a worker in this round
  *
  * Our agents write the keys of both schemes, so that PyTorch agents of either kind find theirs. A round of our agents

@@ -96,7 +96,7 @@ static void look(struct monitor *monitor) {
   rdzv_error error;
   const int result = rdzv_handler_wait_change(agent->handler, 0, &change, &error);
   if (result == RDZV_E_TIMEOUT || result == RDZV_E_CANCELED) return; /* told to stop: on_told hears of it */
-  if (result < 0) {                                                  /* there is no more to hear */
+  if (result < 0) {                                                  /* nothing else follows */
     uv_poll_stop(&monitor->changes);
     uv_timer_stop(&monitor->timer);
   }
@@ -248,8 +248,8 @@ static void monitor_close(struct monitor *monitor) {
 
 void monitor_workers(rdzv_agent *agent) {
   struct monitor monitor;
-  agent_note(agent, RDZV_AGENT_RUNNING, "%zu worker%s", agent->group.running,
-             agent->group.running == 1 ? " runs" : "s run");
+  agent_note(agent, RDZV_AGENT_RUNNING, "started %zu worker%s", agent->group.running,
+             agent->group.running == 1 ? "" : "s");
   monitor_open(&monitor, agent, true);
   if (monitor.changes.data) uv_timer_start(&monitor.timer, on_look, LOOK_MS, LOOK_MS);
   while (!monitor.changed) uv_run(&agent->loop, UV_RUN_DEFAULT);

@@ -17,7 +17,7 @@ struct role_info {
   char role[64];
   int64_t rank, local_world_size;
   int64_t restart_count; /* of our agents only */
-  bool ours;             /* an agent of ours: the text has a field of its own */
+  bool ours;             /* an rdzv agent: the text has an extra field */
 };
 
 /* To be freed; NULL: no memory. */
@@ -37,7 +37,7 @@ bool assign_ranks(const struct role_info *infos, size_t count, struct worker_ran
 char *worker_ranks_write(const struct worker_ranks *ranks);
 int worker_ranks_read(rdzv_bytes text, struct worker_ranks *out, rdzv_error *error);
 
-/* What group rank 0, if it is ours, sets for all agents of ours in the round. */
+/* What group rank 0, if it is an rdzv agent, sets for all rdzv agents in the round. */
 struct round_terms {
   int64_t restart_count; /* the most that any agent has used; part of the names of keys that workers use */
   bool agent_store;      /* the agent of rank 0 serves the workers' store */

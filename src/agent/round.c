@@ -67,16 +67,15 @@ static bool is_ours_to_serve(const rdzv_agent *agent) {
   return agent->round->rank == 0 && agent->attempt.terms.agent_store && strcmp(agent->round->backend, "static") != 0;
 }
 
-/* Workers of a protected job reach their store by a relay of ours. A store that a worker served could not be
- * protected. */
+/* Workers of a protected job reach their store through a relay in the agent. A store that a worker serves
+ * cannot be protected. */
 static int relay_workers(rdzv_agent *agent, rdzv_error *error) {
   struct attempt *attempt = &agent->attempt;
   if (!is_protected(agent)) return 0;
   if (!attempt->terms.agent_store)
-    return error_set(
-        error, RDZV_E_INVALID,
-        "the rendezvous is protected, but a worker is to serve the workers' store, which it cannot protect "
-        "(unset TORCH_DISABLE_SHARE_RDZV_TCP_STORE, or use --direct-master)");
+    return error_set(error, RDZV_E_INVALID,
+                     "the rendezvous is protected, but the workers' store would be served by a worker, without TLS "
+                     "(unset TORCH_DISABLE_SHARE_RDZV_TCP_STORE, or use --direct-master)");
   const int result = relay_open(attempt->master_addr, attempt->master_port, rdzv_handler_protection(agent->handler),
                                 &agent->log, &agent->relay, error);
   if (result < 0) return result;
@@ -176,7 +175,7 @@ static int start(rdzv_agent *agent, rdzv_error *error) {
 }
 
 /* What the agents told each other may be lost, and the others may wait for it: they hear of us in the next round.
- * Whether the store is gone for good, the handler knows better than one request of ours. A static rendezvous has one
+ * The handler, not one failed request, decides whether the store is gone for good. A static rendezvous has one
  * round. */
 static bool is_lost(const rdzv_agent *agent, int result) {
   return strcmp(agent->round->backend, "static") != 0 &&
@@ -186,8 +185,8 @@ static bool is_lost(const rdzv_agent *agent, int result) {
 /* Did others go before the workers were started? Then there is another round to come, unless we are to stop. */
 static int is_over(rdzv_agent *agent, int result, rdzv_error *error) {
   if (is_lost(agent, result) && !flag_raised(&agent->stop)) {
-    log_line(&agent->log, RDZV_LOG_WARNING, "round %" PRId64 " is over before it began: %s", agent->round->round,
-             error->message);
+    log_line(&agent->log, RDZV_LOG_WARNING, "round %" PRId64 " ended before its workers started: %s",
+             agent->round->round, error->message);
     return 1;
   }
   rdzv_change *change = NULL;
@@ -200,7 +199,7 @@ static int is_over(rdzv_agent *agent, int result, rdzv_error *error) {
     return gave_up ? heard : result;
   }
   const char *who = change ? rdzv_change_node(change, 0) : NULL;
-  log_line(&agent->log, RDZV_LOG_INFO, "round %" PRId64 " is over before it began%s%s", agent->round->round,
+  log_line(&agent->log, RDZV_LOG_INFO, "round %" PRId64 " ended before its workers started%s%s", agent->round->round,
            who ? ", without " : "", who ? who : "");
   rdzv_change_free(change);
   return 1;

@@ -167,7 +167,7 @@ static int await_others(rdzv_agent *agent) {
     if (result == RDZV_E_CANCELED && deadline_left(until) == 0) break;
   }
   log_line(&agent->log, RDZV_LOG_WARNING, "%s", error.message);
-  agent_because(agent, "the workers of this node are done, those of others were not waited for any longer");
+  agent_because(agent, "the workers of this node are done; stopped waiting for other nodes");
   return 0;
 }
 

@@ -56,7 +56,7 @@ enum supervisor_request {
 
 enum supervisor_outcome {
   SUPERVISOR_OUTCOME_SUCCEEDED,
-  SUPERVISOR_OUTCOME_FAILED, /* workers of ours */
+  SUPERVISOR_OUTCOME_FAILED, /* workers of this node */
   SUPERVISOR_OUTCOME_LEFT,   /* after a signal */
   SUPERVISOR_OUTCOME_CLOSED_ON_US,
   SUPERVISOR_OUTCOME_NOT_JOINED, /* or the store was lost */

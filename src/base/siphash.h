@@ -13,7 +13,7 @@ struct siphash_seed {
 /* SipHash-2-4, for what must not be forged. */
 uint64_t siphash(const struct siphash_seed *seed, const void *data, size_t len);
 
-/* SipHash-1-3, for hash tables: half the rounds. Its values are not shown to anybody, and the tables of Rust, Python
+/* SipHash-1-3, for hash tables: half the rounds. Its values never leave the process, and the tables of Rust, Python
  * and Ruby use it for keys from strangers. */
 uint64_t siphash_short(const struct siphash_seed *seed, const void *data, size_t len);
 

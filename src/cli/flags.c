@@ -117,7 +117,7 @@ static const char *expected(const struct cli_flag *flag) {
   }
 }
 
-/* The hint for a value that is none of the flag's choices; "" where none is near. */
+/* The hint for an invalid value of a flag with choices; "" if no choice is close. */
 static struct hint near_choice(const struct cli_flag *flag, const char *value) {
   const char *names[CHOICES_MOST];
   struct hint hint = {""};

@@ -38,7 +38,7 @@ static int help(FILE *to) {
   return to == stdout ? EXIT_YES : EXIT_USAGE;
 }
 
-/* A descriptor of ours must not become stdin, stdout or stderr because they were closed. */
+/* No other descriptor may become stdin, stdout or stderr because they were closed. */
 static void fill_standard_streams(void) {
   int fd;
   do fd = open("/dev/null", O_RDWR);

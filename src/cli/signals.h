@@ -15,13 +15,13 @@ bool signals_begin(const char *command, void (*act)(void *user, int number, bool
 bool signals_begin_set(const char *command, const sigset_t *set, void (*act)(void *user, int number, bool by_terminal),
                        void *user);
 
-/* When this returns, `act` is not called any more; what comes then is ignored. */
+/* When this returns, `act` is not called again; later signals are ignored. */
 void signals_end(void);
 
 /* The signals that were blocked before, for processes that are started. */
 const sigset_t *signals_before(void);
 
-/* Stops this process as SIGTSTP does, which is one of those that are taken, until it is told to go on. Where there is
+/* Stops this process as SIGTSTP does, which is one of the handled signals, until SIGCONT. Where there is
  * no job control it goes on at once. */
 void signals_stop_here(void);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What is told to the user's log and event callback. It is noted where it happens, often under a lock, and told where
+/* Events for the user's log and callback. An event is noted where it happens, often under a lock, and delivered where
  * no lock is held: the user may wait for a lock of its own there. */
 #ifndef RDZV_HANDLER_EVENTS_H
 #define RDZV_HANDLER_EVENTS_H
@@ -11,7 +11,7 @@
 
 struct noted_event;
 
-/* Who tells. The texts are borrowed. */
+/* The source of the events. The texts are borrowed. */
 struct events {
   rdzv_on_event *on_event;
   void *user;
@@ -30,7 +30,7 @@ void events_free(struct events *events);
 /* The same in a child of the process: what is noted is the parent's to tell. */
 void events_abandon(struct events *events);
 
-/* Notes an event, and a log line, for information: who failed is told so by the call. */
+/* Notes an event, and a log line, for information: the error of a call is returned by the call. */
 void events_note(struct events *events, rdzv_node_state state, int64_t round, int64_t rank, const char *format, ...)
     RDZV_PRINTF(5, 6);
 

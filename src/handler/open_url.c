@@ -91,7 +91,7 @@ static int take_query(struct url *url, rdzv_error *error) {
 
 /* ---- cutting -------------------------------------------------------------------------------------------------- */
 
-/* "user:password@host:port": who we are is two options. */
+/* "user:password@host:port": user and password are two options. */
 static int take_user(struct url *url, rdzv_error *error) {
   char *user = url->authority, *at = strrchr(url->authority, '@');
   if (!at) return 0;

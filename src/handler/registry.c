@@ -109,7 +109,7 @@ int params_check(const rdzv_params *from, rdzv_params *to, rdzv_log *log, rdzv_e
   return params_check_nodes(to->min_nodes, to->max_nodes, error);
 }
 
-/* A creator is somebody else's code: one that fails may not have filled the error, and one that succeeds must have made
+/* A creator is code of the user: one that fails may not have filled the error, and one that succeeds must have made
  * a handler. */
 static int create(const struct registry_entry *entry, const rdzv_params *params, rdzv_handler **out,
                   rdzv_error *error) {

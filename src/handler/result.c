@@ -148,7 +148,7 @@ void rdzv_result_free(rdzv_result *base) {
 
 /* ---- the participants ----------------------------------------------------------------------------------------- */
 
-/* One thread loads them; the result is const for the others, who find them there. */
+/* One thread loads them; the result is const for the others, which find them loaded. */
 static int load(struct round_result *result, rdzv_error *error) {
   if (!result->load) return 0;
   if (fork_crossed(result->store->born)) return result->participants ? 0 : fork_fail("the store", error);

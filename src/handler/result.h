@@ -14,7 +14,7 @@ struct round_result {
   rdzv_result base;
   char *run_id, *backend, *node, *master_addr;
   rdzv_store *store;              /* below the view */
-  rdzv_participant *participants; /* by rank; NULL: nobody knows them, or they are not loaded yet */
+  rdzv_participant *participants; /* by rank; NULL: not known, or not loaded yet */
   size_t participant_count;
 
   /* Of dynamic rounds only. */
@@ -25,7 +25,7 @@ struct round_result {
   bool has_ranks;           /* of workers: */
   rdzv_worker_ranks ranks;
 
-  /* Loads the participants when they are asked for; NULL: they are there, or nobody knows them. */
+  /* Loads the participants when they are asked for; NULL: they are loaded, or not known. */
   int (*load)(struct round_result *result, rdzv_error *error);
   pthread_mutex_t loading;
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The static rendezvous: every node is told its rank, rank 0 serves the store, and there is one round for good. */
+/* The static rendezvous: each node is given its rank, rank 0 serves the store, and there is one round for good. */
 #include "backend/c10d/store.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -46,8 +46,7 @@ static int serve(struct fixed *handler, rdzv_error *error) {
   const struct c10d_host host = c10d_host_decide(&handler->endpoint, C10D_HOST_AUTO, &handler->base.cancel);
   if (!host.is_host && handler->world_size > 1)
     log_line(&handler->base.log, RDZV_LOG_WARNING,
-             "this node is rank 0 and serves the store, but others look for it elsewhere: %s; is another node rank 0?",
-             host.why);
+             "this node is rank 0 and serves the store, but not at the endpoint: %s (check --node-rank)", host.why);
   const struct c10d_protection protection = protection_of(&handler->base);
   const int result = c10d_store_serve(&handler->endpoint, &protection, handler->base.run_id, &handler->base.log,
                                       &handler->server, error);

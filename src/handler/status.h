@@ -23,7 +23,7 @@ void status_count(rdzv_status *status, rdzv_node_kind kind);
 /* Puts the nodes, all of which were counted, in order. */
 void status_sort(struct status *status);
 
-/* Sets who ended the rendezvous, and when. */
+/* Sets which node ended the rendezvous, and when. */
 void status_set_end(rdzv_status *status, const char *node, int64_t at_us);
 
 /* Takes the text over as the reason for closing; NULL is fine. */

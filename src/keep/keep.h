@@ -32,8 +32,8 @@
  * Errors of open, load and commit name the place, what was tried, and the innermost cause. The codes:
  *   - RDZV_E_NO_SPACE: there is no room. The server refuses writes with this sentence, and tries again now and then.
  *   - RDZV_E_IO, RDZV_E_TIMEOUT, RDZV_E_CONNECTION, RDZV_E_NO_MEMORY: the same, for another cause.
- *   - RDZV_E_STALE (commit, room): another one has taken the place over, for good. The server sends no more answers,
- * not even to reads, and ends. Every later commit returns it, too.
+ *   - RDZV_E_STALE (commit, room): another one has taken the place over, for good. The server stops answering,
+ * even reads, and ends. Every later commit returns it, too.
  *   - RDZV_E_IN_USE (open only): another server has the place.
  *   - RDZV_E_CORRUPT (open, load, commit): what is stored is damaged. Nothing is changed or removed. The server ends,
  *     since a commit would fail again and again.
@@ -89,7 +89,7 @@ struct keep_ops {
    * to do. NULL: nothing to do. */
   bool (*rest)(struct keep *keep);
 
-  /* Do we still have the place, as far as it is known without asking anybody? The server asks before it sends an
+  /* Does the server still have the place, as far as is known without a request? The server asks before it sends an
    * answer, also to a read, so it must be cheap. Once false, always false. NULL: always. */
   bool (*holds)(struct keep *keep);
 

@@ -42,8 +42,8 @@ static int begin(struct loader *loader, struct record_id id, rdzv_bytes content,
   int result = split(content, &head, &body, &loader->body_len, error);
   if (result < 0) return result;
   if (loader->max_body > 0 && loader->body_len > loader->max_body)
-    return error_set(error, RDZV_E_LIMIT, "an object of the kept state has %zu bytes, and at most %zu are allowed",
-                     loader->body_len, loader->max_body);
+    return error_set(error, RDZV_E_LIMIT, "an object of the kept state has %zu bytes (limit %zu)", loader->body_len,
+                     loader->max_body);
   loader->id = id;
   loader->slot = (struct record_slot){sum, 1};
   if (loader->body_len <= BATCH_INLINE) return give(loader, head, body, error);

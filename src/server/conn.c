@@ -16,6 +16,7 @@
 #include "base/net/foreign.h"
 #include "base/net/net.h"
 #include "server/server.h"
+#include "tls/stream.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -356,10 +357,12 @@ static void doom_for_request(struct conn *conn, rdzv_bytes rest) {
     return;
   }
   if (!scan->over_limit) {
-    conn_doom(conn, RDZV_E_PROTOCOL, scan->why);
+    const bool is_tls = conn->decoder.requests == 0 && rest.len > 0 && *(const uint8_t *)rest.data == TLS_FIRST_BYTE;
+    conn_doom(conn, RDZV_E_PROTOCOL,
+              is_tls ? "it started TLS, and this server has no secret or certificate" : scan->why);
     return;
   }
-  snprintf(server->doom_text, sizeof server->doom_text, "%s: %llu, and at most %llu are allowed", scan->why,
+  snprintf(server->doom_text, sizeof server->doom_text, "%s: %llu (limit %llu)", scan->why,
            (unsigned long long)scan->size, (unsigned long long)scan->limit);
   conn_doom(conn, RDZV_E_LIMIT, server->doom_text);
 }

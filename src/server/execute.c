@@ -316,7 +316,7 @@ static handler *const handlers[WIRE_OP_COUNT] = {
 
 static const char *reason(int code) {
   switch (code) {
-    case RDZV_E_LIMIT: return "its request exceeds the memory limit, that of its run, or the value limit";
+    case RDZV_E_LIMIT: return "the request exceeds a memory limit or the value limit";
     case RDZV_E_NOT_A_NUMBER: return "it adds to a value that is not a number";
     case RDZV_E_PROTOCOL: return "it gets an absent key";
     case RDZV_E_UNSUPPORTED: return "it sets the state of a run with native nodes together with other keys";

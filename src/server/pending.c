@@ -180,8 +180,8 @@ static bool may_wait(struct conn *conn, size_t keys) {
   struct rdzv_server *server = conn->server;
   const size_t most = server->options.max_waits;
   if (keys <= most && conn->waits <= most - keys) return true;
-  snprintf(server->doom_text, sizeof server->doom_text,
-           "it waits for and watches too many keys: %zu, and at most %zu are allowed", conn->waits + keys, most);
+  snprintf(server->doom_text, sizeof server->doom_text, "it waits for and watches too many keys: %zu (limit %zu)",
+           conn->waits + keys, most);
   refuse(conn, RDZV_E_LIMIT, server->doom_text);
   return false;
 }

@@ -224,8 +224,7 @@ static void fit_descriptors(rdzv_server_options *own) {
   if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur == RLIM_INFINITY) return;
   const size_t most = limit.rlim_cur > (rlim_t)2 * FOR_OTHERS ? (size_t)limit.rlim_cur - FOR_OTHERS : FOR_OTHERS;
   if (own->max_connections <= most) return;
-  log_line(own->log, RDZV_LOG_INFO, "at most %zu clients, because the process may open %llu descriptors", most,
-           (unsigned long long)limit.rlim_cur);
+  log_line(own->log, RDZV_LOG_INFO, "client limit: %zu (ulimit -n is %llu)", most, (unsigned long long)limit.rlim_cur);
   own->max_connections = most;
 }
 
@@ -363,7 +362,7 @@ void rdzv_server_drain(rdzv_server *server, int64_t timeout_ms) {
   const deadline until = deadline_after(timeout_ms);
   struct waiting waiting;
   waiting_begin(&waiting, &server->log, until);
-  waiting_about(&waiting, "waiting for other processes to leave the store that this one serves");
+  waiting_about(&waiting, "waiting for clients to disconnect from the store");
   pthread_mutex_lock(&server->clients_lock);
   while (server->clients > 0 && deadline_left(until) > 0) {
     thread_cond_wait(&server->clients_gone, &server->clients_lock, waiting_until(&waiting, until));

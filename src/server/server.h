@@ -16,7 +16,7 @@
  *   schedule.c       which client is served when, so that no client holds up the others
  *   timeouts.c       closes clients that take too long
  *   groups.c         process groups of PyTorch workers that are formed again
- *   tenants.c        limits for many runs, and the end of runs that nobody uses
+ *   tenants.c        limits for many runs, and the removal of unused runs
  *   native/          rounds of native nodes, which the server forms
  *   keeper/          durability: what has changed is committed, and answers wait for it
  *
@@ -223,7 +223,7 @@ struct conn {
   struct pending *pending; /* oldest first */
   struct pending *watches;
   size_t waits;    /* number of keys in all of them */
-  size_t unread;   /* bytes that a native node was told unasked, since the outbox was empty */
+  size_t unread;   /* bytes sent to a native node unasked, since the outbox was empty */
   size_t promised; /* bytes of the outbox that are encrypted and not all sent */
   int64_t began;   /* when is_unproven was set */
   int64_t since;   /* when is_unfinished was set */

@@ -64,7 +64,7 @@ static bool has_nodes(const struct rdzv_server *server, const struct tenant *ten
 
 static int64_t now_ms(const struct rdzv_server *server) { return (int64_t)uv_now(&server->loop); }
 
-/* Forgets runs that have nothing any more. */
+/* Forgets runs that are empty. */
 static void sweep(struct rdzv_server *server) {
   struct tenant *tenant, *next;
   HASH_ITER(hh, server->tenants->table, tenant, next) {
@@ -88,7 +88,7 @@ static size_t memory_limit(const struct rdzv_server *server) {
   return most > 0 && server->tenants->enforced ? most : SIZE_MAX;
 }
 
-/* NULL: there must be no more, or there is no memory. */
+/* NULL: the limit of runs is reached, or there is no memory. */
 static struct tenant *admit(struct rdzv_server *server, rdzv_bytes id) {
   struct tenant *tenant = find(server->tenants, id);
   if (tenant || !is_room(server)) return tenant;
@@ -123,7 +123,7 @@ void tenants_use_key(struct rdzv_server *server, rdzv_bytes key) {
   if (tenant) tenant->used_ms = now_ms(server);
 }
 
-/* ---- runs that nobody uses ------------------------------------------------------------------------------------ */
+/* ---- unused runs ---------------------------------------------------------------------------------------------- */
 
 static void remove_some(struct rdzv_server *server, struct tenant *tenant) {
   const size_t removed = ks_delete_owned(server->ks, &tenant->owner, SLICE_KEYS);

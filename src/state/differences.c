@@ -192,7 +192,7 @@ struct summary differences_describe(const char *own, const char *others, const c
     len += (size_t)more;
     sep = "; ";
   }
-  snprintf(out.text + len, sizeof out.text - len, " (all nodes of a run need the same)");
+  snprintf(out.text + len, sizeof out.text - len, " (use the same values on all nodes)");
   return out;
 }
 

@@ -30,7 +30,7 @@ int natural_compare(const char *a, const char *b) {
   return (unsigned char)*a - (unsigned char)*b;
 }
 
-/* Addresses that differ only in leading zeros are told apart in PyTorch's order, so that the order is total. */
+/* Addresses that differ only in leading zeros are in PyTorch's order, so that the order is total. */
 static int by_nature(const void *left, const void *right) {
   const struct state_node *a = *(struct state_node *const *)left, *b = *(struct state_node *const *)right;
   const int order = natural_compare(a->desc.addr, b->desc.addr);

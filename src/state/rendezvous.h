@@ -13,7 +13,7 @@
  *      |                                        ^                            |
  *      | complete, without us                   | round + 1                  | the last participant exits or dies
  *      +--> wait list ------- incomplete -------+----------------------------+
- *      +--> redundancy list (full) -- not full any more --> outside
+ *      +--> redundancy list (full) -- no longer full --> outside
  *
  * The machine waits, with SYNC: while gathering, for other nodes or the end of the last call; in the wait list, for the
  * next round; in the redundancy list, for a free place.

@@ -144,7 +144,7 @@ struct summary summary_condition(const struct rendezvous_context *context) {
       context->settings->max_nodes);
   if (state->num_waiting > 0) add(&summary, &len, ", %zu wait", state->num_waiting);
   if (state->num_spares > 0) add(&summary, &len, ", %zu spare", state->num_spares);
-  add(&summary, &len, ", we are %s", role(context));
+  add(&summary, &len, ", this node is %s", role(context));
   if (context->last_call_over && !state->complete) add(&summary, &len, ", last call over");
   if (context->keep_alive_due) add(&summary, &len, ", keep-alive due");
   if (context->now.mono_ms > context->deadline_ms) add(&summary, &len, ", past the deadline");

@@ -25,7 +25,7 @@ struct summary summary_joined_by(const struct rendezvous_state *state, const str
 struct summary summary_waiting(const struct rendezvous_state *state, const struct rendezvous_settings *settings,
                                const struct node_desc *node);
 
-/* What a decision is made on: "round 1 last call, 2 joined (2..4), we are a participant, keep-alive due" */
+/* What a decision is made on: "round 1 last call, 2 joined (2..4), this node is a participant, keep-alive due" */
 struct summary summary_condition(const struct rendezvous_context *context);
 
 #endif

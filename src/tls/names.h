@@ -12,7 +12,7 @@ struct tls_names {
   const char *ca; /* a client's: whose certificates it trusts */
   const char *cert, *key;
   const char *client_ca; /* a server's: whose certificates it wants of clients */
-  const char *host;      /* a client's: for whom the server's certificate is, if not for the host it connects to */
+  const char *host;      /* a client's: the name in the server's certificate, if not the host it connects to */
 };
 
 /* An empty path counts as none. Where no file is named at all, and the secret not even as empty, RDZV_SECRET_FILE of

@@ -28,7 +28,7 @@ static void *open_library(const char *file) {
   return library;
 }
 
-/* Without OpenSSL's cleaning at the end of the process: a thread of ours may still be in a call then. */
+/* Without OpenSSL's cleaning at the end of the process: a thread of the library may still be in a call then. */
 static void load(void) {
   void *crypto = open_library(LIBCRYPTO), *ssl = crypto ? open_library(LIBSSL) : NULL;
   if (!ssl) return;

@@ -51,7 +51,7 @@ int tls_write(struct tls_stream *stream, const void *data, size_t len, rdzv_erro
 rdzv_bytes tls_output(const struct tls_stream *stream);
 void tls_sent(struct tls_stream *stream, size_t len);
 
-/* Would a server with that context let the client in again, as far as it can be told? By its secret it can. */
+/* Would a server with that context let the client in again, as far as is known? A secret can be checked. */
 bool tls_is_known(const struct tls_stream *stream, const struct tls_context *context);
 
 /* Why it failed: a clause about the peer, in static storage. */

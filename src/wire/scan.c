@@ -37,11 +37,11 @@ static inline enum wire_result sized(struct wire_scan *scan, const struct wire_l
   if (!have(scan, len, 8)) return WIRE_RESULT_MORE;
   const uint64_t bytes = wire_load64(data + scan->pos);
   if (key && bytes > 0 && bytes - 1 > limits->max_key)
-    return over_limit(scan, "a key is over the limit", bytes - 1, limits->max_key);
-  if (!key && bytes > limits->max_value) return over_limit(scan, "a value is over the limit", bytes, limits->max_value);
+    return over_limit(scan, "a key is too long", bytes - 1, limits->max_key);
+  if (!key && bytes > limits->max_value) return over_limit(scan, "a value is too long", bytes, limits->max_value);
   const size_t room = limits->max_message > scan->pos ? limits->max_message - scan->pos : 0;
   if (room < 8 || bytes > room - 8)
-    return over_limit(scan, "the message is over the limit", scan->pos + bytes, limits->max_message);
+    return over_limit(scan, "a message is too long", scan->pos + bytes, limits->max_message);
   if (!have(scan, len, 8 + (size_t)bytes)) return WIRE_RESULT_MORE;
   scan->pos += 8 + (size_t)bytes;
   *size = (size_t)bytes;
@@ -66,7 +66,7 @@ static enum wire_result list_begin(struct wire_scan *scan, const struct wire_lim
     scan->pos += 8;
   }
   if (count > limits->max_count || (kind == 'P' && count > UINT64_MAX / 2))
-    return over_limit(scan, "the number of keys is over the limit", count, limits->max_count);
+    return over_limit(scan, "too many keys", count, limits->max_count);
   note(scan, scan->pos, 0, count);
   scan->items = kind == 'P' ? 2 * count : count;
   scan->in_list = true;

@@ -44,7 +44,7 @@ class Machine:
         """By the last thing that its server said of it."""
         with open(self.case.path(f"server{self.number}.log"), encoding="utf-8") as file:
             said = file.read()
-        return said.rfind("is the active one from now on") > said.rfind("is not the active one")
+        return said.rfind("became the active server") > said.rfind("no longer the active server")
 
     def leave_others(self, count, verb):
         """The way to the other machines goes, or comes back. Clients, at the hub, reach it all the while."""

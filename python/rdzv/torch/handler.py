@@ -38,7 +38,7 @@ log = logging.getLogger("rdzv")
 DEFAULT_PORT = 29400
 LAST_CALL = "1"  # seconds; PyTorch's 30 would be the time without workers after each death
 STORE_TIMEOUT = timedelta(seconds=300)  # PyTorch's
-LEAVE_TIME = 5.0  # seconds to leave, for an agent that is told to stop
+LEAVE_TIME = 5.0  # seconds to leave, for an agent that has to stop
 LINGER_TIME = 10.0  # seconds for the others to be done with a store that this node serves
 SOON = 0.1  # seconds between two looks of torchrun at num_nodes_waiting, as since 2.x
 DONE = "its agent is done"  # the reason of a rendezvous that was closed because the job is over
@@ -247,7 +247,7 @@ class TorchHandler(api.RendezvousHandler):  # type: ignore[misc]
         return result
 
     def _serve_workers(self, result: Result) -> Server:
-        """On all addresses, since the one that others reach us by need not be one of ours. Without a secret, which
+        """On all addresses, since the address that others reach this node by need not be an address of this machine. Without a secret, which
         PyTorch's workers could not prove."""
         loopback = result.master_addr.startswith("127.") or result.master_addr in ("localhost", "::1")
         local = "127.0.0.1" if result.master_addr == "localhost" else result.master_addr

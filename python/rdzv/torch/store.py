@@ -183,7 +183,7 @@ def never() -> str | None:
 
 
 class OwnStore(Calls, dist.Store):  # type: ignore[misc]
-    """A Store of ours. `make` opens a handle; `over` says why the round is over; keys of `known` have these values. As
+    """An rdzv Store. `make` opens a handle; `over` says why the round is over; keys of `known` have these values. As
     for any Python subclass of Store, refer to it from Python as long as C++ uses it."""
 
     def __init__(self, make: Callable[[], Store], over: Callable[[], str | None] = never,

@@ -20,7 +20,7 @@
 
 enum { MOST_GROUPS = 4096, KILL_MS = 5000 };
 
-/* Where the descriptors are in the guard, behind the three that everybody has. */
+/* Where the descriptors are in the guard, after stdin, stdout and stderr. */
 enum { CGROUP_PARENT_FD = 3, CGROUP_FD, FREE_FD };
 
 struct guard_table {

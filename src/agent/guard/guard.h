@@ -4,7 +4,8 @@
  * workers, all processes in the cgroup, and daemons that have the mark. Then it removes the temporary folder. The
  * kernel kills only the agent's own children (see spawn.h).
  *
- * The guard learns whom to kill from memory that it shares with the agent, and is woken only by the agent's end.
+ * The guard learns which processes to kill from memory that it shares with the agent, and is woken only by the agent's
+ * end.
  */
 #ifndef RDZV_AGENT_GUARD_GUARD_H
 #define RDZV_AGENT_GUARD_GUARD_H

@@ -90,7 +90,7 @@ bool orphans_adopt(bool adopt) {
   return before;
 }
 
-/* A child's id is nobody else's until we reap it. */
+/* A child's id is not reused until we reap it. */
 static bool take_child(void *user, int fd, const char *name) {
   struct search *look = user;
   (void)fd;

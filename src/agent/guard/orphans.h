@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* Tells which children of ours are not orphans. */
+/* Tells which children of this process are not orphans. */
 struct orphans_known {
   bool (*is)(const void *user, pid_t pid);
   const void *user;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * A relay to the workers' store: a port on loopback, whose connections are carried over protected connections to the
- * agent of rank 0. Workers that know nothing of TLS reach the store by it, and nobody else reaches it unprotected.
+ * agent of rank 0. Workers that know nothing of TLS reach the store by it, and no other process reaches it unprotected.
  *
  *   a worker -- plain, 127.0.0.1 --> relay -- TLS --> the workers' store
  *

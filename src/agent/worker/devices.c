@@ -66,7 +66,7 @@ static bool is_intel(const char *folder, const char *name) {
 
 /* ---- what is shown of it -------------------------------------------------------------------------------------- */
 
-/* As the drivers do: a list that ends at the first entry that is none. */
+/* As the drivers do: a list that ends at the first invalid entry. */
 static int64_t shown(const char *variable, int64_t present) {
   const char *at = getenv(variable);
   int64_t count = 0;

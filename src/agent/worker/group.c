@@ -38,7 +38,7 @@ static void judge(struct worker *worker, const siginfo_t *info) {
 static bool has_ended(struct worker *worker) {
   siginfo_t info = {0};
   if (worker->end != WORKER_RUNS) return true;
-  if (waitid(P_PID, (id_t)worker->pid, &info, WEXITED | WNOHANG | WNOWAIT) < 0) { /* somebody else has waited */
+  if (waitid(P_PID, (id_t)worker->pid, &info, WEXITED | WNOHANG | WNOWAIT) < 0) { /* other code has reaped it */
     info.si_pid = worker->pid;
     info.si_code = CLD_EXITED;
     info.si_status = 1;
@@ -155,7 +155,7 @@ static void prepared_free(struct worker_group *group, struct start *start) {
 
 /* The first one of those that could not be started is what the error is about. */
 static int run(struct worker_group *group, const struct start *start, rdzv_error *error) {
-  pthread_mutex_lock(&group->lock); /* who is being started is not missed */
+  pthread_mutex_lock(&group->lock); /* a signal reaches workers that are being started */
   int result = spawn(group->guard, start->spawns, group->count, group->stop, start->pids, error);
   for (size_t i = 0; i < group->count; i++) group->workers[i].pid = start->pids[i];
   pthread_mutex_unlock(&group->lock);

@@ -50,8 +50,8 @@ struct pump_stream {
   struct buf last;    /* what was read last */
   bool is_cut;        /* and something before it */
   bool ending, ended; /* asked for; done */
-  bool awaited;       /* somebody waits for its end */
-  bool abandoned;     /* nobody waits for its end any more */
+  bool awaited;       /* a caller waits for its end */
+  bool abandoned;     /* no caller waits for its end */
 };
 
 struct pump {
@@ -62,7 +62,7 @@ struct pump {
   pthread_cond_t ended;
   struct pump_stream *streams;
   bool over;     /* asked for */
-  bool done;     /* the thread touches nothing any more */
+  bool done;     /* the thread no longer uses it */
   bool left;     /* the thread frees it: no caller waits */
   uint64_t lost; /* bytes of streams that have ended */
   char lost_to[PATH_MAX + 128];
@@ -85,7 +85,7 @@ static void tell(const struct pump_stream *stream, const char *format, ...) {
   pthread_mutex_unlock(&stream->pump->lock);
 }
 
-/* The first time it is told at once. A reader that has gone wants no more. */
+/* Logs the first loss at once. A reader that has exited loses nothing. */
 static void lose(const struct pump_stream *stream, struct target *target, size_t len, int errnum) {
   if (errnum == EPIPE) return;
   if (target->lost == 0) {
@@ -117,7 +117,7 @@ uint64_t pump_lost(struct pump *pump, char *to, size_t size) {
 
 /* ---- passing on ----------------------------------------------------------------------------------------------- */
 
-/* Does nobody wait for the stream's output any more? */
+/* Has the last caller stopped waiting for the stream's output? */
 static bool is_given_up(struct pump_stream *stream) {
   struct pump *pump = stream->pump;
   pthread_mutex_lock(&pump->lock);
@@ -126,7 +126,7 @@ static bool is_given_up(struct pump_stream *stream) {
   return given_up;
 }
 
-/* Waits until some bytes can be written without blocking. False: it is not worth it any more. */
+/* Waits until some bytes can be written without blocking. False: no caller waits for the output. */
 static bool await_room(struct pump_stream *stream, int fd) {
   struct pollfd fds[] = {{.fd = fd, .events = POLLOUT}, {.fd = stream->pump->wake_fd, .events = POLLIN}};
   while (poll(fds, 2, is_given_up(stream) ? 0 : -1) < 0 && errno == EINTR) {
@@ -250,7 +250,7 @@ static bool read_some(struct pump_stream *stream) {
   uint8_t *chunk = stream->pump->chunk;
   const ssize_t got = stream->read_fd < 0 ? 0 : read(stream->read_fd, chunk, CHUNK);
   if (got > 0) take(stream, chunk, (size_t)got);
-  if (got == 0) stop_reading(stream); /* all who could write are gone */
+  if (got == 0) stop_reading(stream); /* every writer has closed it */
   return got > 0 || (got < 0 && errno == EINTR);
 }
 
@@ -269,7 +269,7 @@ static void free_stream(struct pump_stream *stream) {
 
 /* ---- the thread ----------------------------------------------------------------------------------------------- */
 
-/* What is in the pipe by now, and no more: others may hold its other end for long. */
+/* Reads what is in the pipe now, not until its end: others may hold the other end for long. */
 static void drain(struct pump_stream *stream) {
   for (int i = 0; i < 64 && read_some(stream); i++) {
   }

@@ -36,7 +36,7 @@ struct pump_to {
   const char *file;    /* its path; copied. NULL: none */
   int show_fd;         /* the shared one; -1: none. Borrowed */
   const char
-      *prefix; /* of each line that is shown; "" shows what comes without a line end, too, when no more follows.
+      *prefix; /* of each line that is shown; "" shows what comes without a line end, too, when nothing follows.
                   A line of more than 1 MiB is broken: the part before ends, and the one behind begins, with "…" */
 };
 

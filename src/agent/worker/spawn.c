@@ -32,7 +32,7 @@ struct spawned {
 
 /* What all share. */
 struct shared {
-  atomic_bool over; /* nobody looks for further processes: one that comes late ends by itself */
+  atomic_bool over; /* the search for processes is over: a late one ends by itself */
   struct spawned spawned[];
 };
 

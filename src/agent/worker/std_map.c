@@ -9,7 +9,7 @@
 
 enum { MOST = 1 << 16 };
 
-/* Digits only, as a number; -1: it is none. *end is behind them. */
+/* Digits only, as a number; -1: not a number. *end is behind them. */
 static int64_t number(const char *text, const char **end) {
   int64_t value = 0;
   *end = text;

@@ -15,7 +15,7 @@
 #include <string.h>
 
 enum {
-  PUSHED_BYTES = 4096, /* a state up to that is pushed to everybody with each change */
+  PUSHED_BYTES = 4096, /* a state up to that is pushed to all watchers with each change */
   LOOK_MS = 1000,      /* between two looks at one that is not, at least; more for one that is large */
   LOOK_BYTES_PER_MS = 40,
   FIRST_POLL_MS = 1,
@@ -54,7 +54,7 @@ static bool is_sentinel(rdzv_bytes text) { return bytes_equal(text, rdzv_str(C10
 
 /* ---- text and state ------------------------------------------------------------------------------------------- */
 
-/* The text of a cell as the state that it stands for; the sentinel is none. */
+/* The text of a cell as the state that it stands for; the sentinel means no state. */
 static int decode(struct c10d *cell, rdzv_bytes text, rdzv_value *out, rdzv_error *error) {
   bool valid;
   cell->len = text.len;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Who serves a c10d store, and on which address: the decisions. backend/c10d/store.h carries them out.
+ * Decides which node serves a c10d store, and on which address. backend/c10d/store.h carries them out.
  *
  *   rendezvous c10d     the node that option is_host names. Without the option, a node on the machine that the endpoint
  *                       names: the first one to bind the port. The others find the port taken, and are clients.

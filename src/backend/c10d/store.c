@@ -19,7 +19,7 @@ enum {
 
 /* ---- serving and connecting ----------------------------------------------------------------------------------- */
 
-/* "" is none, where NULL would be what the environment says. */
+/* "" means none; NULL would mean the value from the environment. */
 static const char *or_none(const char *path) { return path ? path : ""; }
 
 void c10d_protect_client(const struct c10d_protection *protection, const char *host, rdzv_tcp_options *to) {
@@ -82,7 +82,7 @@ struct opening {
   const char *text; /* of the endpoint */
   struct endpoint endpoint;
   const struct c10d_options *options;
-  const struct flag *cancel; /* with the wait that is told of */
+  const struct flag *cancel; /* with the wait to describe */
   rdzv_store *store;
   rdzv_server *server; /* NULL: another process serves */
 };

@@ -108,7 +108,7 @@ static const char *cure(int errnum) {
   switch (errnum) {
     case ECONNREFUSED: return " (is the server up, and the port right?)";
     case EHOSTUNREACH:
-    case ENETUNREACH: return " (is the address right, and is there a network to it?)";
+    case ENETUNREACH: return " (check the address and the route)";
     case ETIMEDOUT: return " (is the machine up? does a firewall drop the packets?)";
     default: return "";
   }

@@ -14,9 +14,9 @@ void host_name(char out[HOST_NAME_SIZE]);
 /* Is it "localhost" or a loopback address? Looks no name up. */
 bool host_is_loopback(const char *host);
 
-/* Where to listen for clients that know us by that host: at the one address of the host that is ours, as far as it can
- * be told. Else at "*", which is all of them: where the name is a loopback address here alone (Debian gives a machine's
- * own name 127.0.1.1), an address that is translated on its way, or several addresses of ours. */
+/* Where to listen for clients that know us by that host: at the one address of the host that is on this machine, as far
+ * as is known. Else at "*", which is all of them: where the name is a loopback address here alone (Debian gives a
+ * machine's own name 127.0.1.1), an address that is translated on its way, or several addresses of this machine. */
 struct host_bind {
   char address[HOST_NAME_SIZE];
   const char *why; /* it is "*": a clause for the log; else NULL */

@@ -17,7 +17,7 @@ struct network {
 
 enum { NETWORKS_MOST = 64 };
 
-/* Reads a list, with commas between. RDZV_E_INVALID: the message has the part that is none. */
+/* Reads a list, with commas between. RDZV_E_INVALID: the message has the invalid part. */
 int networks_parse(const char *text, struct network out[NETWORKS_MOST], size_t *count, rdzv_error *error);
 
 /* Is the address in one of them? */

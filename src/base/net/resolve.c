@@ -3,7 +3,7 @@
  * getaddrinfo has neither a deadline nor a way to stop it, so a name is looked up in a thread:
  * - the caller makes a look-up with two owners, itself and the thread, and waits for the thread's signal;
  * - the thread stores the result, signals, and gives up its half;
- * - whoever lets go last frees it.
+ * - the last owner frees it.
  * Failure modes: the deadline passes or the call is canceled: the caller lets go, the thread frees later. The thread
  * cannot be made: an error, nothing left behind.
  */

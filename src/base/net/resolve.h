@@ -8,7 +8,7 @@
 #include <netdb.h>
 
 /* The stream addresses of an endpoint, to be freed with freeaddrinfo. A literal is never looked up. A resolver that
- * does not answer costs no more than the deadline: the look-up is left behind in a thread that ends by itself.
+ * does not answer costs at most the deadline: the look-up is left behind in a thread that ends by itself.
  * RDZV_E_ADDRESS, RDZV_E_TIMEOUT, RDZV_E_CANCELED, RDZV_E_NO_MEMORY, RDZV_E_IO. */
 int resolve(const struct endpoint *endpoint, deadline until, const struct flag *cancel, struct addrinfo **out,
             rdzv_error *error);

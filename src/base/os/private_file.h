@@ -10,7 +10,7 @@
  * "key", for the message. */
 int private_file_check(const struct stat *file, const char *what, const char *path, rdzv_error *error);
 
-/* The same for a path. A file that cannot be found is accepted: whoever reads it says why. NULL is accepted. */
+/* The same for a path. A missing file is accepted: reading it reports the error. NULL is accepted. */
 int private_file_look(const char *what, const char *path, rdzv_error *error);
 
 #endif

@@ -16,8 +16,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* From when there is an event descriptor, that alone tells whether the flag is up. Before, `up` does: who raises it
- * sets `up` and then looks for the descriptor, who makes the descriptor shows it and then looks at `up`, so at least
+/* From when there is an event descriptor, that alone tells whether the flag is up. Before, `up` does. A raise
+ * sets `up` and then looks for the descriptor; making the descriptor publishes it and then looks at `up`. So at least
  * one of them writes to it. */
 struct flag_state {
   _Atomic unsigned names;

@@ -3,7 +3,7 @@
  * A flag that can be raised from any thread or signal handler and be waited for together with a descriptor.
  *
  * A process with thousands of handlers has few descriptors to spare. So a flag may be opened without one: it gets an
- * event descriptor when somebody first waits for it together with descriptors, or asks for it. And flags of one group
+ * event descriptor when a caller first waits for it together with descriptors, or asks for it. And flags of one group
  * are waited for together without any.
  */
 #ifndef RDZV_BASE_WAIT_FLAG_H
@@ -59,19 +59,19 @@ void flag_lower(struct flag *flag);
 /* A descriptor that is readable while the flag is up. -1: there is no flag; or there is none, and errno says why. */
 int flag_fd(const struct flag *flag);
 
-/* Makes the descriptor now, for a caller who can tell why it fails. `flag` may be NULL. RDZV_E_IO. */
+/* Makes the descriptor now, for a caller that can report why it fails. `flag` may be NULL. RDZV_E_IO. */
 int flag_need_fd(const struct flag *flag, rdzv_error *error);
 
 /* Looks at another descriptor, too; for a flag that was opened with one. */
 bool flag_also(struct flag *flag, int also);
 
-/* Looks no more at the caller's descriptor, which it was opened with. */
+/* Stops watching the caller's descriptor, which it was opened with. */
 void flag_forget(struct flag *flag, int also);
 bool flag_raised(const struct flag *flag);
 void flag_close(struct flag *flag);
 
 /* Waits for the events on the descriptors, of which the last place of `fds` is kept free for the flag (`count` does
- * not count it). RDZV_E_TIMEOUT and RDZV_E_CANCELED leave the message to the caller, who knows what was waited for;
+ * not count it). RDZV_E_TIMEOUT and RDZV_E_CANCELED leave the message to the caller, which knows what was waited for;
  * `flag` may be NULL. */
 int flag_poll(const struct flag *flag, struct pollfd *fds, nfds_t count, deadline until);
 

@@ -23,7 +23,7 @@ static int parse(int argc, char **argv, struct settings *to) {
   return no_arguments(&command, rest, argc, argv) ? rest : -1;
 }
 
-/* When and by whom it was ended, where that is known, and why. */
+/* When, by which node and why it was ended, if that is known. */
 static int print_row(const rdzv_status *status, const char *run_id) {
   printf("%-24s %-10s %6lld %6zu %8zu  ", shown(run_id).text, status->phase, (long long)status->round,
          status->participants, status->waiting + status->spares);

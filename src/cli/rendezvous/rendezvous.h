@@ -57,7 +57,7 @@ int rendezvous_signal_fd(void);
 /* The signal that came, or 0. */
 int rendezvous_signal(void);
 
-/* Signals are passed on to that process, too; 0: to none any more, so that it may be reaped. */
+/* Signals are passed on to that process, too; 0: to no process, so that it may be reaped. */
 void rendezvous_forward_to(int pid);
 
 /* Opens it. `as_guest`: only looks in, so it never serves the store and does not wait long for it. Gives an exit code,
@@ -74,7 +74,7 @@ rdzv_params rendezvous_guest_params(const char *command, const struct rendezvous
 
 /* ---- progress.c ---- */
 
-/* While a rendezvous is waited for, one line on the terminal that says who is there. Nothing without a terminal. */
+/* While a rendezvous is waited for, one line on the terminal that lists the nodes. Nothing without a terminal. */
 struct progress;
 struct progress *progress_begin(rdzv_handler *handler);
 

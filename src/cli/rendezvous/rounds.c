@@ -129,7 +129,7 @@ static char **environment_with(char texts[VARIABLES][LONGEST]) {
   return environment;
 }
 
-/* Signals are passed on to it until it has ended. It is reaped only then: its id is nobody else's before that. */
+/* Signals are passed on to it until it has ended. It is reaped only then: its id is not reused before that. */
 static int wait_for(const char *command, pid_t pid) {
   siginfo_t info;
   int result;

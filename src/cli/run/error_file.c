@@ -2,7 +2,7 @@
 /*
  * The TORCHELASTIC_ERROR_FILE of this process, set by its parent: what torchrun's `main` leaves there by @record
  * (torch/distributed/elastic/multiprocessing/errors). After a worker's failure that is the worker's error file with the
- * exit code added, which is negative for a signal; else a message of ours.
+ * exit code added, which is negative for a signal; otherwise a message of rdzv run.
  */
 #include "cli/rendezvous/event_log.h"
 #include "cli/run/run.h"

@@ -85,7 +85,7 @@ static char *next_word(char **at) {
   return word;
 }
 
-/* What `env` is to look for in PATH; NULL: that cannot be told. */
+/* What `env` is to look for in PATH; NULL: not known. */
 static const char *word_of_env(const char *interpreter, char *rest) {
   const char *name = strrchr(interpreter, '/');
   if (!name || strcmp(name, "/env") != 0) return NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* torchrun runs everything by Python unless it is told not to. We find out what a program is. */
+/* torchrun runs everything with Python unless --no-python is given. rdzv run detects what a program is. */
 #include "cli/run/run.h"
 
 #include <errno.h>
@@ -83,7 +83,7 @@ int program_words(const char *command, const struct program_flags *flags, char *
     return EXIT_USAGE;
   }
   if (flags->module && flags->no_python) {
-    complain(command, "--module and --no-python exclude each other");
+    complain(command, "--module and --no-python cannot be used together");
     return EXIT_USAGE;
   }
   const bool by_python = takes_python(flags, words[0]);

@@ -102,7 +102,7 @@ static void attempt_text(const rdzv_worker_failure *failure, char *out, size_t s
            shown(failure->host).text, end_of(failure).text, *shown_detail ? ": " : "", shown_detail);
 }
 
-/* Attempts between this one and the one before that are not known any more. */
+/* Attempts between this one and the one before that were dropped from the list. */
 static long long left_out(const rdzv_agent *agent, size_t index) {
   const rdzv_worker_failure *one = rdzv_agent_failed_attempt(agent, index);
   return index == 0 ? 0 : (long long)(one->attempt - rdzv_agent_failed_attempt(agent, index - 1)->attempt - 1);

@@ -67,7 +67,7 @@ static int parse(int argc, char **argv, struct settings *to) {
       {"master-addr", FLAG_TEXT, &to->master_addr, "ADDR",
        "address of node rank 0, for backend static (default 127.0.0.1)"},
       {"master-port", FLAG_NUMBER, &to->master_port, "PORT",
-       "port of node rank 0, for backend static (default 29500; a free one for one node)"},
+       "port of node rank 0, for backend static (default 29500; with one node: $MASTER_PORT or a free port)"},
 
       {"protection", FLAG_GROUP, NULL, NULL, NULL},
       PROTECTION_FLAGS(&to->protection),
@@ -79,7 +79,7 @@ static int parse(int argc, char **argv, struct settings *to) {
       {"virtual-local-rank", FLAG_SWITCH, &to->virtual_local_rank, NULL,
        "set LOCAL_RANK to 0, and let each worker see one GPU"},
       {"numa-binding", FLAG_CHOICE, &to->numa, "node|socket|exclusive|core-complex",
-       "run each worker on processors near its GPU (default all)"},
+       "bind each worker to CPUs near its GPU (default: no binding)"},
       {"no-python", FLAG_SWITCH, &to->program.no_python, NULL, "execute PROGRAM, never through Python"},
       {"run-path", FLAG_SWITCH, &to->program.run_path, NULL, "run PROGRAM with Python, even if it is executable"},
 
@@ -100,7 +100,7 @@ static int parse(int argc, char **argv, struct settings *to) {
       {"log-line-prefix-template", FLAG_TEXT, &to->line_prefix, "TEXT",
        "prefix of the lines of --tee (default [${role_name}${rank}]:)"},
       {"duplicate-stdout-filters", FLAG_TEXT, &to->filter_stdout, "TEXT,...",
-       "lines of --tee with one of the texts also to filtered_stdout.log"},
+       "also write --tee lines that contain TEXT to filtered_stdout.log"},
       {"duplicate-stderr-filters", FLAG_TEXT, &to->filter_stderr, "TEXT,...", "the same for stderr"},
       {"event-log", FLAG_TEXT, &to->event_log, "PATH", "append each event to PATH as a line of JSON"},
       {"json-log", FLAG_SWITCH, &to->json_log, NULL, "write log lines as JSON objects"},

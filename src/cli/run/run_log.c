@@ -54,7 +54,7 @@ void run_log_worker_event(void *user, const rdzv_worker_event *event) {
   event_log_write(log->command, log->event_fd, object);
 }
 
-/* While a round is waited for, a terminal shows who is there. */
+/* While a round is waited for, a terminal shows the nodes. */
 void run_log_agent_event(void *user, const rdzv_agent_event *event) {
   struct run_log *log = user;
   const bool joins = event->state == RDZV_AGENT_RENDEZVOUS;

@@ -12,7 +12,7 @@ static const char *take_scheme(char **one, bool first, struct etcd_url *url) {
   if (!end) return NULL;
   const bool https = strncmp(*one, "https://", 8) == 0;
   if (!https && strncmp(*one, "http://", 7) != 0) return "the scheme is neither http nor https";
-  if (!first && https != url->https) return "http and https exclude each other";
+  if (!first && https != url->https) return "http and https cannot be used together";
   url->https = https;
   *one = end + 3;
   return NULL;

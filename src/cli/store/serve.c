@@ -48,7 +48,7 @@ static int parse(int argc, char **argv, struct settings *to) {
        "[http[s]://][USER:PASSWORD@]HOST[:PORT],... (default $RDZV_STATE_ETCD)"},
       {"state-prefix", FLAG_TEXT, &to->etcd.prefix, "P", "path of the state in etcd (default /rdzv-server)"},
       {"state-lease", FLAG_SECONDS, &to->etcd.lease, "S",
-       "seconds without a sign of the active server until another takes over (default 5, at least 2)"},
+       "seconds of silence before a standby takes over (default 5, at least 2)"},
       {"advertise", FLAG_TEXT, &to->etcd.advertise, "HOST[:PORT]",
        "where clients reach this server (default: where it listens)"},
       {"etcd-cacert", FLAG_TEXT, &to->etcd.ca_cert, "FILE",

@@ -19,7 +19,7 @@ static bool check(const char *me, const struct serve_etcd *etcd, const char *sta
   const char *flag = etcd->url ? NULL : needless(etcd);
   if (flag) complain(me, "%s needs --state-etcd", flag);
   if (flag) return false;
-  if (etcd->url && state_dir) complain(me, "--state-dir and --state-etcd exclude each other (give one of them)");
+  if (etcd->url && state_dir) complain(me, "--state-dir and --state-etcd cannot be used together (give one of them)");
   if (etcd->url && state_dir) return false;
   if (!etcd->lease || etcd->lease >= 2000) return true;
   complain(me, "invalid value for --state-lease: expected at least 2 s, the shortest lease of etcd");

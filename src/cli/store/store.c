@@ -359,7 +359,7 @@ static bool check_settings(struct settings *settings) {
   const char *url = settings->etcd3 ? settings->etcd3 : settings->etcd, *flag = settings->etcd3 ? "etcd3" : "etcd";
   const char *why = url ? etcd_url_parse(url, &settings->etcd_url) : NULL;
   if (!!settings->file + !!settings->endpoint + !!settings->etcd + !!settings->etcd3 > 1)
-    complain(me, "--file, --rdzv-endpoint, --etcd and --etcd3 exclude each other (give one of them)");
+    complain(me, "--file, --rdzv-endpoint, --etcd and --etcd3 cannot be used together (give one of them)");
   else if (why)
     complain(me, "invalid value for --%s: %s (expected [http[s]://][USER:PASSWORD@]HOST[:PORT],...)", flag, why);
   else if (secured && !settings->etcd_url.https)

@@ -52,7 +52,7 @@ static void client_url_in(const struct buf *body, char *out, size_t size) {
   json_t *json = json_loadb((const char *)body->data, body->len, JSON_DECODE_INT_AS_REAL, NULL);
   const json_t *urls = json_object_get(json_array_get(json, 0), "clientURLs");
   const char *text = json_string_value(json_array_get(urls, 0));
-  snprintf(out, size, "%s", text ? text : "another port, mostly 2379");
+  snprintf(out, size, "%s", text ? text : "another port, usually 2379");
   json_decref(json);
 }
 
@@ -93,7 +93,7 @@ static int explain_status(const char *endpoint, const char *version, bool v3, lo
 }
 
 static int explain_old(const char *endpoint, const char *version, rdzv_error *error) {
-  return error_set(error, RDZV_E_UNSUPPORTED, "etcd %s at %s is too old for its v3 API (3.4 is the first that will do)",
+  return error_set(error, RDZV_E_UNSUPPORTED, "etcd %s at %s is too old for its v3 API (3.4 or later is required)",
                    version, endpoint);
 }
 

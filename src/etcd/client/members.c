@@ -108,7 +108,7 @@ size_t members_count(struct etcd_members *members) {
   return count;
 }
 
-/* ---- whom to ask ------------------------------------------------------------------------------------------------- */
+/* ---- the member to ask ------------------------------------------------------------------------------------------- */
 
 struct etcd_member members_choose(struct etcd_members *members) {
   pthread_mutex_lock(&members->lock);

@@ -29,7 +29,7 @@ struct etcd_members {
   size_t count;
   size_t current;   /* the one that answered last, unless it has been passed over since */
   uint64_t cluster; /* the id that a given one said last; 0: none yet */
-  bool asked;       /* who else is there */
+  bool asked;       /* for the other members */
   int unanswered;   /* times that no member answered that */
 };
 
@@ -44,7 +44,7 @@ int members_give(struct etcd_members *members, const char *list, rdzv_error *err
  * is this machine where the endpoints given are of another: a member that calls itself "localhost" is not here. */
 void members_learn(struct etcd_members *members, char *list, const char *scheme);
 
-/* Is it to be asked who else is there? True the first time, and when the cluster is another than before. */
+/* Is it to be asked for the other members? True the first time, and when the cluster is another than before. */
 bool members_to_ask(struct etcd_members *members);
 
 /* No member answered: it is worth asking again, but not forever, since each time takes long. */
@@ -55,7 +55,7 @@ size_t members_count(struct etcd_members *members);
 /* ---- the member to ask ---- */
 struct etcd_member members_choose(struct etcd_members *members);
 
-/* It did not answer: the next one is to be asked, by everybody. */
+/* It did not answer: all calls go to the next one. */
 void members_pass_over(struct etcd_members *members, const char *text);
 
 /* It answered: it is to be asked from here on. */
@@ -63,7 +63,7 @@ void members_prefer(struct etcd_members *members, const char *text);
 
 /* ---- the cluster that they are of ---- */
 
-/* Must it say which cluster it is of before it is told anything? */
+/* Must the member identify its cluster before it gets a request? */
 bool members_is_stranger(struct etcd_members *members, const struct etcd_member *member);
 
 /* It says that it is of that cluster (0: it does not say). False: that is not ours, and it is forgotten. Where a given

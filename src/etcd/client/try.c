@@ -124,8 +124,8 @@ static int fail_login(struct etcd_cluster *cluster, struct etcd_try *one, const 
   if (refused.refusal != ETCD3_REFUSAL_LOGIN)
     return error_set(&one->error, RDZV_E_CONNECTION, "%s does not log in user '%s' now (status %ld): %s",
                      one->member.text, cluster->lines.user, response->status, refused.text);
-  return error_set(&one->error, RDZV_E_INVALID, "etcd at %s does not know user '%s' with that password: %s",
-                   one->member.text, cluster->lines.user, refused.text);
+  return error_set(&one->error, RDZV_E_INVALID, "etcd at %s: wrong user or password for '%s': %s", one->member.text,
+                   cluster->lines.user, refused.text);
 }
 
 /* Gets a token for user and password from this member. */

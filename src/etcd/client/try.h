@@ -19,7 +19,7 @@ struct etcd_cluster {
   struct etcd_token token; /* for the v3 API, of the user that the lines have */
 };
 
-/* The question who the members are, which changes nothing, in the v3 API. */
+/* The request for the list of members, which changes nothing, in the v3 API. */
 #define ETCD3_MEMBERS .method = "POST", .path = "/v3/cluster/member/list", .form = "{}", .v3 = true
 
 struct etcd_try {

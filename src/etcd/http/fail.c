@@ -64,7 +64,7 @@ static const char *cure(int errnum) {
   switch (errnum) {
     case ECONNREFUSED: return " (is etcd up, and the port right?)";
     case EHOSTUNREACH:
-    case ENETUNREACH: return " (is the address right, and is there a network to it?)";
+    case ENETUNREACH: return " (check the address and the route)";
     default: return "";
   }
 }

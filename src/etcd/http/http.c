@@ -215,7 +215,7 @@ static bool has_line(const struct http_transfer *transfer) {
 }
 
 /* Moves the transfer, and the stream beside it, until it has come as far as it is wanted: to its end, to its first
- * line, or to a body longer than `len`. Gives curl's code, or a code of ours that is negative. */
+ * line, or to a body longer than `len`. Returns curl's code, or a negative RDZV_E code. */
 static int run_transfer(struct http_transfer *transfer, size_t len, deadline until, const struct flag *cancel) {
   if (flag_need_fd(cancel, NULL) < 0) return RDZV_E_NO_MEMORY; /* a call that cannot be canceled is not begun */
   struct curl_waitfd fds[1] = {{.fd = cancel ? flag_fd(cancel) : -1, .events = CURL_WAIT_POLLIN}};
@@ -240,7 +240,7 @@ static enum http_reach reach_of(const struct http_transfer *transfer, int code) 
   struct sockaddr_storage peer;
   socklen_t len = sizeof peer;
   if (transfer->begun > 0) return HTTP_REACH_SENT;
-  if (code < 0) /* of ours: it was still under way */
+  if (code < 0) /* RDZV_E: it was still under way */
     return getpeername(transfer->fd, (struct sockaddr *)&peer, &len) == 0 ? HTTP_REACH_CONNECTED : HTTP_REACH_NONE;
   switch (code) {
     case CURLE_URL_MALFORMAT:

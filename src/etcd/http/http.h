@@ -30,7 +30,7 @@ struct http_request {
   struct http_stream *
       *stream; /* not NULL: an answer of status 200 is given at the end of its first line, and goes on */
   bool once;   /* never sent a second time, not even where the first was to a connection that was dead already */
-  bool tls12;  /* not above TLS 1.2, in which a client whose certificate is refused is told so for sure */
+  bool tls12;  /* at most TLS 1.2, which reliably reports a refused client certificate */
   deadline until;
   const struct flag *cancel; /* may be NULL */
 };
@@ -55,9 +55,10 @@ enum http_reach {
 
 /*
  * Any status is an answer. RDZV_E_CONNECTION: no answer. RDZV_E_TIMEOUT: the same, by the deadline. RDZV_E_PROTOCOL:
- * the answer is not HTTP. RDZV_E_CANCELED. RDZV_E_INVALID: our certificate or key cannot be used, or theirs does
- * not verify, or they want one of ours; the sentence says which. RDZV_E_LIMIT: the answer is too long. On failure
- * *response is empty. *reach is always written. What the request waits for is told to the wait of its cancel flag.
+ * the answer is not HTTP. RDZV_E_CANCELED. RDZV_E_INVALID: the client's certificate or key cannot be used, the
+ * server's does not verify, or the server requires a client certificate; the sentence says which. RDZV_E_LIMIT: the
+ * answer is too long. On failure *response is empty. *reach is always written. The wait of the cancel flag describes
+ * what the request waits for.
  */
 int http_perform(struct http_line *line, const struct http_request *request, struct http_response *response,
                  enum http_reach *reach, rdzv_error *error);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What http.c is made of, and how a transfer that failed is told. */
+/* What http.c is made of, and the error of a failed transfer. */
 #ifndef RDZV_ETCD_HTTP_TRANSFER_H
 #define RDZV_ETCD_HTTP_TRANSFER_H
 
@@ -29,7 +29,7 @@ struct http_transfer {
   char reason[CURL_ERROR_SIZE];
 };
 
-/* The sentence and the code of a transfer that ended with `code`, of curl's or of ours, as http_perform gives it. */
+/* The sentence and the code of a transfer that ended with `code`, curl's or RDZV_E, as http_perform gives it. */
 int http_fail(const struct http_transfer *transfer, const char *url, int code, enum http_reach reach,
               rdzv_error *error);
 

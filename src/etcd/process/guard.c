@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The guard is forked from a process that may have threads, so it calls only what is safe then, takes no signal by a
- * handler of ours, and keeps none of our descriptors. It
+ * The guard is forked from a process that may have threads, so it calls only what is safe then, runs no signal
+ * handler of the library, and keeps none of our descriptors. It
  * - starts etcd, in a process group of its own, so that a script around etcd ends with it;
- * - waits until etcd ends, it is told to end it by SIGTERM or SIGINT, or we are gone;
+ * - waits until etcd ends, SIGTERM or SIGINT asks to end it, or the parent is gone;
  * - ends etcd, and says how it ended;
  * - waits until we have closed the line, and removes the folder.
  *
@@ -29,7 +29,7 @@
 
 enum { STOP_MS = 5000 /* from SIGTERM to SIGKILL */ };
 
-/* Where the descriptors are in the guard, behind the three that everybody has. */
+/* Where the descriptors are in the guard, after stdin, stdout and stderr. */
 enum { LINE_FD = 3, PARENT_FD, FREE_FD };
 
 /* Where they are before; all from FREE_FD on, so that none is in the way of another. -1: none. */

@@ -6,7 +6,7 @@
  * no other process is given them by chance.
  *
  * Failure modes: the binary is missing or cannot be run: fails at once. It ends or does not answer: its last lines are
- * in the error; another try with other ports, where it was us who chose them.
+ * in the error; another try with other ports, if the library chose them.
  */
 #include "base/error.h"
 #include "base/log.h"
@@ -230,7 +230,7 @@ static int await_ready(rdzv_etcd_process *process, int64_t timeout_ms, rdzv_erro
   if (result < 0) return result;
   const bool answered = await_answer(process, client, deadline_after(timeout_ms));
   etcd_close(client);
-  if (etcd_guard_has_ended(&process->guard)) return fail_ended(process, error); /* then it was another who answered */
+  if (etcd_guard_has_ended(&process->guard)) return fail_ended(process, error); /* then another process answered */
   return answered ? 0 : fail_late(process, timeout_ms, error);
 }
 
@@ -301,7 +301,7 @@ static int try_start(rdzv_etcd_process *process, int port, int64_t timeout_ms, r
   return result;
 }
 
-/* etcd 3.6 has no v2 API any more, and does not know the flag that asks for it. */
+/* etcd 3.6 has no v2 API and rejects the flag for it. */
 static int start_with_v2_or_not(rdzv_etcd_process *process, int port, int64_t timeout_ms, rdzv_error *error) {
   const int result = try_start(process, port, timeout_ms, error);
   if (result != RDZV_E_CONNECTION || !process->v2 || process->knows_flags) return result;

@@ -29,7 +29,7 @@ struct etcd_leases;
 
 enum { ETCD_LEASE_SLOTS = 2 };
 
-/* What the owner of leases is told, by the thread. */
+/* Callbacks to the owner of leases, from the thread. */
 struct etcd_lease_owner {
   void *user;
 
@@ -46,7 +46,7 @@ int etcd_leases_open(struct etcd_client *client, const struct etcd_lease_owner *
                      rdzv_error *error);
 void etcd_leases_close(struct etcd_leases *leases);
 
-/* Renews that lease from here on, in place of the one in `slot`, of which nothing is told any more. NULL: none. Copies
+/* Renews that lease from here on, in place of the one in `slot`, which is no longer reported. NULL: none. Copies
  * it. False: no memory. */
 bool etcd_leases_set(struct etcd_leases *leases, int slot, const struct etcd_lease *lease);
 

@@ -185,7 +185,7 @@ static int look_back(struct etcd_client *client, const char *key, const struct e
       "it may or may not have taken effect: the answer was lost, and another client may have written the same value");
 }
 
-/* A write that may have been done is not undone by what comes of the next try. */
+/* A write that may have been done stays so, whatever the next try returns. */
 static int fail_unsure(int outcome, const struct etcd_call *call) {
   if (outcome >= 0 || outcome == RDZV_E_CANCELED) return outcome;
   if (call->error) call->error->code = RDZV_E_OUTCOME_UNKNOWN;

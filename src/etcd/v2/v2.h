@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * etcd's v2 API. Keys are paths, "/a/b". Every call gives 0; a code of etcd's, which is above 0, where etcd answered
- * no, with its sentence in the call's error; or a negative code of ours. *result is to be freed after 0 only; its index
+ * no, with its sentence in the call's error; or a negative RDZV_E code. *result is to be freed after 0 only; its index
  * is there after a code of etcd's, too.
  */
 #ifndef RDZV_ETCD_V2_V2_H
@@ -22,10 +22,10 @@ enum etcd_v2_code {
   ETCD_V2_INDEX_CLEARED = 401,
 };
 
-/* Is it what a write on a condition, or of a key that has to be new, is told where another was faster? */
+/* Does etcd refuse a conditional write, or a write of a new key, with that code when another was faster? */
 bool etcd_v2_is_lost_race(int code);
 
-/* The sentence of a code of etcd's that the caller did not expect, as a negative code of ours. */
+/* Sets the error for a code of etcd's that the caller did not expect. Returns a negative RDZV_E code. */
 int etcd_v2_unexpected(int code);
 
 enum etcd_get { ETCD_GET_RECURSIVE = 1 << 0, ETCD_GET_QUORUM = 1 << 1 };

@@ -12,8 +12,8 @@ struct etcd3 {
   struct etcd_client *client;
   struct http_line *line; /* of etcd3_for_one_thread; NULL: none */
   pthread_mutex_t lock;   /* guards the rest */
-  int64_t revision;       /* the newest that it was told by a call on keys */
-  uint64_t cluster;       /* that it was told; 0: none yet */
+  int64_t revision;       /* the newest in an answer to a call on keys */
+  uint64_t cluster;       /* from the answers; 0: none yet */
   int64_t answered_ms;    /* when a call was answered last */
 };
 
@@ -25,16 +25,16 @@ struct etcd3_request {
   enum etcd3_repeat repeat;
 };
 
-/* Performs it. 0: an answer of status 200, whose body is to be freed. A code of enum etcd3_code, or one of ours.
+/* Performs it. 0: an answer of status 200, whose body is to be freed. A code of enum etcd3_code, or an RDZV_E code.
  * *unsure, which may be NULL: an earlier try may have been done, too. */
 int etcd3_perform(struct etcd3 *etcd, struct etcd3_request request, const struct etcd_call *call, struct buf *body,
                   bool *unsure);
 
-/* What a refusal of etcd's means: a code above 0, or one of ours with its sentence. */
+/* What a refusal of etcd's means: a code above 0, or an RDZV_E code with its sentence. */
 int etcd3_refused(const struct etcd3 *etcd, long status, rdzv_bytes body, rdzv_error *error);
 
-/* The revision that was known before a call on keys; and after it, what it was told: RDZV_E_DATA_LOST if that is less,
- * or of another cluster. */
+/* The revision that was known before a call on keys; and after it, the one in the answer: RDZV_E_DATA_LOST if that is
+ * less, or of another cluster. */
 int64_t etcd3_known_revision(struct etcd3 *etcd);
 int etcd3_learn(struct etcd3 *etcd, int64_t known, int64_t revision, rdzv_error *error);
 

@@ -31,7 +31,7 @@ static int64_t random_id(void) {
   return id == 0 ? 1 : id;
 }
 
-/* Nobody else has that id: where it is there already, an earlier try was done. */
+/* The id is unique: if the lease exists already, an earlier try was done. */
 int etcd3_lease_grant(struct etcd3 *etcd, int64_t ttl_s, const struct etcd_call *call, struct etcd3_lease *lease) {
   const int64_t id = random_id();
   rdzv_error error = {0};

@@ -255,7 +255,7 @@ int etcd3_read_message(rdzv_bytes line, struct etcd3_message *message, rdzv_erro
 
 /* ---- the cluster ---------------------------------------------------------------------------------------------- */
 
-/* Alarms are told only by etcd 3.5 and later. */
+/* Only etcd 3.5 and later reports alarms. */
 static void take_alarms(const json_t *errors, struct etcd3_status *status) {
   for (size_t i = 0; i < json_array_size(errors); i++) {
     const char *text = json_string_value(json_array_get(errors, i));

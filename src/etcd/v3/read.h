@@ -47,7 +47,7 @@ uint64_t etcd3_read_cluster(rdzv_bytes body);
 
 /* ---- errors ---- */
 
-/* What etcd says no with, as far as somebody can do something about it. */
+/* The refusals of etcd that the caller handles. */
 enum etcd3_refusal {
   ETCD3_REFUSAL_OTHER,
   ETCD3_REFUSAL_COMPACTED,
@@ -61,7 +61,7 @@ enum etcd3_refusal {
   ETCD3_REFUSAL_NO_USER,       /* one is required, and the request had none */
   ETCD3_REFUSAL_LOGIN,         /* wrong user or password */
   ETCD3_REFUSAL_NO_AUTH,       /* authentication is not enabled */
-  ETCD3_REFUSAL_TOKEN,         /* the token is not valid (any more) */
+  ETCD3_REFUSAL_TOKEN,         /* the token is invalid or has expired */
   ETCD3_REFUSAL_BUSY,          /* too many requests */
 };
 

@@ -130,7 +130,7 @@ struct etcd3_event {
 
 /* Changes in the order in which they happened. Those of one revision are never torn apart, for each one watched. */
 struct etcd3_events {
-  int64_t revision; /* of the store when they were told */
+  int64_t revision; /* of the store when they were reported */
   struct etcd3_event *list;
   size_t count;
 };

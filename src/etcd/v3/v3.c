@@ -99,7 +99,7 @@ int etcd3_refused(const struct etcd3 *etcd, long status, rdzv_bytes body, rdzv_e
       return error_set(error, RDZV_E_LIMIT, "etcd at %s refuses the size (its --max-request-bytes, --max-txn-ops): %s",
                        where, text);
     case ETCD3_REFUSAL_NO_PERMISSION:
-      return error_set(error, RDZV_E_INVALID, "etcd at %s does not permit that to this user: %s", where, text);
+      return error_set(error, RDZV_E_INVALID, "this user lacks permission in etcd at %s: %s", where, text);
     case ETCD3_REFUSAL_NO_USER:
       return error_set(error, RDZV_E_INVALID,
                        "etcd at %s requires a user and password (the name in a client certificate does not count, as "
@@ -143,7 +143,7 @@ static int perform_once(struct etcd3 *etcd, const struct etcd3_request *request,
   return result;
 }
 
-/* A request that may have been done is not undone by what comes of the next try. */
+/* A request that may have been done stays so, whatever the next try returns. */
 static int fail_unsure(int result, const struct etcd_call *call) {
   if (result == RDZV_E_CANCELED || result == RDZV_E_DATA_LOST) return result;
   if (call->error) call->error->code = RDZV_E_OUTCOME_UNKNOWN;
@@ -273,7 +273,7 @@ int etcd3_quota(struct etcd3 *etcd, const struct etcd_call *call, int64_t *bytes
   const double quota = found ? strtod(found + sizeof name - 1, NULL) : 0;
   buf_free(&response.body);
   if (!(quota >= 1 && quota < 1e18))
-    return error_set(call->error, RDZV_E_UNSUPPORTED, "etcd at %s does not tell its quota",
+    return error_set(call->error, RDZV_E_UNSUPPORTED, "cannot read the quota of etcd at %s",
                      etcd_describe(etcd->client));
   *bytes = (int64_t)quota;
   return 0;

@@ -9,7 +9,7 @@
  *   lease.c  leases
  *   watch.c  a watch: a stream of changes
  *
- * Every call gives 0, a code of enum etcd3_code, which is above 0, or a negative code of ours, with its sentence in the
+ * Every call gives 0, a code of enum etcd3_code, which is above 0, or a negative RDZV_E code, with its sentence in the
  * call's error:
  *   RDZV_E_CONNECTION       no member answers
  *   RDZV_E_TIMEOUT          of a watch only: nothing changed by the deadline
@@ -36,7 +36,7 @@
 
 enum etcd3_code {
   ETCD3_COMPACTED = 1,  /* the history asked for is gone: read, and watch from there */
-  ETCD3_LEASE_GONE = 2, /* there is no such lease (any more) */
+  ETCD3_LEASE_GONE = 2, /* there is no such lease, or it has expired */
 };
 
 /* One user of a cluster: what it has seen there, by which a loss of data is noticed. Any thread may call. */
@@ -83,7 +83,7 @@ bool etcd3_holds(const struct etcd3_result *result, rdzv_bytes value);
 /* A lease with an id of our choosing, so that a lost answer does no harm. */
 int etcd3_lease_grant(struct etcd3 *etcd, int64_t ttl_s, const struct etcd_call *call, struct etcd3_lease *lease);
 
-/* Begins its time anew. ETCD3_LEASE_GONE. `ttl_s` may be NULL. */
+/* Renews it. ETCD3_LEASE_GONE. `ttl_s` may be NULL. */
 int etcd3_lease_keep_alive(struct etcd3 *etcd, int64_t id, const struct etcd_call *call, int64_t *ttl_s);
 
 /* Ends it, and deletes its keys. 0 also if it was gone. */
@@ -108,16 +108,16 @@ int etcd3_watch_open(struct etcd3 *etcd, const struct etcd3_watched *watched, si
                      rdzv_error *error);
 void etcd3_watch_close(struct etcd3_watch *watch);
 
-/* Before the first etcd3_watch_next: of that one watched, only keys that go are told, with what they were. */
+/* Before the first etcd3_watch_next: reports only removals in that range, with the old values. */
 void etcd3_watch_only_removals(struct etcd3_watch *watch, size_t which);
 
 /*
- * Waits for changes: at least one, and all that are there. No change is left out and none is told twice, also when the
- * stream breaks and goes on at another member. A member that says nothing is asked by a call of its own now and then,
+ * Waits for changes: at least one, and all that are there. No change is lost or reported twice, even when the
+ * stream breaks and continues at another member. A member that says nothing is asked by a call of its own now and then,
  * unless the caller makes calls anyway; the watch follows to the member that answers.
  *
- * ETCD3_COMPACTED: the history is gone from where the watch stood. RDZV_E_DATA_LOST. After these the watch is of no
- * more use: read, and open another. After each other failure it can be called again. RDZV_E_TIMEOUT and
+ * ETCD3_COMPACTED: the history is gone from where the watch stood. RDZV_E_DATA_LOST. After these the watch is
+ * useless: read, and open another. After each other failure it can be called again. RDZV_E_TIMEOUT and
  * RDZV_E_CANCELED leave *events empty and the stream as it is.
  */
 int etcd3_watch_next(struct etcd3_watch *watch, const struct etcd_call *call, struct etcd3_events *events);

@@ -43,7 +43,7 @@ struct etcd3_watch {
   size_t created;                 /* how many of those watched the stream has taken up */
   deadline created_by;            /* when all must be, else another stream is begun */
   int64_t creation_ms;            /* the time for that */
-  bool doubtful;                  /* the member is behind what was told before: it must be found out why */
+  bool doubtful;                  /* the member is behind what was reported before: find out why */
   int over;                       /* the code that the watch has ended with; 0: it goes on */
   rdzv_error why;                 /* of that */
   size_t count;
@@ -103,7 +103,7 @@ void etcd3_watch_close(struct etcd3_watch *watch) {
 /* ---- the stream ----------------------------------------------------------------------------------------------- */
 
 /*
- * All watches as one body: the gateway takes one request after the other from it. But it reads no more of the body when
+ * All watches as one body: the gateway takes one request after the other from it. But it stops reading the body when
  * it begins to answer, which it does after the first request. What it has read ahead by then counts; the blanks before
  * a longer body make it read far enough ahead to get all of it. That all were taken up is checked nevertheless.
  */
@@ -167,14 +167,13 @@ static void end_canceled(struct etcd3_watch *watch, const struct etcd3_message *
     return;
   }
   if (message->reason[0] == '\0' || strstr(message->reason, "permission denied"))
-    error_set(&watch->why, RDZV_E_INVALID, "etcd at %s does not permit that watch to this user: %s", where,
-              message->reason);
+    error_set(&watch->why, RDZV_E_INVALID, "this user lacks permission in etcd at %s: %s", where, message->reason);
   else
     error_set(&watch->why, RDZV_E_PROTOCOL, "etcd at %s has ended the watch: %s", where, message->reason);
   end_watch(watch, watch->why.code);
 }
 
-/* Moves the events to those given, without those that were told before. */
+/* Moves the events to those given, without those that were reported before. */
 static bool add_events(struct watched *watched, size_t index, struct etcd3_events *from, struct etcd3_events *to) {
   struct etcd3_event *list = realloc(to->list, (to->count + from->count) * sizeof *list);
   int64_t next = watched->next;
@@ -211,7 +210,7 @@ static int take_message(struct etcd3_watch *watch, struct etcd3_message *message
 static int take_line(struct etcd3_watch *watch, rdzv_bytes line, struct etcd3_events *events, rdzv_error *error) {
   struct etcd3_message message;
   struct etcd3_error refused;
-  if (etcd3_read_error(line, &refused)) { /* such as that there is no leader any more */
+  if (etcd3_read_error(line, &refused)) { /* such as that there is no leader */
     end_stream(watch);
     return 0;
   }

@@ -35,7 +35,7 @@ static void begin(struct dynamic *handler, enum driver_ask what, const struct dr
   pthread_mutex_unlock(&handler->lock);
 }
 
-/* Waits until the driver has answered; RDZV_E_TIMEOUT: it has not, and is not waited for any longer. While the store
+/* Waits until the driver has answered; RDZV_E_TIMEOUT: it has not, and the wait is over. While the store
  * answers, the driver knows best when the time is over: that of a spare does not pass. */
 static int await(struct dynamic *handler, const struct patience *patience) {
   struct driver *driver = handler->driver;
@@ -66,7 +66,7 @@ int dynamic_fail_poll(const char *what, int errnum, rdzv_error *error) {
   return error_errno(error, RDZV_E_IO, errnum, "cannot %s: waiting failed", what);
 }
 
-/* Takes the answer. False: there is none, and it is not waited for any more. */
+/* Takes the answer. False: there is none, and the wait is over. */
 static bool take_answer(struct dynamic *handler, int *outcome, rdzv_error *error) {
   pthread_mutex_lock(&handler->lock);
   const bool is_there = handler->awaited == 0;

@@ -42,9 +42,10 @@ int c10d_open_store(const rdzv_params *params, bool may_serve, rdzv_store **stor
 }
 
 static int fail_mode(rdzv_store *store, rdzv_error *error) {
-  return error_set(error, RDZV_E_UNSUPPORTED,
-                   "option mode=native: %s forms no rounds (use an 'rdzv serve' of this version, or mode=auto)",
-                   rdzv_store_describe(store));
+  return error_set(
+      error, RDZV_E_UNSUPPORTED,
+      "option mode=native: %s does not support native rounds (use an 'rdzv serve' of this version, or mode=auto)",
+      rdzv_store_describe(store));
 }
 
 int c10d_create(void *user, const rdzv_params *params, rdzv_handler **out, rdzv_error *error) {

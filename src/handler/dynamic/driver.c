@@ -52,8 +52,9 @@ bool driver_take(struct driver *driver, enum driver_ask *what, struct driver_wor
 
 void driver_note_answer(struct driver *driver) {
   if (driver->store_failed) {
-    log_line(driver->log, RDZV_LOG_WARNING, "the store of the rendezvous is back");
-    events_note(driver->events, RDZV_NODE_STATE_RUNNING, -1, -1, "the store is back");
+    const double lost_s = (double)(clock_now_ms() - driver->failed_ms) / 1000;
+    log_line(driver->log, RDZV_LOG_WARNING, "the store of the rendezvous is back after %.1f s", lost_s);
+    events_note(driver->events, RDZV_NODE_STATE_RUNNING, -1, -1, "the store is back after %.1f s", lost_s);
   }
   driver->store_failed = false;
   driver->trouble.code = 0;
@@ -65,8 +66,9 @@ void driver_note_answer(struct driver *driver) {
 void driver_note_failure(struct driver *driver, const rdzv_error *error) {
   if (error->code == RDZV_E_CANCELED) return;
   if (!driver->store_failed) {
-    log_line(driver->log, RDZV_LOG_WARNING, "the store of the rendezvous fails: %s", error->message);
-    events_note(driver->events, RDZV_NODE_STATE_RUNNING, -1, -1, "the store fails: %s", error->message);
+    driver->failed_ms = clock_now_ms();
+    log_line(driver->log, RDZV_LOG_WARNING, "lost the store of the rendezvous: %s", error->message);
+    events_note(driver->events, RDZV_NODE_STATE_RUNNING, -1, -1, "lost the store: %s", error->message);
   }
   driver->store_failed = true;
   driver->trouble = *error;

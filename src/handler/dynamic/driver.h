@@ -33,8 +33,8 @@ enum driver_ask { DRIVER_STOP, DRIVER_LEAVE, DRIVER_JOIN, DRIVER_CLOSE, DRIVER_A
 struct driver_news {
   const struct engine_update *update; /* news, and what belongs to them */
   const struct native_joined *joined; /* JOINED by the server; NULL: update->state has the participants */
-  const struct engine *engine;        /* engine_gone names who left or died; or: */
-  const struct native_news *native;   /* has their names. NULL: nobody did */
+  const struct engine *engine;        /* engine_gone names the nodes that left or died; or: */
+  const struct native_news *native;   /* has their names. NULL: none did */
 };
 typedef void driver_tell(void *user, const struct driver_news *news);
 
@@ -49,7 +49,7 @@ struct driver_facts {
 /* What a kind of driver provides. */
 struct driver_ops {
   const char *backend; /* its name, for results */
-  bool native; /* the server forms the rounds: a join says where this node can be reached, and is told of rank 0 */
+  bool native;         /* the server forms the rounds: a join has the address of this node, its answer that of rank 0 */
   void (*run)(struct driver *driver);  /* in the thread, until `stopping` */
   void (*wake)(struct driver *driver); /* something is asked, or it is to stop. With the lock held */
   void (*cancel)(struct driver *driver);
@@ -101,6 +101,7 @@ struct driver {
   pthread_t thread;
   bool started;
   bool store_failed;           /* the last request */
+  int64_t failed_ms;           /* the first of them, since the last answer */
   uint64_t taken[DRIVER_ASKS]; /* the tickets that were taken last */
 
   pthread_mutex_t lock; /* guards what follows, and what a kind says */

@@ -32,7 +32,7 @@ struct dynamic {
 
   pthread_mutex_t call; /* one call that asks at a time; guards `master` */
 
-  /* Where rank 0 was in the last round, and what of ours that was. */
+  /* Where rank 0 was in the last round, and this node's own port. */
   struct {
     char *node, *addr;
     int port;
@@ -90,7 +90,7 @@ struct patience {
 enum { DYNAMIC_GRACE_MS = RENDEZVOUS_ROLLBACK_MS + 2000 };
 
 /* Asks the driver, and waits for its answer; `words` go with it, or are NULL; `name` is what was asked, for errors. On
- * failure the answer is not waited for any more. With `call` held. */
+ * failure the wait for the answer is over. With `call` held. */
 int dynamic_ask(struct dynamic *handler, enum driver_ask what, const struct driver_words *words, const char *name,
                 const struct patience *patience, rdzv_error *error);
 
@@ -145,7 +145,7 @@ int c10d_open_store(const rdzv_params *params, bool may_serve, rdzv_store **stor
 int dynamic_offer_master(struct dynamic *handler, struct driver_words *words, rdzv_error *error);
 
 /* Publishes or gets where rank 0 is, through the round's store. RDZV_E_CANCELED: the user has canceled, or the round
- * ended before rank 0, a node of ours, has published. */
+ * ended before rank 0, an rdzv node, has published. */
 int dynamic_find_master(struct dynamic *handler, struct round_result *result, rdzv_error *error);
 void dynamic_forget_master(struct dynamic *handler);
 

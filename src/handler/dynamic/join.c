@@ -53,8 +53,8 @@ static int await_round(struct dynamic *handler, struct round_result **out, rdzv_
   return result;
 }
 
-/* The answer to the join has said where rank 0 is: there is nothing to find, and who does not use the store of the
- * round does not connect to it. */
+/* The answer to the join has said where rank 0 is: there is nothing to find, and a node that does not use the store of
+ * the round does not connect to it. */
 static int open_later(struct dynamic *handler, struct round_result *joined, const char *prefix, rdzv_error *error) {
   rdzv_store *store;
   int result = tcp_store_clone_idle(handler->store, native_instance(handler->driver), &store, error);
@@ -86,7 +86,7 @@ static int enter(struct dynamic *handler, struct round_result *joined, rdzv_erro
     error_set(error, result, "cannot join the rendezvous: canceled");
   } else if (result == RDZV_E_CANCELED) {
     events_note(&handler->events, RDZV_NODE_STATE_RUNNING, joined->base.round, joined->base.rank,
-                "round %" PRId64 " is over before rank 0 has published its address", joined->base.round);
+                "round %" PRId64 " ended before rank 0 published its address", joined->base.round);
     result = ROUND_OVER;
   } else {
     events_note(&handler->events, RDZV_NODE_STATE_FAILED, joined->base.round, joined->base.rank,

@@ -3,10 +3,10 @@
  * Where rank 0 of a round can be reached: rank 0 publishes it in the round's store, under PyTorch's names.
  *
  * PyTorch 2.4 and later publishes it once in the life of a handler, in its first round, and reads it once, too, unless
- * it is told not to share its store. Earlier versions publish it above the rendezvous, in each round. So where such
- * nodes may take part, a node of this library keeps one port for its life; and where a round has no address, it takes
- * what the node that is rank 0 has published before. Otherwise the port is another one in each round, which workers of
- * earlier rounds do not know.
+ * TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 is set. Earlier versions publish it above the rendezvous, in each round. So
+ * where such nodes may take part, a node of this library keeps one port for its life; and where a round has no address,
+ * it takes what the node that is rank 0 has published before. Otherwise the port is another one in each round, which
+ * workers of earlier rounds do not know.
  *
  * A rank 0 of this library, which a mark in the state identifies, publishes in each round, with its name, so that keys
  * which an earlier round of that number left in the store are not mistaken for it. If it leaves before, the round is

@@ -11,7 +11,7 @@
 
 enum { NO_MEMORY_MS = 100, QUICK_MS = 1000, ROUND_SIZE = 24 };
 
-/* What one request came to: etcd's code, or a negative one of ours; and the event for the machine. */
+/* What one request came to: etcd's code, or a negative RDZV_E code; and the event for the machine. */
 struct carried {
   struct gen1_event event;
   struct etcd_result result;

@@ -129,7 +129,7 @@ bool gen1_place_is_in(struct gen1_place *place);
 /* A path below the directory of our round. RDZV_E_INVALID: we are in none. */
 int gen1_round_path(struct gen1 *handler, const char *name, char out[GEN1_PATH], rdzv_error *error);
 
-/* Renews our keep-alive, which was created at that time, from here on; or no more. False: no memory. */
+/* Renews our keep-alive, which was created at that time, from here on; gen1_drop_rank stops that. False: no memory. */
 bool gen1_hold_rank(struct gen1 *handler, const char *key, int64_t ttl, int64_t asked_ms);
 void gen1_drop_rank(struct gen1 *handler);
 void gen1_lease_told(void *user, int slot, enum etcd_lease_state state, int64_t since_ms, const rdzv_error *cause);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Our place in the round, and what happened to it since: what the machine finds out and what the leases' thread is told
+/* Our place in the round, and what happened to it since: what the machine finds out and what the leases' thread reports
  * is kept here until the user asks. */
 #include "base/error.h"
 #include "handler/gen1/gen1.h"

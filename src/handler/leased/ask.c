@@ -57,7 +57,7 @@ static int await(struct leased_handler *handler, deadline until, const struct fl
   }
 }
 
-/* Takes the answer. False: there is none, and it is not waited for any more. */
+/* Takes the answer. False: there is none, and the wait is over. */
 static bool take_answer(struct leased_handler *handler, enum leased_ask what, int *outcome, rdzv_error *error) {
   pthread_mutex_lock(&handler->lock);
   const bool is_there = !handler->awaited[what];

@@ -302,7 +302,7 @@ static void note(struct leased_handler *handler, const struct carried *carried, 
   pthread_mutex_unlock(&handler->lock);
 }
 
-/* What is got over is told all the same. */
+/* Reports errors that are retried, too. */
 static void tell_of_etcd(struct leased_handler *handler, const struct carried *carried) {
   if (carried->error.code == RDZV_E_DATA_LOST) {
     handler->data_lost = true;

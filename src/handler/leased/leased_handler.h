@@ -6,7 +6,7 @@
  *
  *   open.c    opens and frees
  *   thread.c  the thread
- *   carry.c   what the machine wants, as calls of etcd; and what comes of them
+ *   carry.c   what the machine wants, as calls of etcd; and their results
  *   ask.c     what the user's calls ask, and what the thread tells
  *   calls.c   the user's calls
  *   status.c  looking
@@ -74,7 +74,7 @@ struct leased_handler {
 
 static inline struct leased_handler *leased_of(rdzv_handler *handler) { return (struct leased_handler *)handler; }
 
-/* The stores of rounds are at <prefix>-store/<run>/<round>: out of the way of those who watch the run. */
+/* The stores of rounds are at <prefix>-store/<run>/<round>: apart from the keys that the nodes watch. */
 #define LEASED_STORES "-store"
 
 /* ---- open.c ---- */
@@ -93,13 +93,13 @@ void leased_stop(struct leased_handler *handler);
 
 /* ---- carry.c ---- */
 
-/* Carries out what the machine wants, and steps it with what comes of it. False: it was woken, and nothing came. */
+/* Carries out what the machine wants, and steps it with the result. False: it was woken, and there is no result. */
 bool leased_carry_out(struct leased_handler *handler);
 void leased_feed(struct leased_handler *handler, struct leased_event *event);
 
 /* ---- ask.c ---- */
 
-/* Asks the thread, and waits for its answer until then. RDZV_E_CANCELED, RDZV_E_TIMEOUT: it is not waited for any more.
+/* Asks the thread, and waits for its answer until then. RDZV_E_CANCELED, RDZV_E_TIMEOUT: the wait is over.
  * Where `cancel` is the handler's hurry, it makes the time shorter. */
 int leased_ask(struct leased_handler *handler, enum leased_ask what, const char *name, deadline until,
                const struct flag *cancel, rdzv_error *error);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the keys of a rendezvous tell one who only looks. Pure. */
+/* The status of a rendezvous from its keys. Pure. */
 #ifndef RDZV_HANDLER_LEASED_LOOK_H
 #define RDZV_HANDLER_LEASED_LOOK_H
 

@@ -112,7 +112,7 @@ static int init_machine(struct leased_handler *handler, const rdzv_params *param
 
 /* Does etcd answer, and grant access? Nothing is created: a handler that only looks leaves nothing behind. */
 static int reach(struct leased_handler *handler, const rdzv_params *params, rdzv_error *error) {
-  struct flag cancel; /* nobody has the handler yet: its own flag gets no descriptor for this */
+  struct flag cancel; /* the handler is not shared yet: its own flag gets no descriptor for this */
   int code = flag_open_with(&cancel, params->cancel_fd, error);
   if (code < 0) return code;
   const struct etcd_call call = {deadline_after(etcd_read_timeout(handler->client)), &cancel, error};

@@ -191,5 +191,5 @@ int leased_status_read(rdzv_handler *base, int64_t wait_ms, rdzv_status **out, r
   look_free(&look);
   if (result == 0) return 0;
   if (error) *error = own;
-  return error_prefix(error, result, "cannot look at the rendezvous");
+  return error_prefix(error, result, "cannot read the state of the rendezvous");
 }

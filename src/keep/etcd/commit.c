@@ -10,7 +10,7 @@
 enum {
   MOST_OPS = ETCD3_MAX_OPS - 1, /* of one write, beside the marker */
   MOST_BYTES = 1 << 20,         /* of one write; etcd's own limit is half as much again */
-  AGAIN = 100,                  /* an older try of ours was done meanwhile: begin the write anew */
+  AGAIN = 100,                  /* an older try of this server was done meanwhile: restart the write */
   MOST_DISPUTES = 20,           /* of one commit about the marker */
 };
 
@@ -19,11 +19,11 @@ enum {
 static int fail_stale(const struct place *place, const struct etcd3_result *active, rdzv_error *error) {
   char other[256] = "";
   if (active->kv_count > 0) place_read_active(rdzv_value_bytes(&active->kvs[0].value), other, sizeof other);
-  return error_set(error, RDZV_E_STALE, "this server is not the active one of %s any more%s%s", place->where,
-                   *other ? ", but the one at " : "", other);
+  return error_set(error, RDZV_E_STALE, "no longer the active server of %s%s%s", place->where,
+                   *other ? ", which is now " : "", other);
 }
 
-/* Somebody else deleted the marker, or changed it. This server is the only one that may write it, and knows what it
+/* Another program deleted the marker, or changed it. This server is the only one that may write it, and knows what it
  * was. A write whose outcome is unknown is done once more, which does no harm. */
 static int restore_marker(struct place *place, int64_t revision, rdzv_error *error) {
   const struct etcd3_keys active = {.key = rdzv_str(place->active.text)}, batch = {.key = rdzv_str(place->batch.text)};

@@ -42,7 +42,7 @@ int place_lease_grant(struct place_lease *lease, int64_t ttl_ms, const struct et
 static void lose(struct place_lease *lease, const char *why) {
   if (atomic_exchange(&lease->is_lost, true)) return;
   flag_raise(lease->halt);
-  log_line(lease->log, RDZV_LOG_ERROR, "this server is not the active one of %s any more: %s", lease->where, why);
+  log_line(lease->log, RDZV_LOG_ERROR, "no longer the active server of %s: %s", lease->where, why);
 }
 
 bool place_lease_holds(struct place_lease *lease) {

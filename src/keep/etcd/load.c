@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Reads all records in pages. Nobody writes meanwhile: who could is the active server, and that is this one. */
+/* Reads all records in pages. No other process writes meanwhile: only the active server may, and that is this one. */
 #include "base/error.h"
 #include "keep/etcd/place.h"
 

@@ -93,7 +93,7 @@ int place_read_marker(rdzv_bytes text, struct place_marker *out, rdzv_error *err
   return 0;
 }
 
-/* ---- who is active -------------------------------------------------------------------------------------------- */
+/* ---- the active server ---------------------------------------------------------------------------------------- */
 
 char *place_active_text(const char *address, const char *host, int64_t pid, const char *since, int64_t lease) {
   char id[24];

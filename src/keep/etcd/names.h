@@ -2,7 +2,7 @@
 /*
  * How a keep is laid out in etcd, below its prefix. Pure.
  *
- *   PREFIX/active               who is active, as JSON; it has a lease. Its create revision is the fence: each write
+ *   PREFIX/active               the active server, as JSON, with a lease. Its create revision is the fence: each write
  *                               depends on it, so a server that lost the key can write nothing more
  *   PREFIX/batch                the marker, as JSON: the number of the last write, who did it, and how many parts of a
  *                               staged batch count
@@ -32,7 +32,7 @@ struct place_name place_key(const char *prefix, const char *what); /* "/active":
 struct place_name place_record(const char *prefix, rdzv_bytes name);
 struct place_name place_staged(const char *prefix, uint64_t number, uint32_t part);
 
-/* The name of a record out of a key that begins with PREFIX/records/. False: it is none. */
+/* The name of a record out of a key that begins with PREFIX/records/. False: it is not one. */
 bool place_read_record(const char *prefix, rdzv_bytes key, uint8_t name[KEEP_MAX_NAME], size_t *len);
 
 /* ---- the marker ---- */
@@ -50,7 +50,7 @@ struct place_text place_marker_text(const struct place_marker *marker);
 /* RDZV_E_CORRUPT; RDZV_E_UNSUPPORTED: of a newer version of this program, or of another. */
 int place_read_marker(rdzv_bytes text, struct place_marker *out, rdzv_error *error);
 
-/* ---- who is active ---- */
+/* ---- the active server ---- */
 
 /* To be freed. NULL: no memory. */
 char *place_active_text(const char *address, const char *host, int64_t pid, const char *since, int64_t lease);
@@ -64,7 +64,7 @@ void place_read_active(rdzv_bytes text, char *address, size_t size);
 bool place_pack(struct buf *out, const struct keep_change *change);
 size_t place_packed_size(const struct keep_change *change);
 
-/* Takes the next one off the front; the value is in its head. 1: there is one; 0: no more. RDZV_E_CORRUPT. */
+/* Takes the next one off the front; the value is in its head. 1: there is one; 0: the end. RDZV_E_CORRUPT. */
 int place_unpack(rdzv_bytes *rest, struct keep_change *out, rdzv_error *error);
 
 #endif

@@ -32,8 +32,7 @@ int place_conclude(struct place *place, int result, const char *what, rdzv_error
   if (code == RDZV_E_STALE) {
     atomic_store(&place->lease.is_lost, true);
     if (!holds && result != RDZV_E_STALE)
-      return error_set(error, code, "this server is not the active one of %s any more: its lease has ended",
-                       place->where);
+      return error_set(error, code, "no longer the active server of %s: its lease has ended", place->where);
   }
   error_prefix(error, code, "cannot %s %s", what, place->where);
   return error->code = code;

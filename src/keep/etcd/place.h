@@ -4,7 +4,7 @@
  *
  *   names.c   the layout, and what is stored beside the records; pure
  *   lease.c   the lease of the active server: a thread keeps it, and a clock of our own says when it may have ended
- *   wait.c    becoming the active one: waits, by a watch, until nobody is
+ *   wait.c    becoming the active one: waits, by a watch, until no server is active
  *   commit.c  batches
  *   load.c    reads all records
  *   room.c    whether etcd has room for more
@@ -18,9 +18,9 @@
  *
  * Failure modes: An answer is lost: the transaction is sent again, or by the next commit; the marker tells whether it
  * was done, and the condition on it keeps a late one out. This server was paused, or cut off: the lease ends, another
- * server creates PREFIX/active, and the fence fails here: RDZV_E_STALE. Somebody deletes or changes the marker: the
- * active server writes it again. etcd is full: RDZV_E_NO_SPACE, and the lease goes on. etcd has no leader: tries go on
- * until the lease may have ended; then the server has lost the place.
+ * server creates PREFIX/active, and the fence fails here: RDZV_E_STALE. Another program deletes or changes the marker:
+ * the active server writes it again. etcd is full: RDZV_E_NO_SPACE, and the lease goes on. etcd has no leader: tries go
+ * on until the lease may have ended; then the server has lost the place.
  */
 #ifndef RDZV_KEEP_ETCD_PLACE_H
 #define RDZV_KEEP_ETCD_PLACE_H
@@ -72,7 +72,7 @@ struct place {
   bool was_answered; /* by etcd */
   void (*told)(void *user, const char *active);
   void *user;
-  struct flag halt; /* no more calls: canceled, or the lease is lost */
+  struct flag halt; /* stop calls: canceled, or the lease is lost */
   atomic_bool is_canceled;
   struct place_lease lease;
   int64_t fence; /* the create revision of `active` */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Becoming the active server.
- * - Look at PREFIX/active. If it is there, tell who has it, and watch it until it goes.
+ * - Look at PREFIX/active. If it is there, report its owner, and watch it until it goes.
  * - If it is not, ask for a lease, and create the key with it, on the condition that it is still not there.
  * - If another server was faster, give the lease back and watch on.
  *
@@ -35,12 +35,11 @@ static void tell(struct candidate *candidate, const char *active) {
   candidate->is_told = active != NULL;
   snprintf(candidate->seen, sizeof candidate->seen, "%s", active ? active : "");
   if (active)
-    log_line(&place->log, RDZV_LOG_WARNING, "standing by: the server at %s is the active one of %s",
-             *active ? active : "an unknown address", place->where);
+    log_line(&place->log, RDZV_LOG_WARNING, "standby; active server: %s", *active ? active : "an unknown address");
   if (place->told) place->told(place->user, active);
 }
 
-/* A server writes the key with its lease. Without one, it is of somebody else, and would stay for good. */
+/* A server writes the key with its lease. Without one, another program wrote it, and it would stay for good. */
 static int remove_stray(struct candidate *candidate, int64_t revision, const struct etcd_call *call) {
   struct place *place = candidate->place;
   const struct etcd3_keys key = {.key = rdzv_str(place->active.text)};

@@ -6,9 +6,9 @@
  *   mark                    that number again, written behind each commit without a sync
  *   reserve                 bytes that are given up when the disk is full
  *
- * SQLite recovers from a torn write: of its log, it uses what has right check sums. So if somebody else cuts the log,
- * it finds an older state. The mark tells: it is never ahead of what was durable, so a state with a lower number has
- * lost commits, and is refused.
+ * SQLite recovers from a torn write: of its log, it uses what has right check sums. So if another program truncates the
+ * log, it finds an older state. The mark tells: it is never ahead of what was durable, so a state with a lower number
+ * has lost commits, and is refused.
  *
  * A full disk. What the server has accepted must become durable. So the engine gives up its reserve, and tries again;
  * the server refuses writes from then on, until the reserve can be made again (`room`).

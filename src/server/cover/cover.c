@@ -64,7 +64,7 @@ static void close_revoked(struct rdzv_server *server) {
   struct conn *conn;
   DL_FOREACH(server->conns, conn)
   if (conn->tls && !tls_is_known(conn->tls, server->cover.context))
-    conn_doom(conn, RDZV_E_CONNECTION, "its secret is not one of this server's any more");
+    conn_doom(conn, RDZV_E_CONNECTION, "its secret was removed from the secret file");
   conn_reap(server, REAP_AT_ONCE);
 }
 
@@ -74,13 +74,13 @@ void cover_reload(struct rdzv_server *server) {
   rdzv_error error;
   if (!cover->context) return;
   if (tls_context_server(&cover->names, &fresh, &error) < 0) {
-    log_line(&server->log, RDZV_LOG_ERROR, "the files that protect the server stay as they were: %s", error.message);
+    log_line(&server->log, RDZV_LOG_ERROR, "the old secret and certificates remain in use: %s", error.message);
     return;
   }
   tls_context_drop(cover->context);
   cover->context = fresh;
   close_revoked(server);
-  log_line(&server->log, RDZV_LOG_INFO, "the files that protect the server were read again");
+  log_line(&server->log, RDZV_LOG_INFO, "reloaded the secret and the certificates");
 }
 
 /* ---- clients that have not proved anything -------------------------------------------------------------------- */

@@ -7,7 +7,7 @@ uint64_t keeper_committed(const struct rdzv_server *server) {
   return server->keeper ? server->keeper->committed : UINT64_MAX;
 }
 
-/* A server that has lost its place sends nothing any more. */
+/* A server that has lost its lease sends nothing. */
 uint64_t keeper_need_of(const struct keeper *keeper) {
   if (!keep_holds(keeper->keep)) return UINT64_MAX;
   const uint64_t in_flight = keeper->committed + keeper->in_flight;

@@ -45,7 +45,7 @@ static void do_job(struct keeper *keeper, enum keeper_job job, bool wake) {
   if (room < 0) keeper->room_error = room_error;
   keeper->job = KEEPER_NOTHING;
   keeper->is_done = true;
-  if (wake) uv_async_send(&keeper->done); /* before anybody finds the thread at rest, and closes the handle */
+  if (wake) uv_async_send(&keeper->done); /* before another thread sees this one at rest and closes the handle */
   pthread_cond_signal(&keeper->answered);
   pthread_mutex_unlock(&keeper->lock);
 }
@@ -132,10 +132,9 @@ static void committed(struct keeper *keeper) {
   hold_release(keeper);
 }
 
-/* For good: another server has the state, or it is damaged. What was answered before is right, and nothing is answered
- * any more. */
+/* For good: another server has the state, or it is damaged. Earlier answers are right, and no answer follows. */
 static void give_up(struct keeper *keeper, const rdzv_error *error) {
-  log_line(&keeper->server->log, RDZV_LOG_WARNING, "%s: no more answers", error->message);
+  log_line(&keeper->server->log, RDZV_LOG_WARNING, "%s: stopped answering", error->message);
   keeper->refuses = true;
   keeper->why = *error;
   server_fail(keeper->server, error);
@@ -163,7 +162,7 @@ static void on_look(uv_timer_t *timer) {
     look_for_room(keeper);
     return;
   }
-  error_set(&error, RDZV_E_STALE, "this server is not the active one any more");
+  error_set(&error, RDZV_E_STALE, "no longer the active server");
   give_up(keeper, &error);
 }
 
@@ -193,7 +192,7 @@ static void note_room(struct keeper *keeper, int room, const rdzv_error *error) 
     later(keeper, ROOM_MS);
   } else if (keeper->refuses) {
     keeper->refuses = false;
-    log_line(&keeper->server->log, RDZV_LOG_WARNING, "the state is kept again: writes are accepted");
+    log_line(&keeper->server->log, RDZV_LOG_WARNING, "the state can be written again; accepting writes");
   }
 }
 

@@ -13,8 +13,8 @@
  * next batch. So each commit takes along all that came during the one before (a group commit).
  *
  * An answer is made from the state in memory. It depends, at most, on the newest batch that is not empty: that number
- * is noted with its bytes in the outbox, and they leave when the batch is durable (hold.c). So whatever can be told to
- * anybody (an answer, a value that a waiter gets, a round) is covered, and no part of the server has to know. Only
+ * is noted with its bytes in the outbox, and they leave when the batch is durable (hold.c). So everything that is
+ * sent (an answer, a value that a waiter gets, a round) is covered, and no part of the server has to know. Only
  * reads of one key are looked at closer: they depend on the batch of that key. A server that has nothing to commit
  * sends at once. While the answers of a client wait, its next requests are not read: that bounds what waits.
  *

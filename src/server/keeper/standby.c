@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * A server with its state in etcd (keep/etcd/place.h). It listens from the begin, and stands by until it is the active
- * one: a thread waits for that, and hands the keep to the loop. A standby refuses every client: clients of ours are
- * told where the active server is, the connections of others are closed.
+ * one: a thread waits for that, and hands the keep to the loop. A standby refuses every client: rdzv clients
+ * get the address of the active server, the connections of others are closed.
  *
  * Failure modes: etcd cannot be used, or what is there cannot be loaded: the server ends with the error. The server
  * stops while it stands by: the wait is canceled.
@@ -69,8 +69,7 @@ static void on_entered(uv_async_t *async) {
   }
   tenants_enforce(server);
   server->stands_by = false;
-  log_line(&server->log, RDZV_LOG_WARNING, "this server is the active one from now on, with %zu keys",
-           ks_count(server->ks));
+  log_line(&server->log, RDZV_LOG_WARNING, "became the active server (%zu keys)", ks_count(server->ks));
 }
 
 /* ---- refusing ------------------------------------------------------------------------------------------------- */
@@ -99,7 +98,7 @@ bool standby_refuse(struct conn *conn, const struct wire_request *request) {
 
 static bool is_every_address(const char *host) { return strcmp(host, "::") == 0 || strcmp(host, "0.0.0.0") == 0; }
 
-/* What clients are told: the address given, or the one that the server listens on. */
+/* The address for clients: the one given, or the one that the server listens on. */
 static int find_address(const struct rdzv_server *server, char out[ENDPOINT_TEXT_SIZE], rdzv_error *error) {
   struct endpoint found;
   const char *given = server->options.advertise;
@@ -162,7 +161,7 @@ int standby_begin(struct rdzv_server *server, rdzv_error *error) {
   struct standby *standby = server->standby;
   if (!standby || standby->has_thread) return 0;
   const int failed = thread_start(&standby->thread, enter, standby);
-  if (failed) return error_errno(error, RDZV_E_NO_MEMORY, failed, "cannot start a thread to wait for its turn");
+  if (failed) return error_errno(error, RDZV_E_NO_MEMORY, failed, "cannot start the standby thread");
   standby->has_thread = true;
   return 0;
 }

@@ -4,9 +4,9 @@
  * has the state, and the key is a copy: it is written again before it is read, if it is out of date, and what others
  * write to it is decoded first and then adopted by the coordinator.
  *
- * Those who wait for a change of the key, or of its bell (backend/c10d/cell.c), hear of changes by native nodes, too.
- * For them the key is written at most once in an iteration of the loop, and then not for some time, which grows with
- * what it cost.
+ * Clients that wait for a change of the key, or of its bell (backend/c10d/cell.c), hear of changes by native nodes,
+ * too. For them the key is written at most once in an iteration of the loop, and then not for some time, which grows
+ * with what it cost.
  */
 #include "base/error.h"
 #include "base/log.h"
@@ -23,7 +23,7 @@
 
 enum {
   LONGEST_PART = 16,
-  REST_SHARE = 4, /* after a write for those who wait: so many times what it took */
+  REST_SHARE = 4, /* after a write for waiting clients: this many times what it took */
 };
 
 /* ---- keys ----------------------------------------------------------------------------------------------------- */
@@ -184,7 +184,7 @@ int natives_load(struct rdzv_server *server, const char *run_id, bool is_private
   return 0;
 }
 
-/* Nobody has to know of a run that never had a round. */
+/* A run that never had a round is forgotten without a trace. */
 static bool is_blank(const struct native_run *own) {
   const struct rendezvous_state *state = coordinator_run_state(own->run);
   return own->is_private && state->round == 0 && !state->complete && !state->closed && state->count == 0;
@@ -203,7 +203,7 @@ void natives_save(struct rdzv_server *server, struct coordinator_run *run) {
   free(own);
 }
 
-/* ---- those who wait for a change ------------------------------------------------------------------------------ */
+/* ---- clients that wait for a change --------------------------------------------------------------------------- */
 
 static void look_later(struct natives *natives, uint64_t delay_ms) {
   if (natives->server->stopping) return;
@@ -231,7 +231,7 @@ static void ring(struct rdzv_server *server, const struct native_run *own) {
 
 static void tell_waiters(struct rdzv_server *server, struct native_run *own, uint64_t now_ns) {
   rdzv_error error;
-  if (ks_is_awaited(server->ks, own_key(own)) || version_of(server, own) == 0) { /* or somebody has deleted it */
+  if (ks_is_awaited(server->ks, own_key(own)) || version_of(server, own) == 0) { /* or a client has deleted it */
     refresh(server, own, &error);
     own->rest_ns = now_ns + (uv_hrtime() - now_ns) * REST_SHARE;
   }
@@ -283,7 +283,7 @@ static bool would_write(struct rdzv_server *server, const struct wire_request *r
   }
 }
 
-/* A state that nobody can have come to is answered as a swap that was lost: its writer gets the state as it is. */
+/* An impossible state is answered as a lost swap: its writer gets the current state. */
 static int lose_swap(struct conn *conn, const struct wire_request *request, handler *run, const struct native_run *own,
                      rdzv_error *error) {
   struct rdzv_server *server = conn->server;

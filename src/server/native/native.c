@@ -17,7 +17,7 @@ struct moment natives_now(void) {
 /* ---- sending -------------------------------------------------------------------------------------------------- */
 
 /* A client that does not read is not read from either: its keep-alives are not heard, and its session ends. Until then
- * it is sent no more than this. */
+ * it is sent at most this. */
 enum { MOST_UNREAD = 64 * 1024 };
 
 void natives_send(struct conn *conn, bool unasked) {

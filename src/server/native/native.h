@@ -25,9 +25,9 @@ struct native_run {
   struct native_run *prev, *next;
   struct coordinator_run *run;
   uint64_t version; /* of the key, when it was written last by us or adopted */
-  bool is_dirty;    /* somebody may wait for a change of the key */
-  bool is_private;  /* we made the key, and nobody else has used it */
-  uint64_t rest_ns; /* it is not written before that for those who wait for a change */
+  bool is_dirty;    /* a client may wait for a change of the key */
+  bool is_private;  /* the server made the key, and no client has used it */
+  uint64_t rest_ns; /* earliest next write for clients that wait for a change */
   size_t key_len;
   char key[]; /* as clients write it, with a slash */
 };

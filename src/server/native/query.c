@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* NODE_QUERY: what a run is, and who takes part. A run without native nodes is what its key says. */
+/* NODE_QUERY: the state of a run and its nodes. For a run without native nodes, its key has them. */
 #include "base/error.h"
 #include "base/text/utf8.h"
 #include "server/native/native.h"

@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 enum {
-  NODE_BYTES = 4096,           /* a join takes no more memory than that, its run included */
+  NODE_BYTES = 4096,           /* the most memory of a join, its run included */
   LONGEST_KEEP_ALIVE = 600000, /* a node that asks for more silence is not waited for longer */
   LONGEST_GRACE = 60000,
 };
@@ -85,7 +85,7 @@ int natives_leave(struct conn *conn, const struct wire_request *request, struct 
   return 0;
 }
 
-/* The first reason stays. It is there before anybody hears that the rendezvous is closed. */
+/* The first reason stays. It is set before a node learns that the rendezvous is closed. */
 static void leave_reason(struct rdzv_server *server, const char *run_id, rdzv_bytes reason) {
   rdzv_bytes before;
   if (reason.len == 0 || natives_get(server, run_id, ".reason", &before) != 0) return;

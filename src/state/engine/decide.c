@@ -38,7 +38,7 @@ static enum rendezvous_clash find_clash(const struct engine *engine, struct summ
 
 static void fail_by_action(struct engine *engine, const struct rendezvous_context *context,
                            struct engine_update *update, enum engine_event_kind asked, enum rendezvous_action action) {
-  struct summary summary = engine->too_late; /* with ourselves in it, who have been taken out meanwhile */
+  struct summary summary = engine->too_late; /* with this node in it, which has been removed meanwhile */
   if (action == ACTION_ERROR_CLASH) find_clash(engine, &summary);
   if (action == ACTION_ERROR_TIMEOUT && !summary.text[0])
     summary = summary_joined(&engine->state, context->settings, &engine->liveness, context->now.mono_ms);
@@ -58,7 +58,7 @@ static void fail_by_store(struct engine *engine, struct moment now, struct engin
   const enum engine_event_kind asked = engine->wish == WISH_LEAVE ? ENGINE_EV_ASK_LEAVE : ENGINE_EV_ASK_JOIN;
   if (engine->closing && (!passing || now.mono_ms > engine->close_deadline)) {
     error_set(&update->error, engine->store_error.code, "cannot close the rendezvous: %s", engine->store_error.message);
-    fail(engine, update, ENGINE_EV_ASK_CLOSE); /* what else failed is told with the next step */
+    fail(engine, update, ENGINE_EV_ASK_CLOSE); /* the next step reports other failures */
     return;
   }
   if (engine->wish != WISH_NOTHING && (!passing || now.mono_ms > engine->wish_deadline)) {
@@ -152,7 +152,7 @@ static int come_back(struct engine *engine, struct rendezvous_context *context, 
   return rendezvous_apply(context, action, error);
 }
 
-/* Would others want to hear of it soon? Not of one more heartbeat, nor of one more who joins a round that gathers. */
+/* Do other nodes need the change soon? Not a heartbeat, nor one more join while the round gathers. */
 static bool is_urgent(const struct engine *engine, enum rendezvous_action action) {
   if (engine->dropped) return true;
   return action != ACTION_KEEP_ALIVE && (action != ACTION_ADD_TO_PARTICIPANTS || engine->state.complete);
@@ -235,7 +235,7 @@ static int decide_once(struct engine *engine, struct moment now, struct engine_u
   return 0;
 }
 
-/* A heartbeat that has waited for most of the dead time does not step back for anybody. */
+/* A heartbeat that has waited for most of the dead time does not back off. */
 static bool is_overdue(const struct engine *engine, struct moment now) {
   const struct state_node *self = state_find(&engine->state, &engine->config.node);
   return engine->known && self &&

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What an event does to the engine. What comes of it is decided in engine_decide.c. */
+/* What an event does to the engine. decide.c decides what follows. */
 #include "state/engine/engine.h"
 
 #include "base/error.h"

@@ -30,7 +30,7 @@ enum engine_event_kind {
   ENGINE_EV_ASK_JOIN,    /* join the next round; a participant leaves its round first */
   ENGINE_EV_ASK_LEAVE,   /* leave, without closing; a join under way is given up */
   ENGINE_EV_ASK_CLOSE,   /* close the rendezvous for all */
-  ENGINE_EV_ASK_STOP,    /* no more heartbeats, wishes or notices: what is in the state lapses */
+  ENGINE_EV_ASK_STOP,    /* stop heartbeats, wishes and notices: what is in the state lapses */
   ENGINE_EV_STATE_READ,  /* what a READ gave, or a WAIT; never older than what came before */
   ENGINE_EV_SWAP_WON,    /* the state is written */
   ENGINE_EV_SWAP_LOST,   /* another node wrote before; with what is there now */
@@ -68,7 +68,7 @@ enum engine_news {
   ENGINE_NEWS_PARTICIPANT_LEFT = 1 << 5,
   ENGINE_NEWS_PARTICIPANT_DIED = 1 << 6,
   ENGINE_NEWS_IS_CLOSED = 1 << 7,
-  ENGINE_NEWS_EVICTED = 1 << 8, /* we are no participant of our round any more; nothing else comes after that */
+  ENGINE_NEWS_EVICTED = 1 << 8, /* this node is no longer a participant of its round; the last news of a round */
   ENGINE_NEWS_WARNING = 1 << 9, /* in a round or not: `warning` */
 };
 
@@ -82,7 +82,7 @@ struct engine_update {
   bool urgent;                   /* SWAP: others want to hear of it soon */
   unsigned news;                 /* enum engine_news */
   int64_t rank, world_size;      /* JOINED */
-  int64_t round;                 /* JOINED, and of what is told to a participant */
+  int64_t round;                 /* JOINED, and of a participant's news */
   enum engine_event_kind failed; /* ENGINE_EV_ASK_… */
   rdzv_error error;
   struct node_text left, dead; /* the first of those */
@@ -160,7 +160,7 @@ int engine_step(struct engine *engine, const struct engine_event *event, struct 
                 rdzv_error *error);
 
 /* The participants that `update`, of the last step, tells to have left or died, one after the other: the first is after
- * NULL. NULL: no more. */
+ * NULL. NULL: the end. */
 const struct engine_peer *engine_gone(const struct engine *engine, const struct engine_update *update,
                                       const struct engine_peer *after);
 

@@ -5,7 +5,7 @@
  * node counts the time that is left down on its own monotonic clock, from when it first sees the deadline.
  *
  * The writer knows how much is left. The others estimate it: a participant's heartbeat that is before the deadline by
- * no more than last_call_timeout may be by the writer's clock (the writer's own heartbeat is), and then deadline -
+ * at most last_call_timeout may be by the writer's clock (the writer's own heartbeat is), and then deadline -
  * heartbeat was left when it beat. They take the longest of these, or last_call_timeout if there are none. So no call
  * is cut short, and none lasts longer than last_call_timeout after it was first seen. A writer that lives ends it in
  * time.

@@ -79,8 +79,8 @@ static inline int64_t liveness_look_interval(const struct rendezvous_settings *s
  * gives up.
  *
  * As above, time in which we did not look does not count: of the time between two looks at most a
- * third of the dead time is credited. A process that was stopped, or a machine that was suspended, finds no more
- * silence than that when it goes on, and the store has the rest of the dead time to answer. Look at least every
+ * third of the dead time is credited. A process that was stopped, or a machine that was suspended, finds at most
+ * that much silence when it goes on, and the store has the rest of the dead time to answer. Look at least every
  * silence_look_interval(), and nothing is lost.
  */
 /* All zero: the store has answered just now, at time 0. */

@@ -17,7 +17,7 @@
 
 struct rounds {
   int64_t first;    /* that we may take part in */
-  int64_t joined;   /* the last that we were told we are in; -1: none */
+  int64_t joined;   /* the last that was reported as joined; -1: none */
   int64_t entered;  /* that we are a participant of, as far as we know, and that gathers; -1: none */
   bool doubtful;    /* we may be: the write was not answered */
   int64_t entering; /* what `entered` will be, if the write that is under way takes effect */

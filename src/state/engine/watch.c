@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a participant of a complete round is told: which participants left or died, that nodes wait for the next round,
+/* News for a participant of a complete round: which participants left or died, that nodes wait for the next round,
  * that the rendezvous is closed, and that it is a participant no longer. PyTorch tells only of waiting nodes, so the
  * survivors of a death sit in their collectives until those time out. */
 #include "state/engine/engine.h"
@@ -93,7 +93,7 @@ void engine_watch(struct engine *engine, struct moment now, struct engine_update
     watch_round(engine, now, update);
     return;
   }
-  engine_trace(engine, "round %" PRId64 " goes on without us -> we were evicted", engine->round);
+  engine_trace(engine, "round %" PRId64 " continues without this node -> evicted", engine->round);
   update->news |= ENGINE_NEWS_EVICTED;
   engine_watch_end(engine);
 }

@@ -338,7 +338,7 @@ static int take_state(struct gen1_node *node, const char *text, uint64_t index, 
   return 0;
 }
 
-/* A swap of ours is done: what it was for depends on the phase. */
+/* Our swap is done: what it was for depends on the phase. */
 static int swapped(struct gen1_node *node, const struct gen1_event *event, rdzv_error *error) {
   const size_t before = node->state.participants;
   const enum gen1_status was = node->state.status;

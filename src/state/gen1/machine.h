@@ -79,7 +79,7 @@ enum gen1_happened {
   GEN1_HAPPENED_PARTICIPANT_DIED = 1 << 4, /* who */
   GEN1_HAPPENED_IS_CLOSED = 1 << 5,
   GEN1_HAPPENED_EVICTED = 1 << 6,    /* our round is over */
-  GEN1_HAPPENED_LEASE_OVER = 1 << 7, /* our keep-alive is not to be renewed any more */
+  GEN1_HAPPENED_LEASE_OVER = 1 << 7, /* stop renewing our keep-alive */
 };
 
 struct gen1_update {

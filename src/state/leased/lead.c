@@ -126,7 +126,7 @@ static int make_world(struct leased *node, const struct rendezvous_state *state,
   return 0;
 }
 
-/* Is a key of an earlier round there? Nobody can make one any more, so that waiting for the last to go is enough. */
+/* Is a key of an earlier round there? No node can create one now, so waiting for the last to go is enough. */
 static bool others_remain(const struct leased *node) {
   for (size_t i = 0; i < node->seat_count; i++)
     if (node->seats[i].round != node->at) return true;

@@ -68,8 +68,8 @@ static void fail_closed(struct leased *node, struct leased_update *update) {
 }
 
 static void fail_clash(struct leased *node, struct leased_update *update) {
-  error_set(&update->error, RDZV_E_LIMIT, "cannot join the rendezvous: no round can have both nodes: %s",
-            node->clash.text);
+  error_set(&update->error, RDZV_E_LIMIT,
+            "cannot join the rendezvous: the --nnodes ranges of these nodes do not overlap: %s", node->clash.text);
   fail(node, LEASED_EV_ASK_JOIN, update);
 }
 
@@ -88,7 +88,7 @@ static void fail_by_etcd(struct leased *node, struct leased_update *update) {
   }
   if (node->wish == WISH_NOTHING || (passing && node->now.mono_ms <= node->deadline)) return;
   if (node->answered) {
-    node->wish = WISH_NOTHING; /* nobody waits for it: the lease lapses */
+    node->wish = WISH_NOTHING; /* no caller waits for it: the lease lapses */
     node->lease = node->dropped = 0;
     node->phase = LEASED_OUT;
     return;

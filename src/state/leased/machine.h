@@ -8,7 +8,7 @@
  *   GATHER  our key is there. The node whose key is the oldest leads: it READs all keys, WATCHes them, and when the
  * rules say so (state/rendezvous.h) writes the world, in a TXN that holds only if the world is still the one that it
  *           knew and its own key is still there. The others WATCH the board, and keys that go
- *   IN      a participant of the world: WATCHes the same, and is told what happens
+ *   IN      a participant of the world: WATCHes the same, and gets the news
  *
  * A world without us, or another world than we knew, means putting our key into the next round, in one TXN with the end
  * of our old one. What is unknown (no answer, changes missed) is read again. Leases are renewed here, too: before
@@ -106,7 +106,7 @@ struct leased_update {
   struct leased_txn txn; /* its texts are the machine's, until the next step */
   struct leased_watch watch;
   unsigned news;                    /* enum engine_news */
-  int64_t rank, world_size, round;  /* JOINED; `round` of what is told to a participant, too */
+  int64_t rank, world_size, round;  /* JOINED; `round` of a participant's news, too */
   const struct leased_world *world; /* JOINED */
   enum leased_event_kind failed;    /* LEASED_EV_ASK_… */
   rdzv_error error;
@@ -130,7 +130,7 @@ struct leased_config {
 
 enum {
   LEASED_RUN_MS = 60000,      /* the lease of the world: renewed by all nodes, now and then */
-  LEASED_CLOSED_MS = 3600000, /* of `closed`: nobody renews it */
+  LEASED_CLOSED_MS = 3600000, /* of `closed`: it is never renewed */
 };
 
 enum leased_phase { LEASED_OUT, LEASED_GATHER, LEASED_IN };
@@ -226,7 +226,7 @@ void leased_free(struct leased *node);
  */
 int leased_step(struct leased *node, const struct leased_event *event, struct leased_update *update, rdzv_error *error);
 
-/* Participants that `update`, of the last step, tells to have left or died: the first is after NULL. NULL: no more. */
+/* Participants that `update`, of the last step, tells to have left or died: the first is after NULL. NULL: the end. */
 const struct leased_member *leased_gone(const struct leased *node, const struct leased_member *after);
 
 /* What a node that joins waits for: "waiting for nodes: …" */

@@ -245,7 +245,7 @@ static int64_t round_of(const struct leased_event *event, int64_t lease) {
   return round;
 }
 
-/* Members whose keys went while nobody told us. */
+/* Members whose keys went without an event. */
 static int miss_members(struct leased *node, const struct leased_event *event, struct leased_update *update,
                         rdzv_error *error) {
   for (size_t i = 0; node->world_mod && i < node->world.count; i++) {

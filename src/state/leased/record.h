@@ -8,8 +8,8 @@
  *   - closed: the rendezvous is closed. JSON: {"reason": …}.
  *   - want: a node waits for the round after the world's, and there is room for it: {"node": …}.
  *
- * The last three are the board, which everybody watches. A key is told by its lease, which no other node ever has; the
- * name before it is for people.
+ * The last three are the board, which every node watches. A key is identified by its lease, which no other node ever
+ * has; the name before it is for people.
  */
 #ifndef RDZV_STATE_LEASED_RECORD_H
 #define RDZV_STATE_LEASED_RECORD_H
@@ -47,7 +47,7 @@ struct leased_node {
   struct node_desc desc; /* the address is owned */
   char *master_addr;     /* where it can be reached as rank 0 */
   int64_t master_port;
-  int64_t min_nodes, max_nodes; /* as it was told; only read. 0: it does not say */
+  int64_t min_nodes, max_nodes; /* as the node wrote them; only read. 0: it did not */
   char *settings;               /* as state/differences.h has them; only read. "": it does not say */
   bool left;                    /* it is leaving: its key goes next */
 };
@@ -73,7 +73,7 @@ struct leased_world {
   char *master_addr; /* of rank 0 */
   int64_t master_port;
   struct leased_member *members; /* by rank */
-  size_t count;                  /* 0: the round was given up, and nobody is in it */
+  size_t count;                  /* 0: the round was given up, and has no nodes */
   char *texts;                   /* private */
 };
 #define LEASED_WORLD_NONE ((struct leased_world){.round = -1})

@@ -62,7 +62,7 @@ int64_t leased_next_round(const struct leased *node) {
   return next > node->first ? next : node->first;
 }
 
-/* Nobody has written the world's round before ours: rounds began again. It is given up for all. */
+/* The world is older than this node's last round: the rounds restarted. An empty world raises the round for all. */
 static bool must_raise(const struct leased *node) {
   return leased_next_round(node) > (node->world_mod ? node->world.round + 1 : 0);
 }
@@ -129,7 +129,7 @@ int leased_joined_key(struct leased *node, const struct leased_event *event, rdz
   return 0;
 }
 
-/* The node that waits for a place in a round that is not full tells those who are in it. */
+/* A node that waits while the round is not full notifies the participants. */
 bool leased_must_want(const struct leased *node) {
   return !node->want && !node->spare && node->world_mod && node->world.count > 0;
 }
@@ -146,7 +146,7 @@ int leased_do_announce(struct leased *node, struct leased_update *update, rdzv_e
   return leased_do(node, LEASED_STEP_WANT, LEASED_DO_TXN, update);
 }
 
-/* Others are told that we left, not that we died: our key says so before it goes. */
+/* A mark in our key, before it goes, tells the others that we left and did not die. */
 bool leased_must_mark(const struct leased *node) {
   return node->placed && !node->marked && node->lease && node->world_mod && node->world.round == node->at &&
          leased_world_rank(&node->world, node->lease) >= 0;

@@ -39,7 +39,7 @@ int coordinator_write_blob(struct coordinator_run *run, struct moment now, struc
 
 /* ---- nodes that are not native -------------------------------------------------------------------------------- */
 
-/* No node has an empty address, so this is none of those that are looked at. */
+/* No node has an empty address, so this matches no node. */
 static const struct node_desc nobody = {"", 0, 0};
 
 /* A view of the state with the other nodes only; its nodes are to be freed. */
@@ -64,7 +64,7 @@ static bool observe(struct coordinator_run *run, struct moment now) {
   return done;
 }
 
-/* Participants that the state does not have any more. */
+/* Participants that are missing in the state. */
 static void find_gone(struct coordinator_run *run, const struct rendezvous_state *state, struct moment now) {
   const struct native_world *world = &run->world;
   if (!state->complete || state->round != world->round) return;

@@ -58,7 +58,7 @@ void native_emit(const struct native_node *node, struct coordinator_effect effec
 
 /* ---- time ----------------------------------------------------------------------------------------------------- */
 
-/* Of a long gap a part is credited, and nobody is judged by it before all had a chance to be heard. */
+/* Credits a part of a long gap, and declares no node dead for it before all had a chance to be heard. */
 void coordinator_advance(struct coordinator *coordinator, int64_t now_ms) {
   if (!coordinator->started) coordinator->last_ms = now_ms;
   coordinator->started = true;

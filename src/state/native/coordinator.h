@@ -10,20 +10,20 @@
  * is complete, closed or over, when a place is free, or when a deadline passes.
  *
  * The blob. PyTorch nodes read and swap the state as one value. coordinator_write_blob makes it when it is read;
- * a swap of theirs comes back as COORDINATOR_EV_SWAPPED. Heartbeats of native nodes are set when the blob is made, and
- * renewed in it no more often than half a keep_alive_interval, so that the value stays the same for a node that
+ * a swap by a PyTorch node comes back as COORDINATOR_EV_SWAPPED. Heartbeats of native nodes are set when the blob is
+ * made, and renewed in it at most every half keep_alive_interval, so that the value stays the same for a node that
  * swaps (PyTorch's token is the value).
  *
  * Dead is a native node whose session has been without a connection for its grace, or silent for
  * NATIVE_SILENT_INTERVALS keep-alive intervals; any other node, if its heartbeat has not changed for the dead time
  * (state/engine/liveness.h). Time in which the server did not run does not count: between two steps at most
- * COORDINATOR_MOST_CREDIT_MS are credited, so a server that was stopped blames nobody for it.
+ * COORDINATOR_MOST_CREDIT_MS are credited, so a pause of the server kills no node.
  *
  * A session begins with its first JOIN, and ends when its node leaves, when a join fails, or with death. Then the node
  * is in no list of the state. A join with the name of another session is refused with RDZV_E_IN_USE, one with a number
  * that is over with RDZV_E_STALE; a connection whose epoch is not higher than the last is dropped without an answer.
- * What a node has missed without a connection it is told when it is back: first the answer to its join, then news. What
- * it was told on the connection of before may not have arrived, so news of its round is told to it again.
+ * A node that reconnects gets what it has missed: first the answer to its join, then news. What was sent on the old
+ * connection may not have arrived, so the news of its round is sent again.
  *
  * The first news of a round comes at once; more of it waits until a time has passed that grows with the number of
  * nodes, up to 250 ms, and comes together.
@@ -73,7 +73,7 @@ enum coordinator_effect_kind {
   COORDINATOR_DO_FAIL,    /* answer what was asked (asked: EV_JOIN, EV_RESUME, EV_LEAVE, EV_CLOSE; number): error */
   COORDINATOR_DO_TELL,    /* news */
   COORDINATOR_DO_DROP,    /* close that connection: the session has moved to another one, or is over */
-  COORDINATOR_DO_CHANGED, /* the state of the run has changed: who waits for a change of the blob is to be told */
+  COORDINATOR_DO_CHANGED, /* the state of the run has changed: wake the clients that wait for a change of the blob */
   COORDINATOR_DO_SAVE,    /* the run is about to go: write its blob, if it was ever read or if it is closed or has
                              nodes */
 };
@@ -98,7 +98,7 @@ struct coordinator *coordinator_new(coordinator_carry_out *carry_out, void *user
                                     void (*trace)(void *user, const char *line));
 void coordinator_free(struct coordinator *coordinator);
 
-/* RDZV_E_NO_MEMORY: the event had no effect; the asker is told by DO_FAIL if it has a link. Where an event took effect
+/* RDZV_E_NO_MEMORY: the event had no effect; a DO_FAIL answers the asker if it has a link. Where an event took effect
  * and there is no memory for what follows from it, that comes with a later timer. */
 int coordinator_step(struct coordinator *coordinator, const struct coordinator_event *event, rdzv_error *error);
 

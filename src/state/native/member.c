@@ -36,7 +36,7 @@ static void trace(const struct member *member, const char *format, ...) {
 
 /* ---- the session ---------------------------------------------------------------------------------------------- */
 
-/* A token that nobody can foretell who does not know the secret. */
+/* A token that cannot be predicted without the secret. */
 static void draw_token(struct member *member) {
   for (size_t at = 0; at < NATIVE_TOKEN_BYTES; at += sizeof(uint64_t)) {
     member->tokens++;
@@ -52,7 +52,7 @@ static void begin_session(struct member *member) {
   member->epoch = 0; /* the joins go on: an answer to one of a session before is not taken for one of this */
 }
 
-/* The server has no place for us any more. */
+/* The server has ended our session. */
 static void end_session(struct member *member, struct engine_update *told) {
   if (member->in_round) {
     trace(member, "the session is over -> evicted from round %" PRId64, member->round);
@@ -71,12 +71,12 @@ static void ask(struct member *member, enum engine_wish wish, int64_t deadline) 
   member->in_round = member->sent_join = member->sent_leave = false;
   member->wish = wish;
   member->wish_deadline = deadline;
-  member->again_ms = member->connect_ms = 0; /* who asks anew does not wait for what failed before */
+  member->again_ms = member->connect_ms = 0; /* a new request does not wait for earlier failures */
   member->trouble.code = 0;
 }
 
 static void ask_join(struct member *member, const struct member_event *event) {
-  if (member->sent_leave) member->in_session = false; /* its answer is not waited for any more */
+  if (member->sent_leave) member->in_session = false; /* the wait for its answer is over */
   ask(member, WISH_JOIN, event->now.mono_ms + member->config.settings.join_timeout);
   keep_text(member->master_addr, sizeof member->master_addr, event->master_addr);
   member->master_port = event->master_port;
@@ -116,7 +116,7 @@ static const char *wish_name(enum engine_event_kind asked) {
   return asked == ENGINE_EV_ASK_CLOSE ? "close" : asked == ENGINE_EV_ASK_LEAVE ? "leave" : "join";
 }
 
-/* What was asked has failed; of several the first is told, and the others with the next steps. */
+/* What was asked has failed. A step reports the first failure, the next steps the others. */
 static void fail(struct member *member, enum engine_event_kind asked, const rdzv_error *error,
                  struct member_update *update) {
   update->told.news |= ENGINE_NEWS_FAILED;
@@ -333,7 +333,7 @@ static void absorb(struct member *member, const struct member_event *event, stru
   }
 }
 
-/* ---- what comes of it: deadlines ------------------------------------------------------------------------------ */
+/* ---- deadlines ------------------------------------------------------------------------------------------------ */
 
 /* Where the dead time is short, more often than the keep-alive interval says: its end is found by answers. */
 static int64_t beat_interval(const struct member *member) {
@@ -359,7 +359,7 @@ static void fail_late(struct member *member, enum engine_event_kind asked, int64
   fail(member, asked, &error, update);
 }
 
-/* An error of the connection that will not pass ends what is wished for at once. One failure is told in a step. */
+/* An error of the connection that will not pass ends what is wished for at once. A step reports one failure. */
 static void end_wishes(struct member *member, int64_t now_ms, struct member_update *update) {
   const bool in_vain = member->link == MEMBER_LINK_DOWN && !is_passing(member->trouble.code);
   if (update->told.news & ENGINE_NEWS_FAILED) return;
@@ -418,7 +418,7 @@ static void send_wish(struct member *member, int64_t now_ms, struct member_updat
   }
 }
 
-/* A connection that is new says whose it is, if anybody waits for that. */
+/* A new connection resumes the session, if the node is in a round or leaves. */
 static void resume(struct member *member, int64_t now_ms, struct member_update *update) {
   if (!member->in_session || member->attached || member->wish == WISH_JOIN) return;
   if (!member->in_round && member->wish != WISH_LEAVE) return;
@@ -474,7 +474,7 @@ static bool wants_link(const struct member *member) {
 
 static void act(struct member *member, int64_t now_ms, struct member_update *update) {
   if (member->wish == WISH_LEAVE && !member->in_session) left(member, update);
-  const bool failed = update->told.news & ENGINE_NEWS_FAILED; /* what else has failed is told before we try again */
+  const bool failed = update->told.news & ENGINE_NEWS_FAILED; /* other failures are reported before the next try */
   if (member->link == MEMBER_LINK_DOWN && wants_link(member) && member->connect_ms <= now_ms && !failed) {
     member->link = MEMBER_LINK_CONNECTING;
     update->doing |= MEMBER_DO_CONNECT;

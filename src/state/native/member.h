@@ -30,7 +30,7 @@ enum member_event_kind {
   MEMBER_EV_ASK_JOIN, /* master_addr, master_port, workers: join the next round; a participant leaves its round first */
   MEMBER_EV_ASK_LEAVE, /* leave, without closing; a join under way is given up */
   MEMBER_EV_ASK_CLOSE, /* reason: close the rendezvous for all */
-  MEMBER_EV_ASK_STOP,  /* no more beats, wishes or notices: the session lapses */
+  MEMBER_EV_ASK_STOP,  /* stop beats, wishes and notices: the session lapses */
   MEMBER_EV_CONNECTED, /* the CONNECT succeeded, greeting included: the server is native */
   MEMBER_EV_LOST,      /* error: the CONNECT failed, or the connection is gone */
   MEMBER_EV_JOINED,    /* from here on messages of the server: joined */

@@ -46,7 +46,7 @@ struct native_node {
   const char *master_addr;
   int master_port;
 
-  int64_t joined;  /* the last round that it was told it is in; -1: none */
+  int64_t joined;  /* the last round that it got as joined; -1: none */
   bool in_round;   /* it is a participant of a complete round */
   bool unanswered; /* it has not been told that, for lack of a connection */
   bool told_closed;
@@ -112,7 +112,7 @@ struct coordinator_run {
   uint32_t waits;   /* how often nodes came into the wait list of the complete round */
   size_t waiting;   /* in the wait list, as of the last step */
   bool tell;        /* there is news */
-  int64_t quiet_ms; /* none is told before that */
+  int64_t quiet_ms; /* none is sent before that */
 
   char id[];
 };
@@ -132,7 +132,7 @@ struct coordinator {
   bool started;
   int64_t last_ms;  /* of the last step */
   int64_t credit;   /* the credited clock */
-  int64_t judge_ms; /* nobody is taken for dead before that */
+  int64_t judge_ms; /* no node is declared dead before that */
   int64_t judged;   /* when the dead were looked for last, on the credited clock */
   int64_t scan_ms;  /* when to look for silent nodes */
   int64_t wake_ms;
@@ -173,7 +173,7 @@ void run_begin_join(struct native_node *node, struct moment now);
 
 /* Takes the node out of the state, and ends its session. */
 void run_leave(struct native_node *node, struct moment now);
-/* `node` closes it; NULL: it is not known who does. */
+/* `node` closes it; NULL: unknown. */
 void run_close(struct coordinator_run *run, const struct native_node *node, struct moment now);
 
 /* Takes out of the state all nodes that are `dying`, and ends their sessions. */
@@ -191,7 +191,7 @@ int64_t run_call_end(const struct coordinator_run *run);
 struct native_node *native_find(const struct coordinator_run *run, const struct node_desc *node);
 struct native_node *native_find_link(const struct coordinator *coordinator, const void *link);
 
-/* Forgets it: it is in no state any more. */
+/* Forgets it: it has left the state. */
 void native_end(struct native_node *node);
 
 int sessions_join(struct coordinator *coordinator, const struct coordinator_event *event, rdzv_error *error);

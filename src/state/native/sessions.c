@@ -162,7 +162,7 @@ static int check_join(const struct native_join *join, rdzv_error *error) {
     return error_set(error, RDZV_E_INVALID, "the run ID has %zu bytes, it must have 1 to %d", run_id,
                      NATIVE_MAX_RUN_ID);
   if (settings->min_nodes < 1 || settings->max_nodes < settings->min_nodes || settings->max_nodes > MOST_MS)
-    return error_set(error, RDZV_E_INVALID, "%" PRId64 " to %" PRId64 " nodes are no round", settings->min_nodes,
+    return error_set(error, RDZV_E_INVALID, "invalid range of nodes: %" PRId64 " to %" PRId64, settings->min_nodes,
                      settings->max_nodes);
   if (!times_are_right(join)) return error_set(error, RDZV_E_INVALID, "a time of the join is out of range");
   if (settings->rank_order > RANK_ORDER_NATURAL || join->layout > TORCH_NEWEST)
@@ -215,7 +215,7 @@ static bool take_connection(struct native_node *node, const struct coordinator_e
   return true;
 }
 
-/* What was said on the connection of before may be lost with it, so all news of the round is told again. */
+/* News on the old connection may be lost with it, so all news of the round is sent again. */
 static void tell_again(struct native_node *node) {
   node->told_gone = node->told_waits = 0;
   node->told_closed = false;

@@ -3,7 +3,7 @@
  * What must be kept of the coordinator, so that another process can go on where it stopped: its runs and their nodes,
  * each as a value.
  *
- * Who is alive is not kept. A session that is restored has no connection, and the time from then on counts: its grace,
+ * Liveness is not kept. A session that is restored has no connection, and the time from then on counts: its grace,
  * and the longest time that its client waits between two tries to connect. Ends are by the wall clock, and bounded by
  * what the node has asked for, since the clock of the next process may be another one.
  */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What native participants of a complete round are told: first that they are in it, later what changes in it, as
- * state/engine/watch.c does for one node. Each node knows how much it was told; news is the rest of it, so nothing is
- * lost while a node has no connection, and what happened in one step is told at once.
+ * News for native participants of a complete round: first that they are in it, later what changes in it, as
+ * state/engine/watch.c does for one node. Each node records how much was sent to it; news is the rest, so nothing is
+ * lost while a node has no connection, and the changes of one step are sent together.
  *
- * In a round of N each change is told to N nodes. So that N changes are not N * N messages, some time passes between
+ * In a round of N each change is sent to N nodes. So that N changes are not N * N messages, some time passes between
  * one news and the next, which grows with N; the first comes at once.
  */
 #include "state/engine/engine.h"
@@ -98,7 +98,7 @@ bool world_make(struct coordinator_run *run) {
   run->world = world;
   run_touch(run);
   run->waits = 0;
-  run->waiting = 0; /* who waits already is told of, too */
+  run->waiting = 0; /* nodes that wait already are reported, too */
   return true;
 }
 

@@ -76,7 +76,7 @@ static bool call_datetime(struct pickle_machine *machine, const struct pickle_va
   *result =
       (struct pickle_value){.kind = count == 2 ? PICKLE_AWARE : PICKLE_NAIVE, .len = datetime_fold(arguments[0].bytes)};
   return datetime_unpack(arguments[0].bytes, &result->number) ||
-         pickle_fail(machine, "the bytes '%s' are no datetime", bytes_quote(pickle_bytes(&arguments[0])).text);
+         pickle_fail(machine, "the bytes '%s' are not a datetime", bytes_quote(pickle_bytes(&arguments[0])).text);
 }
 
 static bool call_timezone(struct pickle_machine *machine, const struct pickle_value *arguments, size_t count,
@@ -113,7 +113,7 @@ static bool call_set(struct pickle_machine *machine, const struct pickle_value *
 static bool call_bytes(struct pickle_machine *machine, const struct pickle_value *arguments, size_t count,
                        struct pickle_value *result) {
   (void)arguments;
-  if (count != 0) return pickle_fail(machine, "bytes are made of something");
+  if (count != 0) return pickle_fail(machine, "the bytes constructor has arguments");
   *result = (struct pickle_value){.kind = PICKLE_BYTES, .bytes = (const uint8_t *)""};
   return true;
 }
@@ -190,7 +190,7 @@ static bool build_node(struct pickle_machine *machine, struct pickle_node *node,
     seen |= is;
   }
   if (seen != (ADDR | PID | LOCAL_ID) && seen != (FQDN | PID | LOCAL_ID))
-    return pickle_fail(machine, "a node has not just 'addr' or 'fqdn', 'pid' and 'local_id'");
+    return pickle_fail(machine, "unexpected attributes of a node (not 'addr' or 'fqdn', 'pid' and 'local_id')");
   node->fqdn = seen & FQDN;
   node->built = true;
   return true;

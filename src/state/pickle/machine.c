@@ -44,7 +44,7 @@ static const struct pickle_value *pop_mark(struct pickle_machine *machine, size_
 
 static bool mark(struct pickle_machine *machine) {
   if (machine->marks_count >= PICKLE_MAX_MARKS)
-    return pickle_fail(machine, "over %d objects in one another", PICKLE_MAX_MARKS);
+    return pickle_fail(machine, "nested more than %d levels", PICKLE_MAX_MARKS);
   /* Even of nothing, what stands above a mark is a place in the stack. */
   if (!pickle_grow(machine, &machine->stack, &machine->stack_cap, 1, PICKLE_MAX_STACK, sizeof *machine->stack))
     return false;
@@ -151,7 +151,7 @@ static bool push_container(struct pickle_machine *machine, uint32_t kind) {
   return push(machine, (struct pickle_value){.kind = kind, .items = items});
 }
 
-/* As in Python, a node that has no attributes yet cannot be told from another, and so be no key. */
+/* As in Python, a node that has no attributes yet cannot be distinguished from another, and so cannot be a key. */
 static bool check_key(struct pickle_machine *machine, const struct pickle_value *key) {
   const bool hashable = key->kind != PICKLE_LIST && key->kind != PICKLE_DICT && key->kind != PICKLE_SET &&
                         key->kind != PICKLE_STATE && (key->kind != PICKLE_NODE || key->node->built);
@@ -260,7 +260,7 @@ static bool build(struct pickle_machine *machine) {
 
 /* ---- the program ---------------------------------------------------------------------------------------------- */
 
-/* Frames are for those who read from a stream. Ours is all there, if it is not cut. */
+/* Frames are for readers of a stream. This input is complete, if it is not cut. */
 static bool frame(struct pickle_machine *machine) {
   uint64_t len;
   if (!take_number(machine, 8, &len)) return false;
@@ -312,7 +312,7 @@ static bool step(struct pickle_machine *m, uint8_t op) {
     case OP_NEWOBJ: return push_made(m, pickle_newobj);
     case OP_REDUCE: return push_made(m, pickle_reduce);
     case OP_BUILD: return build(m);
-    default: return pickle_fail(m, "opcode 0x%02x is none that a rendezvous state needs", op);
+    default: return pickle_fail(m, "unexpected opcode 0x%02x", op);
   }
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Reads PyTorch's pickled state, protocols 2 to 5, of every layout in state/pickle/layout.h. Where Python's pickle
- * calls whatever it is told to, this reader knows the classes that a state is made of, and refuses every other by name.
+ * calls any function by name, this reader knows the classes that a state is made of, and refuses every other by name.
  * What it takes in time and memory is bounded by the length of the input and by these limits.
  */
 #ifndef RDZV_STATE_PICKLE_READ_H

@@ -10,7 +10,7 @@
 /*
  * Puts the pickle behind what is in `out`. Equal states give the same bytes: nodes come in their order, attributes that
  * are not PyTorch's behind those that are. On failure `out` has what it had.
- * RDZV_E_NO_MEMORY; RDZV_E_INVALID: a time is none that Python's datetime can say; RDZV_E_UNSUPPORTED: there are
+ * RDZV_E_NO_MEMORY; RDZV_E_INVALID: a time is out of the range of Python's datetime; RDZV_E_UNSUPPORTED: there are
  * spares, and the layout has no place for them; RDZV_E_LIMIT: it would be longer than pickle_read takes.
  */
 int pickle_write(const struct rendezvous_state *state, enum torch_layout layout, struct buf *out, rdzv_error *error);

@@ -38,7 +38,7 @@ static inline struct etcd_store_shared *shared_of(rdzv_store *store) { return ((
 /* The etcd call of a request that does not block. */
 struct etcd_call etcd_store_quick_call(rdzv_store *store, const struct store_call *call);
 
-/* The error of the operation `what` on that key, after a code of etcd's or of ours. */
+/* The error of the operation `what` on that key, after a code of etcd's or an RDZV_E code. */
 int etcd_store_fail(rdzv_store *store, int code, const char *what, rdzv_bytes key, const struct store_call *call);
 
 /* ---- read.c ---- */

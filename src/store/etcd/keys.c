@@ -37,7 +37,7 @@ static bool restore_slashes(const char *name, struct buf *out) {
   return true;
 }
 
-/* The key of a node, from its path below the prefix. *valid false: it is none of ours. False: no memory. */
+/* The key of a node, from its path below the prefix. *valid false: it is not a key of the store. False: no memory. */
 static bool key_of(const char *prefix, const char *path, struct buf *out, bool *valid) {
   struct buf name = {0};
   rdzv_bytes rest;

@@ -14,8 +14,8 @@ enum {
   END_MS = 500,
   LEASE_S = 600,                 /* of a writer: far longer than any write takes */
   RENEW_MS = LEASE_S * 1000 / 2, /* after that it is renewed by the next write */
-  AGAIN = 100, /* no code of etcd3: the writer was gone, or the lease: the write is to be begun anew */
-  LATE,        /* nor this: the write before has been done in the meantime, and this one cannot be */
+  AGAIN = 100,                   /* no code of etcd3: the writer or its lease was gone: restart the write */
+  LATE,                          /* nor this: the write before has been done in the meantime, and this one cannot be */
 };
 
 void etcd3_writer_open(struct etcd3_writer *writer) { pthread_mutex_init(&writer->lock, NULL); }

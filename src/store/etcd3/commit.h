@@ -4,7 +4,7 @@
  * A write is a transaction that also raises that number, on the condition that the writer is as this handle left it:
  * so it can be repeated when its answer is lost, is never done late, over what was written since, and is found out by
  * the number. A write that is refused after such a repetition raises the number, too, for the same reason. The writer
- * has a lease: it is gone when the handle has not written for a while, and is made anew.
+ * has a lease: it expires when the handle has not written for a while, and is created again.
  */
 #ifndef RDZV_STORE_ETCD3_COMMIT_H
 #define RDZV_STORE_ETCD3_COMMIT_H
@@ -36,7 +36,7 @@ struct etcd3_commit {
 };
 
 /* 0: done, and *revision, which may be NULL, is when. 1: the compares do not hold, and *found, which may be NULL, is
- * what was read, to be freed. Else a code of ours. */
+ * what was read, to be freed. Else an RDZV_E code. */
 int etcd3_store_commit(rdzv_store *store, const struct etcd3_commit *commit, const struct etcd_call *call,
                        int64_t *revision, struct etcd3_reply *found);
 

@@ -53,7 +53,7 @@ int etcd3_store_open(struct etcd_client *client, const char *prefix, int64_t tim
 struct etcd_call etcd3_store_quick_call(rdzv_store *store, const struct store_call *call);
 struct etcd_call etcd3_store_waiting_call(rdzv_store *store, const struct store_call *call);
 
-/* The error of the operation `what` on that key, after a code of etcd3's or of ours. */
+/* The error of the operation `what` on that key, after a code of etcd3's or an RDZV_E code. */
 int etcd3_store_fail(rdzv_store *store, int code, const char *what, rdzv_bytes key, const struct store_call *call);
 
 /* ---- read.c ---- */

@@ -16,7 +16,7 @@
 enum { LEAST_RENEW_MS = 500, RETRY_MS = 1000, REVOKE_MS = 2000 };
 
 struct etcd3_store_lease {
-  struct etcd3 *etcd; /* of the thread, and of who looks for the lease */
+  struct etcd3 *etcd; /* of the thread, and of a caller that looks for the lease */
   rdzv_value key;
   int64_t ttl_s;
   pthread_mutex_t lock; /* guards the rest; held while it is looked for */

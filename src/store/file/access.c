@@ -23,7 +23,7 @@ static void format_age(time_t since, char *out, size_t size) {
     snprintf(out, size, "%lld days", age / 86400);
 }
 
-/* Is the file another run's? *marked tells whether it is anybody's. */
+/* Does the file belong to another run? *marked: it belongs to some run. */
 static int check_run(const struct file_store *file, bool *marked, rdzv_error *error) {
   rdzv_bytes mark;
   *marked = ks_get(file->journal.own, rdzv_str(FILE_RUN_ID), &mark) != 0;

@@ -239,8 +239,7 @@ static void sign_off(struct file_store *file) {
   int result = file_begin_edit(&edit);
   if (result == 0 && file->journal.births == file->counted) result = count_out(&edit);
   result = file_end_edit(&edit, result);
-  if (result < 0)
-    log_line(&file->base.log, RDZV_LOG_WARNING, "the store could not be closed in order: %s", error.message);
+  if (result < 0) log_line(&file->base.log, RDZV_LOG_WARNING, "the store was not closed cleanly: %s", error.message);
 }
 
 static void file_free(struct file_store *file) {

@@ -186,8 +186,8 @@ static int read_records(struct journal *journal, int fd, int64_t size, rdzv_erro
 
 enum { GONE = 1 };
 
-/* Locks the open file and reads what is new. GONE: the file was removed before it was locked, so nobody would see what
- * is written to it. */
+/* Locks the open file and reads what is new. GONE: the file was removed before it was locked, so no process would see
+ * what is written to it. */
 static int lock_and_read(struct journal *journal, int fd, int kind, int64_t *size, const struct store_call *call) {
   struct stat status;
   const int result = lock(journal, fd, kind, call);

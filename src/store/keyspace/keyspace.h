@@ -120,7 +120,7 @@ struct blob *ks_share(struct keyspace *ks, rdzv_bytes key);
 bool ks_present(struct keyspace *ks, rdzv_bytes key);
 size_t ks_count(const struct keyspace *ks);
 
-/* Does anybody wait for something about the key, or watch it? */
+/* Does a client wait for the key, or watch it? */
 bool ks_is_awaited(struct keyspace *ks, rdzv_bytes key);
 
 /* Deletes keys of an owner with all they have, at most `most`, and returns how many. */

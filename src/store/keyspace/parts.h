@@ -39,7 +39,7 @@ struct wait_group {
   struct entry *entry;     /* NULL: woken */
   enum link_kind kind;
   bool busy; /* in keyspace.busy */
-  bool lost; /* there was no memory for a change: the watchers will be told so */
+  bool lost; /* there was no memory for a change: the watchers will get an error */
   struct wait_group *busy_prev, *busy_next;
   struct ks_link *links;
   size_t count;                    /* of links */
@@ -64,7 +64,7 @@ struct entry_kept {
   bool is_value_dirty;     /* not only its queue has changed */
   uint64_t batch;          /* that it was collected into last; 0: none */
   struct entry *dirty_prev, *dirty_next;
-  struct item *popped; /* items that have records, but are not in the queue any more */
+  struct item *popped; /* items that have records, but have left the queue */
   uint64_t pushed;     /* number of the newest item */
 };
 

@@ -6,7 +6,7 @@
  *   a rendezvous sends one more, to which a server that forms rounds says so.
  * - PyTorch 1.x reads an impossible request and resets the connection. After two resets the client connects again and
  *   sends V1's CHECK of the empty key, which our own server answers like no server of PyTorch.
- * - A standby of ours answers with the address of the active server, where the client goes next (choice.h).
+ * - An rdzv standby answers with the address of the active server, where the client goes next (choice.h).
  * A handle keeps the dialect until a server answers in another one. So a server that answered this greeting before and
  * resets it now counts as a lost connection.
  *
@@ -38,7 +38,7 @@ enum {
   TRY_MS = 10000,      /* a host that comes up late is found by the next try */
   SILENT_MS = 2500,    /* without an answer, before the server is asked what it is */
   SHORT_TRY_MS = 1000, /* a try that the deadline ends sooner has found no cause */
-  LOOK_MS = 3000, /* without an answer, before the other servers are asked who is active; then twice as long, … */
+  LOOK_MS = 3000,      /* without an answer, before asking the other servers which is active; then twice as long, … */
   LONGEST_LOOK_MS = 30000,
   SEVERAL_MS = 2000, /* a try at one of several servers */
   HOPS = 2,          /* from one standby to another, in one pass over all servers */
@@ -47,7 +47,7 @@ enum {
 };
 
 #define CANNOT_YET "cannot connect to '%s' yet: "
-#define NOT_ANSWERING "%s accepts connections, but does not answer (is it a store, and does it run?)"
+#define NOT_ANSWERING "%s accepts connections, but does not answer (is this a store server?)"
 
 /* What a server may send us. */
 static const struct wire_limits limits = {
@@ -166,9 +166,9 @@ const char *tcp_foreign_text(enum foreign foreign) {
       return "etcd answers there, not a store (did you mean --rdzv-backend etcd-v2, or rdzv store --etcd?)";
     case FOREIGN_HTTP: return "a web server answers there, not a store (is the port right?)";
     case FOREIGN_TLS:
-      return "the server there requires TLS (give the secret of the store with secret_file=FILE, or the CA of its "
-             "certificate with tls_ca=FILE; or is it another server, such as etcd? then: --rdzv-backend etcd-v2 "
-             "--rdzv-conf protocol=https)";
+      return "the server there requires TLS (give its secret with --secret-file or option secret_file, or its CA with "
+             "--tls-ca or tls_ca; if it is etcd: rdzv store --etcd https://..., or --rdzv-backend etcd-v2 --rdzv-conf "
+             "protocol=https)";
     case FOREIGN_SSH: return "an SSH server answers there, not a store (is the port right?)";
     case FOREIGN_UNKNOWN: break;
   }
@@ -243,7 +243,7 @@ static int receive_status(struct tcp_conn *conn, const struct conn_try *try) {
   return error_set(try->error, RDZV_E_CONNECTION, "refused by the server: %.*s", len, (const char *)text.data);
 }
 
-/* The answer to the second PING: our server offers a session. PyTorch's servers, and older ones of ours, echo it. */
+/* The answer to the second PING: our server offers a session. PyTorch's servers, and older rdzv servers, echo it. */
 static int receive_offer(struct tcp_conn *conn, const struct conn_try *try) {
   uint64_t answer = 0;
   const bool ours = conn->dialect == WIRE_DIALECT_RDZV;
@@ -400,8 +400,8 @@ static int explain_guarded(struct tcp_conn *conn, int result, const struct conn_
   conn->foreign_asked = clock_now_ms();
   if (!is_plain_store(conn, try)) return result;
   return error_set(try->error, RDZV_E_PROTOCOL,
-                   "no protected connection to '%s': the store there does not use TLS (was it started without its "
-                   "secret or certificate? else connect without them)",
+                   "no protected connection to '%s': the store there does not use TLS (start it with --secret-file or "
+                   "--tls-cert, or connect without them)",
                    conn->name);
 }
 
@@ -460,7 +460,7 @@ static int fail_connect(struct tcp_conn *conn, int result, int tries, int64_t wa
     result = RDZV_E_CONNECTION;
     error->code = result;
   }
-  if (result == RDZV_E_PROTOCOL || result == RDZV_E_STALE) return result; /* their texts need no more */
+  if (result == RDZV_E_PROTOCOL || result == RDZV_E_STALE) return result; /* their texts are complete */
   return error_prefix(error, result, "cannot connect to '%s' (%d %s in %lld ms)", conn->name, tries,
                       tries == 1 ? "try" : "tries", (long long)waited);
 }

@@ -64,7 +64,7 @@ bool tcp_conn_is_left_behind(const struct tcp_conn *conn, deadline until, const 
 void tcp_conn_drop(struct tcp_conn *conn);
 
 /* Drops it if the server has closed it, or sent something unasked, since the last answer. Found before a request is
- * sent, a lost connection costs nothing; found afterwards, nobody knows whether the server has done the request. */
+ * sent, a lost connection costs nothing; found afterwards, it is unknown whether the server has done the request. */
 void tcp_conn_drop_if_dead(struct tcp_conn *conn);
 
 /* Drops it and frees its buffers. */

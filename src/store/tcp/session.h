@@ -34,7 +34,7 @@ void tcp_session_offer(struct tcp_session *session, const uint8_t token[WIRE_TOK
 /* The connection was lost. */
 void tcp_session_drop(struct tcp_session *session);
 
-/* The server does not know the session any more: the next connection begins another one. */
+/* The server has forgotten the session: the next connection begins another one. */
 void tcp_session_forget(struct tcp_session *session);
 
 /* The number for a new write. */

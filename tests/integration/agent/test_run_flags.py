@@ -415,7 +415,7 @@ class Refused(Case):
         self.refuse("--nnodes", "2", "--master-port", "70000", "true", says="70000")
 
     def test_a_module_cannot_be_executed(self):
-        self.refuse("--standalone", "-m", "--no-python", "x", says="exclude each other")
+        self.refuse("--standalone", "-m", "--no-python", "x", says="cannot be used together")
 
     def test_a_role_that_is_too_long(self):
         self.refuse("--standalone", "--role", "r" * 64, "true", says="for role: it is too long")

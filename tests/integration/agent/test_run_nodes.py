@@ -371,7 +371,7 @@ class Endings(Case):
         node = self.node("a", "1", self.script(SITTER), conf=NEVER)
         self.wait_world(node)
         self.server.terminate()
-        self.wait_for(lambda: "the store of the rendezvous fails" in node.err(), "it misses the store")
+        self.wait_for(lambda: "lost the store of the rendezvous" in node.err(), "it misses the store")
         self.touch("end")
         self.gone(node, seconds=slow(25))
 

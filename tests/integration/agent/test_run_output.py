@@ -235,7 +235,7 @@ class Files(Case):
                 folder = self.run_folder()
                 self.assertEqual(text_of(os.path.join(folder, "attempt_0/0/stdout.log")), "found\n")
                 begins, ends = (f"the workers' output {verb} '{folder}'\n" for verb in ("goes to files in", "is in"))
-                self.assertLess(node.err().index(begins), node.err().index("1 worker runs"))
+                self.assertLess(node.err().index(begins), node.err().index("started 1 worker"))
                 self.assertLess(node.err().index("all workers are done"), node.err().index(ends))
                 shutil.rmtree(os.path.dirname(folder))
 

@@ -60,7 +60,7 @@ class Usage(rdzvtest.Case):
             (["store", "add", "k", "x"], "cannot add 'x': not a 64-bit whole number"),
             (["store", "--timeout", "-1", "get", "k"], "invalid value '-1'"),
             (["store", "--json=1", "get", "k"], "flag '--json' takes no value"),
-            (["store", "--endpoint", "a:b:c:1", "--file", "x", "get", "k"], "exclude each other"),
+            (["store", "--endpoint", "a:b:c:1", "--file", "x", "get", "k"], "cannot be used together"),
             (["store", "--endpoint", "host:0", "get", "k"], "the port is 0"),
             (["store", "--endpoint", "[::1", "get", "k"], "the bracket is not closed"),
         ):

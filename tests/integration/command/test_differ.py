@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Nodes of a run that differ in a setting that must be the same: each says at once which node differs in what. The later
-one fails where no round can have both, and the others go on."""
+one fails if the ranges do not overlap, and the others go on."""
 import rdzvtest
 from join_node import Ours
 
@@ -28,7 +28,7 @@ class Differ(rdzvtest.Case):
                 first.await_said(there)
                 second.await_said(here)
                 self.assertEqual(second.await_exit(), REFUSED, second.said())
-                self.assertIn(f"cannot join the rendezvous: no round can have both nodes: {here}", second.said())
+                self.assertIn(f"cannot join the rendezvous: the --nnodes ranges of these nodes do not overlap: {here}", second.said())
                 third = self.node(place, name, "c", "2")
                 self.assertEqual([node.joined()["world_size"] for node in (first, third)], [2, 2])
                 self.assertEqual(first.said().count(there), 1)
@@ -42,9 +42,9 @@ class Differ(rdzvtest.Case):
                 second = self.node([*place, "--rdzv-conf", conf + "last_call_timeout=0.2,rank_order=natural"], name, "b", "2:4")
                 self.assertEqual([node.joined()["world_size"] for node in (first, second)], [2, 2])
                 first.await_said(f"'b_{second.process.pid}_0' has nnodes=2:4, this node 2:3; "
-                                 "rank_order=natural, this node stable (all nodes of a run need the same)")
+                                 "rank_order=natural, this node stable (use the same values on all nodes)")
                 second.await_said(f"'a_{first.process.pid}_0' has nnodes=2:3, this node 2:4; "
-                                  "rank_order=stable, this node natural (all nodes of a run need the same)")
+                                  "rank_order=stable, this node natural (use the same values on all nodes)")
 
 
 if __name__ == "__main__":

@@ -35,9 +35,9 @@ class Losses(rdzvtest.Case):
         wait_until(lambda: "waiting for nodes" in said(), "the node has joined")
         server.kill()
         server.wait()
-        wait_until(lambda: "the store of the rendezvous fails" in said(), "the node warns")
+        wait_until(lambda: "lost the store of the rendezvous" in said(), "the node warns")
         self.serve_at(port)
-        wait_until(lambda: "warning: the store of the rendezvous is back" in said(), f"it says when that is over: {said()}")
+        wait_until(lambda: "warning: the store of the rendezvous is back after" in said(), f"it says when that is over: {said()}")
 
     def test_the_store_of_a_node(self):
         for mode in "native", "swap":

@@ -47,7 +47,7 @@ class Colors(rdzvtest.Case):
         self.assertRegex(text, r"\x1b\[31m\d\d:\d\d:\d\dZ rdzv run: error: rank 0 .*exit code 3\x1b\[m\r\n")
         self.assertRegex(text, r"\x1b\[33m\d\d:\d\d:\d\dZ rdzv run: warning: rank 0 .* stopping 1 worker\x1b\[m\r\n")
         self.assertRegex(text, r"\x1b\[31mrdzv run: FAILED: .*\x1b\[m\r\n")
-        self.assertRegex(text, r"(?m)(^|\x1b\[K)\d\d:\d\d:\d\dZ rdzv run: 2 workers run\r$")
+        self.assertRegex(text, r"(?m)(^|\x1b\[K)\d\d:\d\d:\d\dZ rdzv run: started 2 workers\r$")
 
     def test_no_color_leaves_the_short_lines(self):
         text = in_terminal(self.WORDS, NO_COLOR="1")

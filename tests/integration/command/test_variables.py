@@ -81,7 +81,7 @@ class Variables(rdzvtest.Case):
         for variables, flags, shown in (({"RDZV_LOG": "warning"}, [], False), ({}, [], True), ({"RDZV_LOG": ""}, [], True),
                                         ({"RDZV_LOG": "off"}, ["--log-level", "info"], True)):
             done = self.with_variables(["run", "--standalone", *flags, "true"], **variables)
-            self.assertEqual((done.returncode, "1 worker runs" in done.stderr), (YES, shown), done.stderr)
+            self.assertEqual((done.returncode, "started 1 worker" in done.stderr), (YES, shown), done.stderr)
 
     def test_help_shows_one_spelling(self):
         for command in ("run", "join", "status", "close", "list", "reset", "store"):

@@ -51,14 +51,14 @@ class MayGetBetter(Waits):
         if subprocess.run([*alone, "true"], check=False, capture_output=True).returncode:
             self.skipTest("`unshare --net` does not work here")
         heard = Heard(self, "join", "--rdzv-endpoint", "10.77.0.9:29400", "--rdzv-id", "job", before=alone)
-        heard.expect(FIRST_S, "10.77.0.9:29400: Network is unreachable", "is there a network to it")
+        heard.expect(FIRST_S, "10.77.0.9:29400: Network is unreachable", "check the address and the route")
         heard.goes_on()
         heard.stop()
 
     def test_a_server_that_accepts_and_never_answers(self):
         port = self.listener().getsockname()[1]
         for heard in self.join(f"127.0.0.1:{port}"), self.run_job(f"127.0.0.1:{port}"):
-            heard.expect(QUIET_S, f"127.0.0.1:{port}", "accepts connections, but does not answer", "is it a store")
+            heard.expect(QUIET_S, f"127.0.0.1:{port}", "accepts connections, but does not answer", "is this a store server")
             heard.goes_on()
             heard.stop()
 

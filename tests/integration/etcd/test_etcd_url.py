@@ -126,7 +126,7 @@ class Refused(Case):
     def test_what_is_no_url(self):
         for url, sentence in (("", "a host is missing"), ("http://", "a host is missing"), ("u:p@", "a host is missing"),
                               ("a:1,,b:2", "a host is missing"), ("ftp://h:1", "neither http nor https"),
-                              ("http://a:1,https://b:2", "exclude each other"), ("h:1/v2", "a path"),
+                              ("http://a:1,https://b:2", "cannot be used together"), ("h:1/v2", "a path"),
                               ("h:1/x,h:2", "a path"), (":p@h:1", "user is empty"),
                               ("h:1,u:p@h:2", "only the first host may have a user"), ("u:%4@h:1", "two hexadecimal digits"),
                               ("u:%00@h:1", "two hexadecimal digits"), ("h:0", "the port is 0"),

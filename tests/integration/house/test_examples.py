@@ -132,7 +132,7 @@ class Demonstration(rdzvtest.Case):
         self.assertIn("dee is node 2 of 3, its workers are ranks 4 and 5 of 6", done.stdout)
         # cyd may leave in the same moment, since its workers have lost those of ada
         self.assertRegex(done.stdout, r"bob said: 127\.0\.0\.1\d_\d+_0 (died|and 1 more died or left): stopping 2 workers")
-        self.assertIn("every step was taken and counted once", done.stdout)
+        self.assertIn("every step ran exactly once", done.stdout)
         self.assertEqual(os.listdir(self.folder), [])
 
     def test_it_fails_where_the_job_fails(self):

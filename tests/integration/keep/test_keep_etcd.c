@@ -350,7 +350,7 @@ static void test_a_deposed_server_writes_nothing(void **state) {
     changes[5].body.len--;
     const int code = keep_commit(first, changes, sizes[i], &error);
     changes[5] = wrong;
-    assert_error(code, RDZV_E_STALE, &error, "is not the active one of /deposed in etcd at 127.0.0.1");
+    assert_error(code, RDZV_E_STALE, &error, "no longer the active server of /deposed in etcd at 127.0.0.1");
   }
   assert_false(keep_holds(first));
   check_load(second);
@@ -367,8 +367,8 @@ static void test_a_server_without_its_key_writes_nothing(void **state) {
   struct keep *keep = open_briefly("/gone");
   fill(0, 1, 10, 'x');
   take_away("/gone/active");
-  assert_error(keep_commit(keep, changes, 1, &error), RDZV_E_STALE, &error, "is not the active one");
-  assert_error(keep_commit(keep, changes, 1, &error), RDZV_E_STALE, &error, "is not the active one");
+  assert_error(keep_commit(keep, changes, 1, &error), RDZV_E_STALE, &error, "no longer the active server");
+  assert_error(keep_commit(keep, changes, 1, &error), RDZV_E_STALE, &error, "no longer the active server");
   assert_int_equal(count_keys("/gone/records/"), 0);
   keep_close(keep);
 }
@@ -387,7 +387,7 @@ static void test_a_server_cut_off_knows_that_it_lost(void **state) {
   assert_error(keep_commit(keep, changes, 1, &error), RDZV_E_STALE, &error, "its lease has ended");
   proxy.silent = false;
   assert_false(keep_holds(keep));
-  assert_error(keep_commit(keep, changes, 1, &error), RDZV_E_STALE, &error, "is not the active one");
+  assert_error(keep_commit(keep, changes, 1, &error), RDZV_E_STALE, &error, "no longer the active server");
   struct keep *next = open_briefly("/cut");
   check_load(next);
   keep_close(next);
@@ -508,7 +508,7 @@ static void test_an_active_key_without_a_lease_is_nobodys(void **state) {
   fill(0, 2, 10, 'a');
   commit(keep, 0, 1);
   put("/put/active", "nonsense");
-  assert_error(keep_commit(keep, changes + 1, 1, &error), RDZV_E_STALE, &error, "is not the active one");
+  assert_error(keep_commit(keep, changes + 1, 1, &error), RDZV_E_STALE, &error, "no longer the active server");
   keep_close(keep);
   keep = open_keep("/put");
   commit(keep, 1, 1);

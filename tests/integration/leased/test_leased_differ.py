@@ -26,11 +26,11 @@ class Differ(rdzvtest.Case):
         first = self.place.ours()
         first.await_said("waiting for nodes")
         second = self.place.ours(nodes=(3,))
-        here = f"'{self.name(first)}' has nnodes=2:2, this node 3:3 (all nodes of a run need the same)"
+        here = f"'{self.name(first)}' has nnodes=2:2, this node 3:3 (use the same values on all nodes)"
         first.await_said(f"warning: '{self.name(second)}' has nnodes=3:3, this node 2:2")
         second.await_said(f"warning: {here}")
         self.assertEqual(second.await_exit(), REFUSED, second.said())
-        self.assertIn(f"cannot join the rendezvous: no round can have both nodes: {here}", second.said())
+        self.assertIn(f"cannot join the rendezvous: the --nnodes ranges of these nodes do not overlap: {here}", second.said())
         third = self.place.ours()
         self.assertEqual(agree(self, [first, third])["world_size"], 2)
 

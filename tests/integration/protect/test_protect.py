@@ -79,25 +79,26 @@ class LetIn(protection.Case):
         done = self.rdzv("status", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "j", "--secret-file", self.secret)
         self.assertEqual(done.returncode, 0, done.stderr)
         done = self.rdzv("status", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "j", "--secret-file", self.other)
-        self.assertIn("it does not know the secret", done.stderr)
+        self.assertIn("the server does not accept the secret", done.stderr)
 
 
 class Refused(protection.Case):
     def test_a_wrong_secret(self):
         server = self.guarded()
-        self.assert_refused(server, "it does not know the secret", "--secret-file", self.other)
-        self.wait_for_line(server, "its secret is not one of this server's")
+        self.assert_refused(server, "the server does not accept the secret", "--secret-file", self.other)
+        self.wait_for_line(server, "its secret is not in the secret file")
         self.stop(server)
 
     def test_no_secret(self):
         server = self.guarded()
-        self.assert_refused(server, "the server there requires TLS (give the secret of the store with secret_file=FILE")
+        self.assert_refused(server, "the server there requires TLS (give its secret with --secret-file")
         self.wait_for_line(server, "it did not start TLS, which this server requires")
         self.stop(server)
 
     def test_a_secret_for_a_server_without(self):
         server = self.serve()
         self.assert_refused(server, "the store there does not use TLS", "--secret-file", self.secret)
+        self.wait_for_line(server, "it started TLS, and this server has no secret or certificate")
         self.stop(server)
 
     def test_plain_requests_are_not_answered(self):
@@ -145,7 +146,7 @@ class Plain(protection.Case):
 class Rotation(protection.Case):
     def reload(self, server, count):
         server.send_signal(signal.SIGHUP)
-        rdzvtest.wait_until(lambda: self.log_of(server).count("were read again") == count, "the files are read again")
+        rdzvtest.wait_until(lambda: self.log_of(server).count("reloaded the secret") == count, "the files are read again")
 
     def test_a_secret_is_replaced_without_a_gap(self):
         server = self.guarded()
@@ -158,10 +159,10 @@ class Rotation(protection.Case):
         self.assert_works(server, "--secret-file", new)
         self.secret_file("secret", OTHER)
         self.reload(server, 2)
-        self.assert_refused(server, "it does not know the secret", "--secret-file", old)
+        self.assert_refused(server, "the server does not accept the secret", "--secret-file", old)
         self.assert_works(server, "--secret-file", new)
         self.assertEqual(waiting.wait(rdzvtest.DEADLINE), 3, "it was connected, and its secret is gone")
-        self.assertIn(b"does not know the secret", waiting.stderr.read())
+        self.assertIn(b"does not accept the secret", waiting.stderr.read())
         self.stop(server)
 
     def test_a_node_goes_on_with_the_new_secret_of_its_file(self):
@@ -176,7 +177,7 @@ class Rotation(protection.Case):
         self.secret_file("mine", OTHER)
         self.secret_file("secret", OTHER)
         self.reload(server, 1)
-        self.wait_for_line(server, "its secret is not one of this server's any more")
+        self.wait_for_line(server, "its secret was removed from the secret file")
         second = self.start(join, **options)
         for node in (first, second):
             output, errors = node.communicate(timeout=rdzvtest.DEADLINE)
@@ -189,9 +190,9 @@ class Rotation(protection.Case):
         for damage in (lambda: self.secret_file("secret", "short"), lambda: self.secret_file("secret", OTHER, mode=0o644),
                        lambda: os.unlink(self.secret)):
             damage()
-            before = self.log_of(server).count("stay as they were")
+            before = self.log_of(server).count("remain in use")
             server.send_signal(signal.SIGHUP)
-            rdzvtest.wait_until(lambda: self.log_of(server).count("stay as they were") > before, "the error is logged")
+            rdzvtest.wait_until(lambda: self.log_of(server).count("remain in use") > before, "the error is logged")
             self.assert_works(server, "--secret-file", self.secret_file("same", SECRET))
         self.stop(server)
 

@@ -57,12 +57,12 @@ class OfTheServer(Case):
         server = self.certified()
         self.assertEqual(protection.answer_of(server.port, rawclient.HELLO), b"")
         self.assert_refused(server, "requires TLS")
-        self.assert_refused(server, "it does not know the secret", "--secret-file", self.secret)
+        self.assert_refused(server, "the server does not accept the secret", "--secret-file", self.secret)
         self.stop(server)
 
     def test_a_client_with_an_authority_at_a_server_with_a_secret(self):
         server = self.guarded()
-        self.assert_refused(server, "it requires a secret (secret_file), not a certificate", *self.trusting())
+        self.assert_refused(server, "the server requires a secret (--secret-file), not a certificate", *self.trusting())
         self.stop(server)
 
     def test_no_older_version(self):
@@ -85,18 +85,18 @@ class OfTheClient(Case):
 
     def test_none(self):
         server = self.mutual()
-        self.assert_refused(server, "it requires a client certificate", *self.trusting())
+        self.assert_refused(server, "the server requires a client certificate", *self.trusting())
         self.wait_for_line(server, "it shows no certificate")
         self.stop(server)
 
     def test_one_of_another_authority(self):
         server = self.mutual()
-        self.assert_refused(server, "it does not know the CA of our certificate", *self.showing("foreign"))
+        self.assert_refused(server, "the server does not trust this client's certificate", *self.showing("foreign"))
         self.stop(server)
 
     def test_an_expired_one(self):
         server = self.mutual()
-        self.assert_refused(server, "our certificate has expired", *self.showing(name="late", days=-1))
+        self.assert_refused(server, "this client's certificate has expired", *self.showing(name="late", days=-1))
         self.wait_for_line(server, "its certificate has expired")
         self.stop(server)
 
@@ -104,8 +104,8 @@ class OfTheClient(Case):
         server = self.mutual("--secret-file", self.secret)
         self.assert_works(server, "--secret-file", self.secret)
         self.assert_works(server, *self.showing())
-        self.assert_refused(server, "it does not know the secret", "--secret-file", self.other)
-        self.assert_refused(server, "it requires a client certificate", *self.trusting())
+        self.assert_refused(server, "the server does not accept the secret", "--secret-file", self.other)
+        self.assert_refused(server, "the server requires a client certificate", *self.trusting())
         self.stop(server)
 
 
@@ -122,11 +122,11 @@ class Replaced(Case):
         for path, name in ((cert, "cert"), (key, "key"), (authority("next").cert, "ca")):
             shutil.copy(path, own[name])
         server.send_signal(signal.SIGHUP)
-        self.wait_for_line(server, "were read again")
+        self.wait_for_line(server, "reloaded the secret")
         self.assert_refused(server, "its certificate is not signed by a trusted CA", *self.showing())
         flags = self.showing()
         flags[1] = authority("next").cert
-        self.assert_refused(server, "it does not know the CA of our certificate", *flags)
+        self.assert_refused(server, "the server does not trust this client's certificate", *flags)
         cert, key = issued("next", "client", "DNS:client")
         self.assert_works(server, "--tls-ca", authority("next").cert, "--tls-cert", cert, "--tls-key", key)
         self.stop(server)
@@ -167,7 +167,7 @@ class Wrong(Case):
         server = self.serve("--tls-cert", cert, "--tls-key", key)
         os.chmod(key, 0o644)
         server.send_signal(signal.SIGHUP)
-        self.wait_for_line(server, "the files that protect the server stay as they were")
+        self.wait_for_line(server, "the old secret and certificates remain in use")
         self.assert_works(server, *self.trusting())
         self.stop(server)
 

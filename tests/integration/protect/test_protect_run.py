@@ -136,7 +136,7 @@ class Ways(Case):
         with open(os.open(other, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="ascii") as file:
             file.write(protection.OTHER + "\n")
         node = self.gone(self.on(2, "--secret-file", other), run_nodes.CONNECT)
-        self.assertIn("it does not know the secret", node.err())
+        self.assertIn("the server does not accept the secret", node.err())
         first.process.terminate()
         first.process.wait(rdzvtest.DEADLINE)
 

@@ -119,7 +119,7 @@ class Turns(Case):
             wire.sendall(GET_V1)
             active.send_signal(signal.SIGCONT)
             self.assertIn(self.receive(wire), (b"", None))
-        wait_until(lambda: "standing by" in group.text(active), "the server that was active stands by")
+        wait_until(lambda: "standby; active server" in group.text(active), "the server that was active stands by")
         self.ok(self.store(active, "get", "k"), "new")
         self.stop(standby)
         self.assertEqual(group.await_active(active), active)
@@ -311,7 +311,7 @@ class Refused(Case):
         here = etcd.shared().endpoint
         self.fails("which listens on every address: [::]:", "--bind", "*", "--state-etcd", here)
         self.fails("name its own address with --bind or --advertise", "--bind", "0.0.0.0", "--state-etcd", here)
-        self.fails("--state-dir and --state-etcd exclude each other", "--state-etcd", here, "--state-dir", self.folder)
+        self.fails("--state-dir and --state-etcd cannot be used together", "--state-etcd", here, "--state-dir", self.folder)
         self.fails("--state-prefix needs --state-etcd", "--state-prefix", "/p")
         self.fails("expected at least 2 s", "--state-etcd", here, "--state-lease", "1")
         self.fails("cannot advertise 'a b'", "--state-etcd", here, "--advertise", "a b")

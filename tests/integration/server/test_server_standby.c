@@ -32,7 +32,7 @@ static int tear_down(void **state) {
 
 static void note_line(void *user, rdzv_log_level level, const char *line) {
   (void)user, (void)level;
-  if (strstr(line, "no more answers")) atomic_fetch_add(&stepped_back, 1);
+  if (strstr(line, "stopped answering")) atomic_fetch_add(&stepped_back, 1);
   if (strstr(line, "cannot become the active server")) atomic_fetch_add(&failed_tries, 1);
 }
 

@@ -68,7 +68,7 @@ class Gone(Case):
         self.assertIn("in use by another server", self.fails_to_start(self.path("other")))
         os.rename(self.path("other"), self.state)
         rdzvtest.wait_until(lambda: self.set(server, "second", "2").returncode == 0, "writes succeed again")
-        self.wait_for_log("the state is kept again")
+        self.wait_for_log("the state can be written again")
         server.kill()
         server.wait()
         self.assertEqual(self.store(self.durable(), "get", "second").stdout, "2\n")

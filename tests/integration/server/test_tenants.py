@@ -38,7 +38,7 @@ class Tenants(rdzvtest.Case):
         for number in range(2):
             self.assertEqual(self.set(server, self.key("a", f".{number}/k"), "x" * 40000).returncode, 0)
         done = self.set(server, self.key("a", ".2/k"), "x" * 40000)
-        self.assertIn("that of its run", done.stderr)
+        self.assertIn("a memory limit", done.stderr)
         self.assertEqual(self.set(server, self.key("b"), "x" * 40000).returncode, 0)
         self.assertEqual(self.set(server, "other", "x" * 100000).returncode, 0)
         self.store(server, "delete", self.key("a", ".0/k"))

@@ -61,7 +61,7 @@ class Group:
 
     def await_standby(self, server):
         """Waits until it knows whom to name."""
-        rdzvtest.wait_until(lambda: "standing by" in self.text(server), "a server stands by")
+        rdzvtest.wait_until(lambda: "standby; active server" in self.text(server), "a server stands by")
 
     @staticmethod
     def text(server):

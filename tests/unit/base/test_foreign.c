@@ -38,7 +38,7 @@ static void test_each_is_recognized_by_its_answer(void **state) {
 static void test_each_has_a_sentence_with_a_cure(void **state) {
   (void)state;
   for (int who = FOREIGN_ETCD; who <= FOREIGN_SSH; who++)
-    assert_non_null(strchr(tcp_foreign_text((enum foreign)who), '?'));
+    assert_non_null(strchr(tcp_foreign_text((enum foreign)who), '('));
   assert_non_null(strstr(tcp_foreign_text(FOREIGN_ETCD), "--rdzv-backend etcd-v2"));
   assert_null(tcp_foreign_text(FOREIGN_UNKNOWN));
 }

@@ -49,9 +49,9 @@ static void test_every_difference_is_told_once(void **unused) {
   enter(&state, "b", 2, 4);
   enter(&state, "c", 1, 9);
   assert_string_equal(warning(&told, &state, 2, 3).text,
-                      "'b_1_0' has nnodes=2:4, this node 2:3 (all nodes of a run need the same)");
+                      "'b_1_0' has nnodes=2:4, this node 2:3 (use the same values on all nodes)");
   assert_string_equal(warning(&told, &state, 2, 3).text,
-                      "'c_1_0' has nnodes=1:9, this node 2:3 (all nodes of a run need the same)");
+                      "'c_1_0' has nnodes=1:9, this node 2:3 (use the same values on all nodes)");
   assert_string_equal(warning(&told, &state, 2, 3).text, "");
   state_free(&state);
 }
@@ -66,7 +66,7 @@ static void test_every_setting_is_named(void **unused) {
   const struct differences_settings a = differences_settings(&own), b = differences_settings(&other);
   assert_string_equal(differences_describe(a.text, b.text, "b_1_0").text,
                       "'b_1_0' has keep_alive_interval=1, this node 5; keep_alive_max_attempt=9, this node 3; "
-                      "rank_order=stable, this node torch (all nodes of a run need the same)");
+                      "rank_order=stable, this node torch (use the same values on all nodes)");
 }
 
 /* The entry of a node that is gone goes; another node with the same settings enters its own. */

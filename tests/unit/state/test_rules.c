@@ -300,7 +300,7 @@ static void test_the_condition_reads(void **unused) {
   const struct node_desc node = node_of("m");
   const struct rendezvous_context context = {&node, &state, &settings, NOW, NOW_MS, true, false, 0, CLASH_NONE};
   assert_string_equal(summary_condition(&context).text,
-                      "round 0 gathering, 2 joined (2..3), 1 wait, we are a participant, keep-alive due");
+                      "round 0 gathering, 2 joined (2..3), 1 wait, this node is a participant, keep-alive due");
   state_free(&state);
 }
 

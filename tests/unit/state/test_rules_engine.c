@@ -495,8 +495,8 @@ static void test_decisions_are_traced(void **unused) {
   world->engine.config.argument = line;
   ask(world, ENGINE_EV_ASK_JOIN);
   answer(world, ENGINE_EV_STATE_READ);
-  assert_string_equal(line,
-                      "round 0 gathering, 1 joined (2..3), we are outside, keep-alive due -> ADD_TO_PARTICIPANTS");
+  assert_string_equal(
+      line, "round 0 gathering, 1 joined (2..3), this node is outside, keep-alive due -> ADD_TO_PARTICIPANTS");
   end(world);
 }
 

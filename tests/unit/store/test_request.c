@@ -194,7 +194,7 @@ static void test_a_magic_with_one_bit_off_is_a_v1_key_that_is_too_long(void **st
     struct wire_request request;
     assert_int_equal(wire_decode(&decoder, &limits, stream, sizeof stream, &request), WIRE_RESULT_BAD);
     assert_int_equal(decoder.dialect, WIRE_DIALECT_V1);
-    assert_string_equal(decoder.scan.why, "a key is over the limit");
+    assert_string_equal(decoder.scan.why, "a key is too long");
   }
 }
 
@@ -245,11 +245,11 @@ static void test_a_key_longer_than_the_limit_is_refused_before_its_bytes_come(vo
   for (int op = 0; op < WIRE_OP_COUNT; op++) {
     if (wire_ops[op].number[WIRE_DIALECT_RDZV] < 0) continue;
     const char first = wire_ops[op].fields[0];
-    if (first == 'k') assert_edge((enum wire_op)op, "", 0, limits.max_key + 1, "a key is over the limit");
+    if (first == 'k') assert_edge((enum wire_op)op, "", 0, limits.max_key + 1, "a key is too long");
     const char one[8] = {1};
     if (first == 'K' || first == 'P') {
-      assert_edge((enum wire_op)op, one, sizeof one, limits.max_key + 1, "a key is over the limit");
-      assert_edge((enum wire_op)op, "", 0, limits.max_count, "the number of keys is over the limit");
+      assert_edge((enum wire_op)op, one, sizeof one, limits.max_key + 1, "a key is too long");
+      assert_edge((enum wire_op)op, "", 0, limits.max_count, "too many keys");
     }
   }
 }
@@ -259,13 +259,13 @@ static void test_a_value_longer_than_the_limit_is_refused_before_its_bytes_come(
   (void)state;
   const char no_key[16] = {0}; /* an empty key; or one, and a number or an empty expected value */
   const char pair[16] = {1};   /* one pair, an empty key */
-  assert_edge(WIRE_OP_SET, no_key, 8, limits.max_value, "a value is over the limit");
-  assert_edge(WIRE_OP_APPEND, no_key, 8, limits.max_value, "a value is over the limit");
-  assert_edge(WIRE_OP_QUEUE_PUSH, no_key, 8, limits.max_value, "a value is over the limit");
-  assert_edge(WIRE_OP_COMPARE_SET, no_key, 8, limits.max_value, "a value is over the limit");
-  assert_edge(WIRE_OP_COMPARE_SET, no_key, 16, limits.max_value, "a value is over the limit");
-  assert_edge(WIRE_OP_COMPARE_SET_VERSION, no_key, 16, limits.max_value, "a value is over the limit");
-  assert_edge(WIRE_OP_MULTI_SET, pair, 16, limits.max_value, "a value is over the limit");
+  assert_edge(WIRE_OP_SET, no_key, 8, limits.max_value, "a value is too long");
+  assert_edge(WIRE_OP_APPEND, no_key, 8, limits.max_value, "a value is too long");
+  assert_edge(WIRE_OP_QUEUE_PUSH, no_key, 8, limits.max_value, "a value is too long");
+  assert_edge(WIRE_OP_COMPARE_SET, no_key, 8, limits.max_value, "a value is too long");
+  assert_edge(WIRE_OP_COMPARE_SET, no_key, 16, limits.max_value, "a value is too long");
+  assert_edge(WIRE_OP_COMPARE_SET_VERSION, no_key, 16, limits.max_value, "a value is too long");
+  assert_edge(WIRE_OP_MULTI_SET, pair, 16, limits.max_value, "a value is too long");
 }
 
 int main(void) {

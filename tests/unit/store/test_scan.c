@@ -133,7 +133,7 @@ struct lie {
 static void test_a_length_over_its_limit_is_refused_before_its_bytes_come(void **state) {
   (void)state;
   const struct lie lies[] = {
-      {"k", 10, "key"}, {"v", 20, "value"}, {"K", 4, "number of keys"}, {"P", 4, "number of keys"}};
+      {"k", 10, "key"}, {"v", 20, "value"}, {"K", 4, "too many keys"}, {"P", 4, "too many keys"}};
   for (size_t i = 0; i < COUNT_OF(lies); i++) {
     const uint64_t bad[] = {lies[i].limit + 1, 1u << 31,       (uint64_t)1 << 32,
                             (uint64_t)1 << 63, UINT64_MAX - 8, UINT64_MAX};
@@ -234,7 +234,7 @@ static void test_a_list_of_values_that_is_too_long_is_refused_at_once(void **sta
   assert_int_equal(scan_all("V", 4, &nothing, &scan), WIRE_RESULT_MORE);
   assert_int_equal(scan_all("V", 5, &nothing, &scan), WIRE_RESULT_BAD);
   assert_int_equal(scan_all("V", UINT64_MAX, &nothing, &scan), WIRE_RESULT_BAD);
-  assert_string_equal(scan.why, "the number of keys is over the limit");
+  assert_string_equal(scan.why, "too many keys");
 }
 
 /* A list without end, of items without bytes, is over where the limit of the message is. */
@@ -247,7 +247,7 @@ static void test_a_list_without_end_meets_the_limit_of_the_message(void **state)
   scan.items = UINT64_MAX;
   assert_int_equal(scan_copy(&scan, &any_count, stream, 120), WIRE_RESULT_MORE);
   assert_int_equal(scan_copy(&scan, &any_count, stream, 128), WIRE_RESULT_BAD);
-  assert_string_equal(scan.why, "the message is over the limit");
+  assert_string_equal(scan.why, "a message is too long");
 }
 
 /* Each number takes its size, and a value its length before it, in little-endian. */

@@ -51,8 +51,8 @@ static void test_another_secret_is_refused_by_both(void **state) {
   pair_open(&pair);
   pair_shake(&pair, &server, &client, &error);
   assert_int_equal(server, RDZV_E_PROTOCOL);
-  assert_string_equal(tls_why(pair.server), "its secret is not one of this server's");
-  assert_error(client, RDZV_E_PROTOCOL, &error, "it does not know the secret");
+  assert_string_equal(tls_why(pair.server), "its secret is not in the secret file");
+  assert_error(client, RDZV_E_PROTOCOL, &error, "the server does not accept the secret");
   pair_free(&pair);
 }
 

@@ -35,7 +35,7 @@ int link_connect(struct link *link, deadline until, const struct flag *wake, rdz
   setsockopt(link->conn.fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
   if (link->conn.native) return 0;
   link_drop(link);
-  return error_set(error, RDZV_E_UNSUPPORTED, "the server at '%s' forms no rounds (any more)", link->conn.name);
+  return error_set(error, RDZV_E_UNSUPPORTED, "the server at '%s' does not support native rounds", link->conn.name);
 }
 
 /* ---- sending -------------------------------------------------------------------------------------------------- */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Asks the server who is there: for a status, for the log line of a long wait, and for the participants of a round. */
+/* Asks the server which nodes there are: for a status, for the log line of a long wait, and for the participants of a
+ * round. */
 #include "base/error.h"
 #include "base/wait/waiting.h"
 #include "handler/dynamic/native/native.h"
@@ -150,12 +151,12 @@ int native_look(struct driver *driver, int64_t wait_ms, const struct flag *cance
   if (!aside) pthread_mutex_lock(&native->view.call);
   const int result = look(native, wait_ms < INT32_MAX ? wait_ms : INT32_MAX, cancel, out, &own);
   if (!aside) pthread_mutex_unlock(&native->view.call);
-  if (result == RDZV_E_CANCELED) return error_set(error, result, "cannot look at the rendezvous: canceled");
+  if (result == RDZV_E_CANCELED) return error_set(error, result, "cannot read the state of the rendezvous: canceled");
   if (result < 0 && error) {
     *error = own;
     if (result == RDZV_E_CORRUPT)
       error_prefix(error, result, "the state of the rendezvous at %s is corrupt", native->text);
-    error_prefix(error, result, "cannot look at the rendezvous");
+    error_prefix(error, result, "cannot read the state of the rendezvous");
   }
   return result;
 }

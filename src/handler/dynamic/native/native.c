@@ -25,7 +25,7 @@ static struct native *self(struct driver *driver) { return (struct native *)driv
 
 static void carry_out(struct native *native);
 
-/* One step of the member, which is told and carried out. */
+/* One step of the member: reports its news and carries out what it wants. */
 static void step(struct native *native, struct member_event *event) {
   struct driver *driver = &native->base;
   event->now = (struct moment){clock_now_ms(), clock_wall_us()};
@@ -48,7 +48,7 @@ static void step(struct native *native, struct member_event *event) {
 static void tell_lost(struct native *native, const rdzv_error *error) {
   if (!native->is_lost) {
     waiting_begin(&native->waiting, native->base.log, INT64_MAX);
-    waiting_about(&native->waiting, "this node has no connection to its server");
+    waiting_about(&native->waiting, "not connected to the store server");
   }
   native->is_lost = true;
   waiting_fail(&native->waiting, "%s", error->message);

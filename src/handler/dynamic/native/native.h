@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The driver of a native node: it drives the member (state/native/member.h) on one connection to a server of ours. The
+ * The driver of a native node: it drives the member (state/native/member.h) on one connection to an rdzv server. The
  * thread waits for that connection and for what is asked; it blocks in nothing else but in connecting, which what is
  * asked ends.
  *

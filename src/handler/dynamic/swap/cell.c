@@ -27,7 +27,7 @@ static void set_layout(struct swap *swap, enum torch_layout layout, const char *
 
 /* ---- states as bytes ------------------------------------------------------------------------------------------ */
 
-/* Turns what the backend gave into a state; an empty value is none. Frees it. */
+/* Turns what the backend gave into a state; an empty value means no state. Frees it. */
 static int decode(struct swap *swap, rdzv_value *bytes, uint64_t token, struct engine_event *event,
                   struct rendezvous_state *state, rdzv_error *error) {
   struct torch_layouts layouts;

@@ -129,7 +129,7 @@ static void note_written(struct swap *swap, enum rendezvous_action action, int64
       [ACTION_ADD_TO_REDUNDANCY_LIST] = "is a spare: the round is complete and full",
       [ACTION_REMOVE_FROM_PARTICIPANTS] = "is out of the round",
       [ACTION_REMOVE_FROM_WAIT_LIST] = "is out of the wait list",
-      [ACTION_REMOVE_FROM_REDUNDANCY_LIST] = "is not a spare any more",
+      [ACTION_REMOVE_FROM_REDUNDANCY_LIST] = "is no longer a spare",
       [ACTION_MARK_RENDEZVOUS_COMPLETE] = "completed the round",
   };
   const char *text = (size_t)action < sizeof texts / sizeof texts[0] ? texts[action] : NULL;
@@ -143,7 +143,7 @@ static void give_permit(struct swap *swap) {
   swap->has_permit = false;
 }
 
-/* One wait for the permit, no longer than what the silence of a store is told from: it has answered by then. */
+/* One wait for the permit, shorter than the silence that counts as a lost store. */
 static int await_permit(struct swap *swap, int64_t timeout_ms) {
   const int64_t most = silence_look_interval(driver_settings(&swap->base));
   rdzv_error error;

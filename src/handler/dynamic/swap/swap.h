@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The driver of a swap node: it drives the engine (state/engine/engine.h) on a backend. It carries out what the engine
- * wants next, and feeds it what comes of that, what is asked and what time it is.
+ * wants next, and feeds it the results, the requests of the user and the time.
  *
  *   swap.c    the thread
  *   cell.c    the state in the backend, to and from the engine's form

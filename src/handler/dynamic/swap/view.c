@@ -132,7 +132,7 @@ static int look(struct swap *swap, int64_t wait_ms, const struct flag *cancel, r
   const bool done = take(swap, &result, out, error);
   pthread_mutex_unlock(&swap->base.lock);
   if (done) return result;
-  if (result == RDZV_E_CANCELED) return error_set(error, result, "cannot look at the rendezvous: canceled");
+  if (result == RDZV_E_CANCELED) return error_set(error, result, "cannot read the state of the rendezvous: canceled");
   return driver_fail_silent(&swap->base, "look at the rendezvous", error);
 }
 

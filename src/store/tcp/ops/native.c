@@ -5,7 +5,8 @@
 #include "store/tcp/message.h"
 
 static int try_node_query(struct tcp_store *tcp, struct tcp_args *args) {
-  if (!tcp_is_ours(tcp)) return error_set(tcp->call.error, RDZV_E_UNSUPPORTED, "a PyTorch server forms no rounds");
+  if (!tcp_is_ours(tcp))
+    return error_set(tcp->call.error, RDZV_E_UNSUPPORTED, "a PyTorch server does not support native rounds");
   tcp_put_op(tcp, WIRE_OP_NODE_QUERY);
   tcp_put_value(tcp, args->keys[0]);
   tcp_put_number(tcp, args->number);

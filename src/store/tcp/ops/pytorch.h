@@ -6,8 +6,8 @@
  *   (1.x, and 2.x without libuv, after a COMPARE_SET): so it is sent again each second, and the keys are checked;
  * - 1.x cannot take a WAIT back, so the client checks the keys again and again instead;
  * - a GET of a key that was deleted since the WAIT is answered with an empty value or a closed connection. A
- *   COMPARE_SET that expects a value nobody has written reads a key in one step, and tells an absent key from an empty
- *   value;
+ *   COMPARE_SET that expects a value that was never written reads a key in one step, and tells an absent key from
+ *   an empty value;
  * - a server closes the connection where it cannot do what it is asked to.
  */
 #ifndef RDZV_STORE_TCP_OPS_PYTORCH_H
@@ -42,7 +42,7 @@ bool pytorch_has(const struct tcp_store *tcp, enum pytorch_newer what);
 
 /* Tries a harmless operation that the server may not know. A server that does not know it closes the connection. Other
  * causes may close it, too, so only a server that first answers another request, and then closes, each time, does not
- * know the operation: RDZV_E_UNSUPPORTED. After a write the cause could not be told, so call this before it. */
+ * know the operation: RDZV_E_UNSUPPORTED. After a write the cause would be ambiguous, so call this before it. */
 int pytorch_try_newer(struct tcp_store *tcp, enum pytorch_newer what, tcp_try *harmless, struct tcp_args *args,
                       const char *since);
 

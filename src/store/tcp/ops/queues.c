@@ -8,7 +8,8 @@ static int ask_len(struct tcp_store *tcp, struct tcp_args *args) {
   return tcp_ask_number(tcp, "n", &args->number_out);
 }
 
-/* Each operation begins with this: a server that may not know queues is asked for the length of one that nobody has. */
+/* Each operation begins with this: a server that may not know queues is asked for the length of a queue that does not
+ * exist. */
 static int need_queues(struct tcp_store *tcp) {
   const rdzv_bytes nobody = {0};
   struct tcp_args args = {.keys = &nobody, .count = 1};

@@ -118,8 +118,8 @@ static int try_is_no_number(struct tcp_store *tcp, struct tcp_args *args) {
   return result;
 }
 
-/* A PyTorch server closes the connection if the value is not a number. That it is none now is the likely cause, but no
- * proof: the add may have been done, and the value been replaced since. */
+/* A PyTorch server closes the connection if the value is not a number. That the value is not a number now is the likely
+ * cause, but no proof: the add may have been done, and the value been replaced since. */
 static int explain_add(rdzv_store *store, rdzv_bytes key, struct store_call *call) {
   static const struct tcp_op look_op = {"look at", TCP_REPEATABLE, try_is_no_number};
   rdzv_value value = {0};

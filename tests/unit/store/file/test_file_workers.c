@@ -150,7 +150,7 @@ static void test_a_worker_that_cannot_sign_off_says_so_in_the_log(void **state) 
   assert_int_equal(write(fd, "\xff\xff\xff\xff", 4), 4);
   close(fd);
   rdzv_store_free(store);
-  assert_non_null(strstr(logged, "could not be closed in order"));
+  assert_non_null(strstr(logged, "was not closed cleanly"));
   assert_non_null(strstr(logged, path));
 }
 
