@@ -132,7 +132,16 @@ void complain(const char *command, const char *format, ...) __attribute__((__for
 int complain_error(const char *command, const rdzv_error *error);
 int complain_no_memory(const char *command);
 
-/* The exit code of a command that has printed its answer: a full disk or a closed pipe must not look like success. */
+/* ---- stdout.c ---- */
+
+/* Before descriptors are opened: remembers whether stdout is closed. */
+void note_closed_stdout(void);
+
+/* From here on, output to a stdout that was closed at the start fails. Without this call it goes nowhere. */
+void need_stdout(void);
+
+/* The exit code of a command that has printed its answer: a full disk or a closed pipe must not look like success. The
+ * error is printed once. */
 int finish_output(const char *command, bool printed);
 
 /* From here on each line that goes to stderr is a JSON object: time, host, pid, level, message. */

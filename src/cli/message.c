@@ -58,12 +58,6 @@ int complain_no_memory(const char *command) {
   return EXIT_IO;
 }
 
-int finish_output(const char *command, bool printed) {
-  if (printed && fflush(stdout) == 0 && !ferror(stdout)) return EXIT_YES;
-  complain(command, "cannot write to stdout: %s", strerror(errno));
-  return EXIT_IO;
-}
-
 /* ---- the log -------------------------------------------------------------------------------------------------- */
 
 static atomic_bool line_is_open;

@@ -48,10 +48,10 @@ static int serve(rdzv_etcd_process *process, const struct settings *settings) {
   if (settings->port_file && write_port_file(me, settings->port_file, rdzv_etcd_process_port(process)) < 0)
     return EXIT_IO;
   printf("rdzv: etcd is at %s\n", rdzv_etcd_process_endpoint(process));
-  fflush(stdout);
+  const int printed = finish_output(me, true); /* etcd runs all the same; the exit code tells */
   const int result = rdzv_etcd_process_wait(process, rendezvous_signal_fd(), &status, &error);
   if (settings->port_file) unlink(settings->port_file);
-  if (result == RDZV_E_CANCELED) return EXIT_YES;
+  if (result == RDZV_E_CANCELED) return printed;
   if (WIFSIGNALED(status))
     complain(me, "etcd was killed by signal %d", WTERMSIG(status));
   else
