@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "cli/run/run.h"
+#include "base/text/parse.h"
 #include "cli/protection.h"
 #include "cli/signals.h"
 
@@ -155,26 +156,37 @@ static const char *default_port(const rdzv_params *params) {
   return is_given(port) ? port : "0";
 }
 
-/* What the static rendezvous has in flags of its own. To be freed are *conf and *endpoint. */
-static bool fill_static(const struct settings *settings, rdzv_params *params, char **conf, char **endpoint) {
+/* The port goes into the endpoint: an error there would not name its source. */
+static bool check_master_port(const struct settings *settings, const char *port) {
+  int64_t number;
+  const bool by_flag = settings->master_port != NOT_GIVEN;
+  if (parse_number(port, 0, 65535, &number)) return true;
+  complain(me, "invalid value '%s' for %s: expected 0 to 65535%s", port, by_flag ? "--master-port" : "MASTER_PORT",
+           by_flag ? settings->variables : "");
+  return false;
+}
+
+/* What the static rendezvous has in flags of its own: an exit code. To be freed are *conf and *endpoint. */
+static int fill_static(const struct settings *settings, rdzv_params *params, char **conf, char **endpoint) {
   char *longer, number[24];
   const long long rank = settings->node_rank;
   snprintf(number, sizeof number, "%lld", (long long)settings->master_port);
   const char *port = settings->master_port == NOT_GIVEN ? default_port(params) : number;
   const char *comma = *params->conf ? "," : "";
   const char *addr = settings->master_addr ? settings->master_addr : "127.0.0.1";
-  if (strcmp(params->backend, "static") != 0) return true;
+  if (strcmp(params->backend, "static") != 0) return EXIT_YES;
   const bool told = settings->node_rank != NOT_GIVEN;
   if ((told ? asprintf(&longer, "%s%srank=%lld", params->conf, comma, rank)
             : asprintf(&longer, "rank=0%s%s", comma, params->conf)) < 0)
-    return false;
+    return complain_no_memory(me);
   free(*conf);
   params->conf = *conf = longer;
-  if (params->endpoint) return true;
+  if (params->endpoint) return EXIT_YES;
+  if (!check_master_port(settings, port)) return EXIT_USAGE;
   const bool v6 = strchr(addr, ':') && addr[0] != '[';
-  if (asprintf(endpoint, v6 ? "[%s]:%s" : "%s:%s", addr, port) < 0) return false;
+  if (asprintf(endpoint, v6 ? "[%s]:%s" : "%s:%s", addr, port) < 0) return complain_no_memory(me);
   params->endpoint = *endpoint;
-  return true;
+  return EXIT_YES;
 }
 
 static int fill_params(const struct settings *settings, rdzv_params *params, char **conf, char **endpoint) {
@@ -191,7 +203,7 @@ static int fill_params(const struct settings *settings, rdzv_params *params, cha
   protection_hide(&settings->protection, params->conf);
   params->local_addr = settings->local_addr;
   params->ignore_unknown = true;
-  return fill_static(settings, params, conf, endpoint) ? EXIT_YES : complain_no_memory(me);
+  return fill_static(settings, params, conf, endpoint);
 }
 
 /* ---- what was said in vain ------------------------------------------------------------------------------------ */
@@ -347,8 +359,8 @@ static const char *hint_of(const struct settings *settings, int result) {
 
 static int failed(const struct settings *settings, const struct run_log *log, int result, const rdzv_error *error) {
   const bool spare = result == RDZV_E_GRACEFUL_EXIT && !log->ran;
-  complain(me, "%s%s%s", spare ? "this node was a spare and ran no workers: " : "", error->message,
-           hint_of(settings, result));
+  complain(me, "%s%s%s", spare ? "this node was a spare and ran no workers: " : "",
+           with_flags(error->message, settings->node_rank != NOT_GIVEN).text, hint_of(settings, result));
   if (result == RDZV_E_GRACEFUL_EXIT) return EXIT_YES;
   error_file_error(me, error);
   return exit_code_of(result);

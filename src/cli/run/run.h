@@ -52,6 +52,12 @@ void print_report_json(const rdzv_agent *agent, const rdzv_agent_result *result)
 /* The attempts that failed, as log lines: where there is no report. */
 void log_attempts(const rdzv_agent *agent, const rdzv_log *log, rdzv_log_level level);
 
+/* ---- names.c ---- */
+
+/* An error of the agent, with the flag in the place of the option: "--max-restarts" for "max_restarts". `node_rank`:
+ * the option 'rank' comes from --node-rank. */
+struct shown with_flags(const char *message, bool node_rank);
+
 /* ---- error_file.c: TORCHELASTIC_ERROR_FILE of our own; nothing happens where it is not set ---- */
 
 void error_file_failure(const char *command, const rdzv_worker_failure *failure);

@@ -125,7 +125,7 @@ class Backend(Case):
         self.assertEqual(self.run_words("--master-port", port, *show, env={"MASTER_PORT": "1"}).stdout, f"{port}\n")
         self.assertEqual(self.run_words(*show, env={"PET_MASTER_PORT": port}).stdout, f"{port}\n")
         done = self.run_words(*show, env={"MASTER_PORT": "none"}, code=USAGE)
-        self.assertIn("127.0.0.1:none", done.stderr)
+        self.assertIn("invalid value 'none' for MASTER_PORT", done.stderr)
 
     def test_a_plain_job_in_a_worker_has_a_port_of_its_own(self):
         done = self.run_words("--log-level=off", "sh", "-c",
@@ -381,9 +381,9 @@ class Refused(Case):
                         says=f"invalid value '{value}' for --nnodes: expected MIN or MIN:MAX, with 1 <= MIN <= MAX")
         for value in ("x", "", "1.5", "99999999999999999999"):
             self.refuse("--max-restarts", value, "true", says=f"invalid value '{value}' for --max-restarts")
-        self.refuse("--standalone", "--max-restarts", "-1", "true", says="max_restarts")
+        self.refuse("--standalone", "--max-restarts", "-1", "true", says="invalid value '-1' for --max-restarts")
         for value in ("0", "-2", "many", "gpus", "4097"):
-            self.refuse("--standalone", "--nproc-per-node", value, "true", says=f"invalid value '{value}' for nproc_per_node")
+            self.refuse("--standalone", "--nproc-per-node", value, "true", says=f"invalid value '{value}' for --nproc-per-node")
         for flag in ("--shutdown-timeout", "--exit-barrier-timeout"):
             for value in ("-1", "x", "inf", "nan", "1e30"):
                 self.refuse(flag, value, "true", says=f"invalid value '{value}' for {flag}")
@@ -393,9 +393,9 @@ class Refused(Case):
                     env={"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""})
 
     def test_streams_and_signals(self):
-        self.refuse("--standalone", "--redirects", "4", "true", says="invalid value '4' for redirects")
-        self.refuse("--standalone", "-t", "0:x", "true", says="invalid value '0:x' for tee")
-        self.refuse("--standalone", "--local-ranks-filter", "a", "true", says="invalid value 'a' for local_ranks_filter")
+        self.refuse("--standalone", "--redirects", "4", "true", says="invalid value '4' for --redirects")
+        self.refuse("--standalone", "-t", "0:x", "true", says="invalid value '0:x' for --tee")
+        self.refuse("--standalone", "--local-ranks-filter", "a", "true", says="invalid value 'a' for --local-ranks-filter")
         for name in ("SIGKILL", "SIGSTOP", "NOSUCH", "SIG", "9", "SIGTERM,,SIGINT"):
             self.refuse("--standalone", "--signals-to-handle", name, "true", says="for --signals-to-handle: not a signal that can be handled")
         self.refuse("--numa-binding", "near", "true", says="expected node|socket|exclusive|core-complex")
@@ -411,14 +411,18 @@ class Refused(Case):
         self.refuse("--standalone", "--rdzv-conf", "join_timeout=x", "true", says="join_timeout")
         self.refuse("--rdzv-backend", "c10d", "--rdzv-endpoint", "192.0.2.1:0", "true",
                     says="port 0 is for the node that serves")
-        self.refuse("--log-level", "off", "--nnodes", "2", "--node-rank", "2", "true", says="'rank' is '2'")
-        self.refuse("--nnodes", "2", "--master-port", "70000", "true", says="70000")
+        self.refuse("--log-level", "off", "--nnodes", "2", "--node-rank", "2", "true", says="--node-rank is '2': there are 2 nodes")
+        self.refuse("--log-level", "off", "--nnodes", "2", "--node-rank", "-1", "true", says="invalid value '-1' for --node-rank:")
+        self.refuse("--log-level", "off", "--nnodes", "2", "--rdzv-conf", "rank=2", "true", says="option 'rank' is '2'")
+        self.refuse("--nnodes", "2", "--master-port", "70000", "true", says="invalid value '70000' for --master-port: expected 0 to 65535")
+        self.refuse("true", env={"PET_MASTER_PORT": "70000"}, says="--master-port: expected 0 to 65535 (from the environment: PET_MASTER_PORT='70000')")
+        self.refuse("true", env={"MASTER_PORT": "abc"}, says="invalid value 'abc' for MASTER_PORT: expected 0 to 65535")
 
     def test_a_module_cannot_be_executed(self):
         self.refuse("--standalone", "-m", "--no-python", "x", says="exclude each other")
 
     def test_a_role_that_is_too_long(self):
-        self.refuse("--standalone", "--role", "r" * 64, "true", says="for role: it is too long")
+        self.refuse("--standalone", "--role", "r" * 64, "true", says="for --role: it is too long")
         self.run_words("--standalone", "--role", "r" * 63, "true")
 
     def test_a_loopback_endpoint_for_several_machines(self):
