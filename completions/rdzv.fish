@@ -107,7 +107,7 @@ complete -c rdzv -n '__fish_seen_subcommand_from serve' -l tls-key -r -F -d 'pri
 complete -c rdzv -n '__fish_seen_subcommand_from serve' -l tls-client-ca -r -F -d 'require a client certificate signed by this CA, PEM'
 complete -c rdzv -n '__fish_seen_subcommand_from serve' -l json-log -d 'write log lines as JSON objects'
 complete -c rdzv -n '__fish_seen_subcommand_from serve' -l allow-plain -x -a loopback -d 'clients at these addresses need no secret and no TLS'
-complete -c rdzv -n '__fish_seen_subcommand_from serve' -l log-level -x -a 'off error warning info debug'
+complete -c rdzv -n '__fish_seen_subcommand_from etcd serve store' -l log-level -x -a 'off error warning info debug'
 complete -c rdzv -n '__fish_seen_subcommand_from store' -l rdzv-endpoint -x -d 'address of the server'
 complete -c rdzv -n '__fish_seen_subcommand_from store' -l file -r -F -d 'use the store in this file'
 complete -c rdzv -n '__fish_seen_subcommand_from store' -l etcd -x -d 'use the store in etcd, through its v2 API'
