@@ -155,6 +155,9 @@ void show_open_line(bool shown);
  * object that is opened with it. */
 const rdzv_log *stderr_log(const char *command, int level);
 
+/* From here on lines of less severity are left out: the command itself says what they say. */
+void limit_log(rdzv_log_level level);
+
 /* Is it from 0 to 65535? False: it has said so. */
 bool check_port(const char *command, int64_t port);
 

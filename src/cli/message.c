@@ -64,8 +64,13 @@ static atomic_bool line_is_open;
 
 void show_open_line(bool shown) { atomic_store(&line_is_open, shown); }
 
+static atomic_int least_severe = RDZV_LOG_DEBUG;
+
+void limit_log(rdzv_log_level level) { atomic_store(&least_severe, (int)level); }
+
 /* One write a line, so that lines of several threads do not mix. */
 static void write_line(void *command, rdzv_log_level level, const char *line) {
+  if ((int)level > atomic_load(&least_severe)) return;
   if (as_json) {
     write_json_line(level, line);
     return;
