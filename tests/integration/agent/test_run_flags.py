@@ -299,15 +299,17 @@ class Program(Case):
         self.assertNotIn("hint", done.stderr)  # that was not Python
 
     def test_the_hint_has_the_path_of_the_interpreter(self):
-        """Which python3 of PATH is it? Also where nothing is known of the worker but its exit code."""
+        """Which python3 of PATH is it? Only where a module is missing."""
         os.mkdir(self.path("bin"))
         os.symlink(rdzvtest.PYTHON, self.path("bin/python3"))
         env = {"PATH": f"{self.path('bin')}:{os.environ['PATH']}", "PYTHON_EXEC": ""}
-        for program, text in (("import no_such_module", "is the module installed for {}?"),
-                              ("raise SystemExit(1)", "Python is {} (if a module")):
-            self.file("x.py", program + "\n")
-            done = self.run_words("--standalone", "x.py", code=1, env=env)
-            self.assertIn("  hint: " + text.format(self.path("bin/python3")), done.stderr)
+        for program, is_hinted in (("import no_such_module", True), ("from os import no_such_name", True),
+                                   ("raise SystemExit(1)", False), ("raise ValueError('x')", False)):
+            with self.subTest(program):
+                self.file("x.py", program + "\n")
+                done = self.run_words("--standalone", "x.py", code=1, env=env)
+                self.assertEqual(f"  hint: is the module installed for {self.path('bin/python3')}?" in done.stderr, is_hinted)
+                self.assertEqual("hint" in done.stderr, is_hinted, done.stderr)
 
     def test_a_virtual_local_rank(self):
         words = ["--virtual-local-rank", "--nproc-per-node=2", "sh", "-c",
