@@ -30,6 +30,7 @@ _rdzv() {
       --dialect) words="auto v1 v2 rdzv" ;;
       --rdzv-backend) words="c10d etcd etcd-v1 etcd-v2 etcd-v3 static" ;;
       --nproc-per-node) words="auto cpu gpu xpu" ;;
+      --start-method) words="spawn fork forkserver" ;;
       --numa-binding) words="node socket exclusive core-complex" ;;
       *)
         case "$command" in

@@ -46,7 +46,7 @@ complete -c rdzv -n '__fish_seen_subcommand_from run' -l tee -s t -x -d 'output 
 complete -c rdzv -n '__fish_seen_subcommand_from run' -l local-ranks-filter -x -d 'local ranks whose output is shown'
 complete -c rdzv -n '__fish_seen_subcommand_from run' -l json-log -d 'write log lines as JSON objects'
 complete -c rdzv -n '__fish_seen_subcommand_from run' -l monitor-interval -x -d 'rdzv run does not poll'
-complete -c rdzv -n '__fish_seen_subcommand_from run' -l start-method -x -d 'workers are always new programs, not forks'
+complete -c rdzv -n '__fish_seen_subcommand_from run' -l start-method -x -a 'spawn fork forkserver' -d 'workers are always new programs, not forks'
 complete -c rdzv -n '__fish_seen_subcommand_from run' -l logs-specs -x -a 'default' -d 'rdzv run has no plug-ins for logs'
 complete -c rdzv -n '__fish_seen_subcommand_from run' -l event-log-handler -x -d 'use --event-log'
 complete -c rdzv -n '__fish_seen_subcommand_from run' -l virtual-local-rank -d 'set LOCAL_RANK to 0, and let each worker see one GPU'

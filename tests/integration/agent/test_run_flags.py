@@ -187,6 +187,10 @@ class Variables(Case):
             done = self.run_words("--standalone", "x.py", env={"PET_NO_PYTHON": value}, code=code)
             self.assertEqual(done.stdout, expected)
 
+    def test_a_switch_is_a_number(self):
+        done = self.run_words("true", env={"PET_STANDALONE": "yes"}, code=USAGE)
+        self.assertEqual(done.stderr, "rdzv run: invalid value 'yes' for PET_STANDALONE: expected 0 or 1\n")
+
     def test_a_wrong_one_is_named(self):
         done = self.run_words("--standalone", "true", env={"PET_MAX_RESTARTS": "many"}, code=USAGE)
         self.assertIn("invalid value 'many' for PET_MAX_RESTARTS", done.stderr)
@@ -402,6 +406,8 @@ class Refused(Case):
             self.refuse("--standalone", "--signals-to-handle", name, "true", says="for --signals-to-handle: not a signal that can be handled")
         self.refuse("--numa-binding", "near", "true", says="expected node|socket|exclusive|core-complex")
         self.refuse("--log-level", "loud", "true", says="invalid value 'loud' for --log-level")
+        self.refuse("--start-method", "foo", "true", says="invalid value 'foo' for --start-method: expected spawn|fork|forkserver")
+        self.refuse("--monitor-interval", "foo", "true", says="invalid value 'foo' for --monitor-interval")
 
     def test_the_rendezvous(self):
         self.refuse("--rdzv-backend", "no-such", "--rdzv-endpoint", "localhost", "true", says="no-such")
@@ -461,6 +467,43 @@ class Sentences(Case):
                 self.assertIn(f"warning: {flag} has no effect: only output of --tee is filtered", done.stderr)
                 done = self.run_words("--standalone", flag, "a", "--tee", "3", "true")
                 self.assertNotIn("no effect", done.stderr)
+
+    def test_output_of_other_streams_and_ranks(self):
+        tee, many = "only output of --tee is filtered", ["--nproc-per-node", "10"]
+        for words, text in (
+            (["--tee", "1", "--duplicate-stderr-filters", "x"], f"--duplicate-stderr-filters has no effect: {tee}"),
+            (["--tee", "0:1,0:2", "--duplicate-stderr-filters", "x"], None),
+            (["--tee", "3", "--log-dir", "/dev/null", "--duplicate-stdout-filters", "x"],
+             "--duplicate-stdout-filters has no effect: --log-dir /dev/null keeps no files"),
+            (["--log-line-prefix-template", "X"], "--log-line-prefix-template has no effect: only lines of --tee have a prefix"),
+            (["--log-line-prefix-template", "X", "--tee", "0:1"], None),
+            (["--local-ranks-filter", "0,9"], "local rank 9 of --local-ranks-filter has no effect: there is 1 worker"),
+            (["--local-ranks-filter", "0,9", *many], None),
+            (["--tee", "5:1"], "local rank 5 of --tee has no effect: there is 1 worker"),
+            (["--redirects", "12:1", *many], "local rank 12 of --redirects has no effect: there are 10 workers")):
+            with self.subTest(words):
+                done = self.run_words("--standalone", *words, "true")
+                self.assertEqual(re.findall("warning: (.*)", done.stderr), [text] if text else [])
+
+    def test_a_prefix_of_the_environment_is_no_flag(self):
+        done = self.run_words("--standalone", "true", env={"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": "X"})
+        self.assertNotIn("no effect", done.stderr)
+
+    def test_a_rendezvous_that_has_no_use_for_it(self):
+        static, direct = ["--rdzv-backend", "static"], "without a secret workers reach their store directly"
+        for words, text in (
+            (["--standalone", "--direct-master"], f"--direct-master has no effect: {direct}"),
+            ([*static, "--direct-master"], f"--direct-master has no effect: {direct}"),
+            (["--standalone", "--local-addr", "h"], "--local-addr has no effect: --standalone uses its own store and id"),
+            ([*static, "--local-addr", "h"], "--local-addr has no effect: backend static uses the address of rank 0")):
+            with self.subTest(words):
+                self.assertEqual(re.findall("warning: (.*)", self.run_words(*words, "true").stderr), [text])
+        port = str(rdzvtest.free_port())
+        nodes = [self.launch(rank, [*static, "--nnodes", "1:2", "--node-rank", rank, "--master-port", port], ["true"])
+                 for rank in "01"]
+        for node in nodes:
+            self.gone(node)
+            self.assertIn("warning: MIN of --nnodes has no effect: backend static waits for all MAX nodes\n", node.err())
 
     def test_a_node_rank_for_a_backend_that_gives_ranks(self):
         self.serve_store()
