@@ -125,8 +125,9 @@ struct shown {
 };
 struct shown shown(const char *text);
 
-/* "rdzv serve: cannot …" to stderr. */
+/* "rdzv serve: cannot …" to stderr, red on a terminal. `remark` is for what is no error, and has no color. */
 void complain(const char *command, const char *format, ...) __attribute__((__format__(__printf__, 2, 3)));
+void remark(const char *command, const char *format, ...) __attribute__((__format__(__printf__, 2, 3)));
 
 /* The same for an error of the library, and for memory that has run out. Give the exit code. */
 int complain_error(const char *command, const rdzv_error *error);

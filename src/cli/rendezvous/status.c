@@ -117,7 +117,7 @@ static int watch_json(struct rendezvous *rendezvous, const struct settings *sett
     if (result == RDZV_E_CANCELED && rendezvous_signal()) break;
     if (result < 0 && !(seen && may_answer_later(result))) return complain_error(me, &error);
     if (result < 0 && !lost) complain(me, "no answer: %s", cause_in(error.message));
-    if (result == 0 && lost) complain(me, "the store answers again");
+    if (result == 0 && lost) remark(me, "the store answers again");
     lost = result < 0;
     seen |= !lost;
     const int code = lost ? EXIT_YES : print_and_free(settings, status);

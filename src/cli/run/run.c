@@ -399,8 +399,9 @@ static const char *hint_of(const struct settings *settings, int result) {
 
 static int failed(const struct settings *settings, const struct run_log *log, int result, const rdzv_error *error) {
   const bool spare = result == RDZV_E_GRACEFUL_EXIT && !log->ran;
-  complain(me, "%s%s%s", spare ? "this node was a spare and ran no workers: " : "",
-           with_flags(error->message, settings->node_rank != NOT_GIVEN).text, hint_of(settings, result));
+  (result == RDZV_E_GRACEFUL_EXIT ? remark : complain)(
+      me, "%s%s%s", spare ? "this node was a spare and ran no workers: " : "",
+      with_flags(error->message, settings->node_rank != NOT_GIVEN).text, hint_of(settings, result));
   if (result == RDZV_E_GRACEFUL_EXIT) return EXIT_YES;
   error_file_error(me, error);
   return exit_code_of(result);
