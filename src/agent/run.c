@@ -37,12 +37,15 @@ static void stop_workers(rdzv_agent *agent, int number) {
   }
   if (agent->group.running > 0) {
     if (number != SIGKILL && agent->supervisor.request != SUPERVISOR_DO_KILL)
-      log_line(&agent->log, RDZV_LOG_WARNING, "killing %zu workers that have not ended", agent->group.running);
+      log_line(&agent->log, RDZV_LOG_WARNING, "killing %zu worker%s not ended", agent->group.running,
+               agent->group.running == 1 ? " that has" : "s that have");
     group_signal(&agent->group, SIGKILL);
     monitor_until_ended(agent, KILL_MS, true);
   }
   end_group(agent, &left);
-  if (left > 0) log_line(&agent->log, RDZV_LOG_ERROR, "%zu workers cannot be killed and are left behind", left);
+  if (left > 0)
+    log_line(&agent->log, RDZV_LOG_ERROR, "%zu worker%s left behind", left,
+             left == 1 ? " cannot be killed and is" : "s cannot be killed and are");
 }
 
 /* The last lines are known once the output has ended. The others read them before they hear that this node restarts or

@@ -146,7 +146,7 @@ static void on_signals(void (*handler)(int)) {
 /* Serves until the server ends: 0, an exit code, or why. */
 static int serve(rdzv_server *server, const struct settings *settings, rdzv_error *error) {
   if (settings->port_file && write_port_file(me, settings->port_file, rdzv_server_port(server)) < 0) return EXIT_IO;
-  printf("rdzv: %s on %s\n", settings->etcd.url ? "listening" : "serving", rdzv_server_address(server));
+  printf("rdzv: listening on %s\n", rdzv_server_address(server));
   const int printed = finish_output(me, true); /* the server serves all the same; the exit code tells */
   running = server;
   on_hang_up(reload);

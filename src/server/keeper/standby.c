@@ -69,8 +69,8 @@ static void on_entered(uv_async_t *async) {
   }
   tenants_enforce(server);
   server->stands_by = false;
-  log_line(&server->log, RDZV_LOG_WARNING, "this server is the active one from now on, with %zu keys",
-           ks_count(server->ks));
+  log_line(&server->log, RDZV_LOG_WARNING, "this server is the active one from now on, with %zu key%s",
+           ks_count(server->ks), ks_count(server->ks) == 1 ? "" : "s");
 }
 
 /* ---- refusing ------------------------------------------------------------------------------------------------- */

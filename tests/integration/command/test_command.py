@@ -113,7 +113,7 @@ class Serve(rdzvtest.Case):
                             stdout=subprocess.PIPE, text=True)
         line = server.stdout.readline()
         with open(self.path("port"), encoding="ascii") as file:
-            self.assertEqual(line, f"rdzv: serving on 127.0.0.1:{int(file.read())}\n")
+            self.assertEqual(line, f"rdzv: listening on 127.0.0.1:{int(file.read())}\n")
         self.stop(server)
         self.assertFalse(os.path.exists(self.path("port")))
 
@@ -170,7 +170,7 @@ class Serve(rdzvtest.Case):
         server = self.start(["/bin/bash", "-c", script, "sh", str(listener.fileno()), rdzvtest.RDZV],
                             stdout=subprocess.PIPE, text=True, pass_fds=[listener.fileno()])
         port = listener.getsockname()[1]
-        self.assertEqual(server.stdout.readline(), f"rdzv: serving on 127.0.0.1:{port}\n")
+        self.assertEqual(server.stdout.readline(), f"rdzv: listening on 127.0.0.1:{port}\n")
         self.assertEqual(self.rdzv("store", "--endpoint", f"127.0.0.1:{port}", "num-keys").stdout, "0\n")
         self.stop(server)
 
