@@ -30,6 +30,7 @@ _rdzv() {
       --dialect) words="auto v1 v2 rdzv" ;;
       --rdzv-backend) words="c10d etcd etcd-v1 etcd-v2 etcd-v3 static" ;;
       --nproc-per-node) words="auto cpu gpu xpu" ;;
+      --start-method) words="spawn fork forkserver" ;;
       --numa-binding) words="node socket exclusive core-complex" ;;
       *)
         case "$command" in
@@ -49,7 +50,7 @@ _rdzv() {
           close) words="$rendezvous --reason --help" ;;
           list) words="--rdzv-backend --rdzv-endpoint --rdzv-conf --secret-file --tls-ca --tls-cert --tls-key --log-level --json --help" ;;
           reset) words="--rdzv-backend --rdzv-endpoint --rdzv-conf --secret-file --tls-ca --tls-cert --tls-key --log-level --rdzv-id --force --help" ;;
-          etcd) words="--data-dir --port --port-file --log --binary --timeout --help start" ;;
+          etcd) words="--data-dir --port --port-file --log --binary --timeout --log-level --help start" ;;
           serve)
             words="--bind --port --port-file --state-dir --state-etcd --state-prefix --state-lease --advertise
               --etcd-cacert --etcd-cert --etcd-key --max-connections --max-key-bytes --max-value-bytes --max-keys --max-waits --max-memory
@@ -57,7 +58,7 @@ _rdzv() {
               --request-timeout --idle-timeout --secret-file --tls-cert --tls-key --tls-client-ca --allow-plain --log-level --json-log --help"
             ;;
           store)
-            words="--rdzv-endpoint --file --etcd --etcd3 --cacert --cert --key --secret-file --tls-ca --tls-cert --tls-key --prefix --timeout --dialect --json --raw --help
+            words="--rdzv-endpoint --file --etcd --etcd3 --cacert --cert --key --secret-file --tls-ca --tls-cert --tls-key --prefix --timeout --dialect --json --raw --log-level --help
               set get add cas check wait delete append keys num-keys mget mset"
             ;;
         esac

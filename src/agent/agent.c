@@ -305,6 +305,7 @@ void rdzv_agent_free(rdzv_agent *agent) {
   free(agent->streams.needles[1]);
   failures_free(&agent->failures);
   history_free(&agent->history);
+  free(agent->published);
   list_free(agent->argv);
   free(agent->role);
   free(agent->run_id);

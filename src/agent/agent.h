@@ -75,7 +75,7 @@ struct rdzv_agent {
   /* The last round in which we published a failure; NULL: none. The next round makes it superfluous. */
   rdzv_result *failed_round;
   struct exchange failed_exchange;
-  bool has_published; /* in the current round */
+  char *published; /* the failure that we published in the current round; NULL: none */
 };
 
 /* Reports a change of the agent's state, or of a worker's. */

@@ -459,13 +459,17 @@ bool exchange_any_done(const struct exchange *exchange) {
 
 /* ---- failures ------------------------------------------------------------------------------------------------- */
 
-int exchange_tell_failure(const struct exchange *exchange, const char *text, rdzv_error *error) {
+int exchange_tell_more(const struct exchange *exchange, const char *before, const char *text, rdzv_error *error) {
   const struct key key = key_of(FAILURE, exchange->attempt, "");
   rdzv_value value;
   const int result =
-      rdzv_store_compare_set(exchange->store, rdzv_str(key.text), rdzv_str(""), rdzv_str(text), &value, error);
+      rdzv_store_compare_set(exchange->store, rdzv_str(key.text), rdzv_str(before), rdzv_str(text), &value, error);
   if (result == 0) rdzv_value_free(&value);
   return result;
+}
+
+int exchange_tell_failure(const struct exchange *exchange, const char *text, rdzv_error *error) {
+  return exchange_tell_more(exchange, "", text, error);
 }
 
 void exchange_withdraw_failure(const struct exchange *exchange) {

@@ -52,6 +52,10 @@ bool exchange_any_done(const struct exchange *exchange);
 /* Publishes a failure as text, unless one was published before. */
 int exchange_tell_failure(const struct exchange *exchange, const char *text, rdzv_error *error);
 
+/* Publishes more of a failure in the place of `before`, which this agent has published; not if another one was first.
+ */
+int exchange_tell_more(const struct exchange *exchange, const char *before, const char *text, rdzv_error *error);
+
 /* Removes a failure that was published, once all agents have read it. */
 void exchange_withdraw_failure(const struct exchange *exchange);
 

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { LONGEST_ERROR_FILE = 4 << 20, LONGEST_MESSAGE = 4096 };
+enum { LONGEST_ERROR_FILE = 4 << 20, LONGEST_MESSAGE = 4096, LONGEST_LOG = 4096 };
 
 /* ---- names ---------------------------------------------------------------------------------------------------- */
 
@@ -107,24 +107,57 @@ bool failures_collect(struct failures *failures, const struct worker_group *grou
 
 /* ---- as text -------------------------------------------------------------------------------------------------- */
 
-char *failure_write(const rdzv_worker_failure *failure) {
-  json_t *object = json_pack("{s:I, s:I, s:s, s:I, s:i, s:i, s:I, s:s}", "rank", (json_int_t)failure->rank,
-                             "local_rank", (json_int_t)failure->local_rank, "host", failure->host, "pid",
-                             (json_int_t)failure->pid, "exit_code", failure->exit_code, "signal", failure->signal,
-                             "time_us", (json_int_t)failure->time_us, "message", failure->message);
+/* The last lines that fit. Bytes of a log that is not UTF-8 are replaced. */
+static json_t *log_string(const char *log) {
+  const size_t len = strlen(log);
+  const char *from = len > LONGEST_LOG ? log + len - LONGEST_LOG : log;
+  const char *line = from > log ? strchr(from, '\n') : NULL;
+  json_t *string = json_string(line ? line + 1 : from);
+  if (string) return string;
+  char *copy = strdup(line ? line + 1 : from);
+  for (char *at = copy; at && *at; at++)
+    if ((unsigned char)*at >= 0x80) *at = '?';
+  string = copy ? json_string(copy) : NULL;
+  free(copy);
+  return string;
+}
+
+char *failure_write(const rdzv_worker_failure *failure, const char *node) {
+  json_t *object =
+      json_pack("{s:I, s:I, s:s, s:I, s:i, s:i, s:I, s:s, s:s, s:o}", "rank", (json_int_t)failure->rank, "local_rank",
+                (json_int_t)failure->local_rank, "host", failure->host, "pid", (json_int_t)failure->pid, "exit_code",
+                failure->exit_code, "signal", failure->signal, "time_us", (json_int_t)failure->time_us, "message",
+                failure->message, "node", node, "log", log_string(failure->log));
   char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
   json_decref(object);
   return text;
 }
 
+bool failure_sentence(const char *text, char *out, size_t size) {
+  json_t *object = json_loads(text, 0, NULL);
+  json_int_t rank;
+  const char *host, *node = NULL;
+  int exit_code, number;
+  char end[64];
+  const bool read = object && json_unpack(object, "{s:I, s:s, s:i, s:i, s?s}", "rank", &rank, "host", &host,
+                                          "exit_code", &exit_code, "signal", &number, "node", &node) == 0;
+  if (read) {
+    end_text(exit_code, number, end);
+    snprintf(out, size, "rank %lld on %.128s failed (%s)", (long long)rank, node ? node : host, end);
+  }
+  json_decref(object);
+  return read;
+}
+
 static bool read_told(const char *text, rdzv_worker_failure *out) {
   json_t *object = json_loads(text, 0, NULL);
   json_int_t rank, local_rank, pid, time_us;
-  const char *host, *message;
+  const char *host, *message, *log = ""; /* an older agent tells no log */
   int exit_code, signal;
-  const bool read = object && json_unpack(object, "{s:I, s:I, s:s, s:I, s:i, s:i, s:I, s:s}", "rank", &rank,
-                                          "local_rank", &local_rank, "host", &host, "pid", &pid, "exit_code",
-                                          &exit_code, "signal", &signal, "time_us", &time_us, "message", &message) == 0;
+  const bool read =
+      object && json_unpack(object, "{s:I, s:I, s:s, s:I, s:i, s:i, s:I, s:s, s?s}", "rank", &rank, "local_rank",
+                            &local_rank, "host", &host, "pid", &pid, "exit_code", &exit_code, "signal", &signal,
+                            "time_us", &time_us, "message", &message, "log", &log) == 0;
   if (read)
     *out = (rdzv_worker_failure){.rank = rank,
                                  .local_rank = local_rank,
@@ -134,7 +167,7 @@ static bool read_told(const char *text, rdzv_worker_failure *out) {
                                  .signal = signal,
                                  .time_us = time_us,
                                  .message = strdup(message),
-                                 .log = strdup(""),
+                                 .log = strdup(log),
                                  .error_file = strdup("")};
   json_decref(object);
   return read;

@@ -30,8 +30,12 @@ void end_text(int exit_code, int signal, char out[64]);
 /* Collects the failed workers of the group, and reads their error files. Replaces the list. False: no memory. */
 bool failures_collect(struct failures *failures, const struct worker_group *group, int64_t attempt);
 
-/* The text for the store, to be freed; NULL: no memory. It has no log lines, which may be long. */
-char *failure_write(const rdzv_worker_failure *failure);
+/* The text for the store, to be freed; NULL: no memory. `node` is the name of the agent's node. Of a long log it has
+ * the last lines. */
+char *failure_write(const rdzv_worker_failure *failure, const char *node);
+
+/* A published failure in one sentence: "rank 1 on node0_4711_0 failed (exit code 5)". False: it cannot be read. */
+bool failure_sentence(const char *text, char *out, size_t size);
 
 /* Puts a failure that an agent published in front, unless it is in the list. A text that cannot be read is ignored. */
 void failures_add_told(struct failures *failures, const char *text, int64_t attempt);

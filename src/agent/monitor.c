@@ -65,9 +65,17 @@ static void on_closed_by_others(struct monitor *monitor) {
     return;
   }
   failures_add_told(&agent->failures, failure, agent->exchange.attempt);
-  free(failure);
   agent_because(agent, "another node has closed the rendezvous");
+  failure_sentence(failure, agent->reason, sizeof agent->reason);
+  free(failure);
   step(monitor, (struct supervisor_event){.kind = SUPERVISOR_EV_CLOSED});
+}
+
+/* A failed worker that another agent has told of in this round is the reason for what its node does. */
+static void because_of_failure(rdzv_agent *agent) {
+  char *failure = exchange_failure(&agent->exchange);
+  if (failure) failure_sentence(failure, agent->reason, sizeof agent->reason);
+  free(failure);
 }
 
 static void on_nodes(struct monitor *monitor, const rdzv_change *change) {
@@ -84,6 +92,7 @@ static void on_nodes(struct monitor *monitor, const rdzv_change *change) {
     agent_because(agent, "%s %s", rdzv_change_node(change, 0), what);
   else
     agent_because(agent, waiting ? "a node waits to join" : "a participant %s", what);
+  because_of_failure(agent);
   if (event.others_done)
     log_line(&agent->log, RDZV_LOG_INFO, "%s; the workers go on, because the workers of other nodes are done",
              agent->reason);
@@ -167,9 +176,10 @@ static void publish_failure(rdzv_agent *agent, const struct worker *worker) {
   struct worker_group one = {.workers = (struct worker *)worker, .count = 1};
   struct failures failures = {0};
   if (failures_collect(&failures, &one, agent->exchange.attempt) && failures.count > 0) {
-    char *text = failure_write(&failures.list[0]);
-    if (text) agent->has_published = exchange_tell_failure(&agent->exchange, text, NULL) == 0;
-    free(text);
+    char *text = failure_write(&failures.list[0], rdzv_handler_node(agent->handler));
+    const bool told = text && exchange_tell_failure(&agent->exchange, text, NULL) == 0;
+    free(told ? agent->published : text);
+    if (told) agent->published = text;
   }
   failures_free(&failures);
 }

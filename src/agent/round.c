@@ -230,14 +230,15 @@ void round_begun(rdzv_agent *agent) {
 
 /* A round in which this node failed is kept until the next one has begun. */
 static void end_result(rdzv_agent *agent) {
-  if (agent->has_published) {
+  if (agent->published) {
     rdzv_result_free(agent->failed_round);
     agent->failed_round = agent->round;
     agent->failed_exchange = agent->exchange;
   } else {
     rdzv_result_free(agent->round);
   }
-  agent->has_published = false;
+  free(agent->published);
+  agent->published = NULL;
   agent->round = NULL;
 }
 

@@ -37,12 +37,25 @@ static void stop_workers(rdzv_agent *agent, int number) {
   }
   if (agent->group.running > 0) {
     if (number != SIGKILL && agent->supervisor.request != SUPERVISOR_DO_KILL)
-      log_line(&agent->log, RDZV_LOG_WARNING, "killing %zu workers that have not ended", agent->group.running);
+      log_line(&agent->log, RDZV_LOG_WARNING, "killing %zu worker%s not ended", agent->group.running,
+               agent->group.running == 1 ? " that has" : "s that have");
     group_signal(&agent->group, SIGKILL);
     monitor_until_ended(agent, KILL_MS, true);
   }
   end_group(agent, &left);
-  if (left > 0) log_line(&agent->log, RDZV_LOG_ERROR, "%zu workers cannot be killed and are left behind", left);
+  if (left > 0)
+    log_line(&agent->log, RDZV_LOG_ERROR, "%zu worker%s left behind", left,
+             left == 1 ? " cannot be killed and is" : "s cannot be killed and are");
+}
+
+/* The last lines are known once the output has ended. The others read them before they hear that this node restarts or
+ * closes. */
+static void tell_last_lines(rdzv_agent *agent) {
+  const rdzv_worker_failure *first = agent->failures.count > 0 ? &agent->failures.list[0] : NULL;
+  if (!agent->published || !first || !*first->log) return;
+  char *text = failure_write(first, rdzv_handler_node(agent->handler));
+  if (text) exchange_tell_more(&agent->exchange, agent->published, text, NULL);
+  free(text);
 }
 
 static void collect(rdzv_agent *agent) {
@@ -51,6 +64,7 @@ static void collect(rdzv_agent *agent) {
   const int64_t attempt = agent->exchange.attempt;
   failures_collect(&agent->failures, &agent->group, attempt);
   const bool asks = agent->round && !agent->has_left && agent->error.code == 0;
+  if (asks) tell_last_lines(agent);
   char *first = asks ? exchange_failure(&agent->exchange) : NULL;
   failures_add_told(&agent->failures, first, attempt);
   free(first);
@@ -142,10 +156,12 @@ static bool hears_of_failure(rdzv_agent *agent, deadline *until) {
   if (soon < *until) *until = soon;
   char *failure = exchange_failure(&agent->exchange);
   if (!failure) return false;
+  char why[256] = "another node has closed the rendezvous";
+  failure_sentence(failure, why, sizeof why);
   failures_add_told(&agent->failures, failure, agent->exchange.attempt);
   free(failure);
   if (agent->failures.count > 0) history_add(&agent->history, &agent->failures.list[0]);
-  agent_because(agent, "the workers of this node were done, but another node has closed the rendezvous");
+  agent_because(agent, "the workers of this node were done, but %s", why);
   done(agent, SUPERVISOR_EV_CLOSED);
   return true;
 }

@@ -125,14 +125,24 @@ struct shown {
 };
 struct shown shown(const char *text);
 
-/* "rdzv serve: cannot …" to stderr. */
+/* "rdzv serve: cannot …" to stderr, red on a terminal. `remark` is for what is no error, and has no color. */
 void complain(const char *command, const char *format, ...) __attribute__((__format__(__printf__, 2, 3)));
+void remark(const char *command, const char *format, ...) __attribute__((__format__(__printf__, 2, 3)));
 
 /* The same for an error of the library, and for memory that has run out. Give the exit code. */
 int complain_error(const char *command, const rdzv_error *error);
 int complain_no_memory(const char *command);
 
-/* The exit code of a command that has printed its answer: a full disk or a closed pipe must not look like success. */
+/* ---- stdout.c ---- */
+
+/* Before descriptors are opened: remembers whether stdout is closed. */
+void note_closed_stdout(void);
+
+/* From here on, output to a stdout that was closed at the start fails. Without this call it goes nowhere. */
+void need_stdout(void);
+
+/* The exit code of a command that has printed its answer: a full disk or a closed pipe must not look like success. The
+ * error is printed once. */
 int finish_output(const char *command, bool printed);
 
 /* From here on each line that goes to stderr is a JSON object: time, host, pid, level, message. */
@@ -145,6 +155,9 @@ void show_open_line(bool shown);
  * terminal the lines are shorter, and errors and warnings have colors. Valid until the next call: to be copied by an
  * object that is opened with it. */
 const rdzv_log *stderr_log(const char *command, int level);
+
+/* From here on lines of less severity are left out: the command itself says what they say. */
+void limit_log(rdzv_log_level level);
 
 /* Is it from 0 to 65535? False: it has said so. */
 bool check_port(const char *command, int64_t port);

@@ -191,12 +191,24 @@ static const char *own_variable(struct flag_extras *extras, const struct cli_fla
   return value;
 }
 
-/* The variable of a switch is a number: 0 leaves it off. */
+/* The variable of a switch is a number, as for torchrun: 0 leaves it off, and so does an empty one. */
+static int take_switch(const struct command *command, const struct cli_flag *flag, const char *name,
+                       const char *value) {
+  int64_t number = 0;
+  if (*value && !parse_number(value, INT64_MIN, INT64_MAX, &number)) {
+    complain(command->name, "invalid value '%s' for %s: expected 0 or 1", value, name);
+    return -1;
+  }
+  if (number != 0) store_value(flag, NULL);
+  return 0;
+}
+
 static int take_variable(const struct command *command, struct flag_extras *extras, const struct cli_flag *flag) {
   char own[64];
   const char *name = own, *value = own_variable(extras, flag, own);
   if (!value) name = flag_variable(flag->name, &value);
-  if (!name || !value || (flag->type == FLAG_SWITCH && atoi(value) == 0)) return 0;
+  if (!name || !value) return 0;
+  if (flag->type == FLAG_SWITCH) return take_switch(command, flag, name, value);
   return store_value(flag, value) ? 0 : fail_value(command, flag, name, value);
 }
 

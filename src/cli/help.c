@@ -57,6 +57,7 @@ static void print_flag(const struct cli_flag *flag, char letter_char) {
 }
 
 void print_help(const struct command *command, const struct flag_extras *extras) {
+  need_stdout();
   printf("usage: %s [FLAG...]%s%s\n\n", command->name, *command->synopsis ? " " : "", command->synopsis);
   print_wrapped(stdout, command->summary);
   if (command->flags->type != FLAG_GROUP) printf("\nflags:\n");

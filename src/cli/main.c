@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "cli/cli.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <rdzv/version.h>
 #include <stdio.h>
@@ -12,21 +11,24 @@ static const struct {
   const char *name;
   int (*run)(int argc, char **argv);
   const char *summary;
+  bool answers; /* the output is the purpose: a closed stdout is an error */
 } commands[] = {
-    {"run", cmd_run, "launch and supervise the workers of an elastic job, as torchrun does"},
-    {"join", cmd_join, "join a rendezvous, and print each round or run a command in it"},
-    {"status", cmd_status, "show the nodes of a rendezvous"},
-    {"close", cmd_close, "close a rendezvous for all nodes"},
-    {"list", cmd_list, "list the runs of a store"},
-    {"reset", cmd_reset, "remove a closed run from its store"},
-    {"etcd", cmd_etcd, "run an etcd that stops with its parent"},
-    {"serve", cmd_serve, "serve a store to PyTorch and rdzv clients"},
-    {"store", cmd_store, "read and write a store from the shell"},
+    {"run", cmd_run, "launch and supervise the workers of an elastic job, as torchrun does", false},
+    {"join", cmd_join, "join a rendezvous, and print each round or run a command in it", false},
+    {"status", cmd_status, "show the nodes of a rendezvous", true},
+    {"close", cmd_close, "close a rendezvous for all nodes", false},
+    {"list", cmd_list, "list the runs of a store", true},
+    {"reset", cmd_reset, "remove a closed run from its store", false},
+    {"etcd", cmd_etcd, "run an etcd that stops with its parent", false},
+    {"serve", cmd_serve, "serve a store to PyTorch and rdzv clients", false},
+    {"store", cmd_store, "read and write a store from the shell", true},
 };
 
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 
-static int help(FILE *to) {
+static int help(bool asked) {
+  if (asked) need_stdout();
+  FILE *to = asked ? stdout : stderr;
   print_wrapped(
       to,
       "usage: rdzv COMMAND [FLAG...]\n\nElastic rendezvous: the nodes of a distributed job find each other and "
@@ -35,12 +37,13 @@ static int help(FILE *to) {
   print_wrapped(to,
                 "\n'rdzv COMMAND --help' and 'man rdzv-COMMAND' describe a command.\n'rdzv --version' prints the "
                 "version.\n");
-  return to == stdout ? EXIT_YES : EXIT_USAGE;
+  return asked ? EXIT_YES : EXIT_USAGE;
 }
 
-/* No other descriptor may become stdin, stdout or stderr because they were closed. */
+/* A new descriptor must not become stdin, stdout or stderr because they were closed. */
 static void fill_standard_streams(void) {
   int fd;
+  note_closed_stdout();
   do fd = open("/dev/null", O_RDWR);
   while (fd >= 0 && fd <= STDERR_FILENO);
   if (fd > STDERR_FILENO) close(fd);
@@ -55,26 +58,27 @@ static int fail_unknown(const char *name) {
 
 static int run(int argc, char **argv) {
   static char flag[] = "--help";
-  if (argc < 2) return help(stderr);
+  if (argc < 2) return help(false);
   if (argc == 3 && strcmp(argv[1], "help") == 0) { /* 'rdzv help run' is 'rdzv run --help' */
     argv[1] = argv[2];
     argv[2] = flag;
   }
-  if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) return help(stdout);
+  if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) return help(true);
   if (strcmp(argv[1], "--version") == 0) {
+    need_stdout();
     printf("rdzv %s\n", rdzv_version());
     return EXIT_YES;
   }
-  for (int i = 0; i < COMMANDS; i++)
-    if (strcmp(argv[1], commands[i].name) == 0) return commands[i].run(argc - 1, argv + 1);
+  for (int i = 0; i < COMMANDS; i++) {
+    if (strcmp(argv[1], commands[i].name) != 0) continue;
+    if (commands[i].answers) need_stdout();
+    return commands[i].run(argc - 1, argv + 1);
+  }
   return fail_unknown(argv[1]);
 }
 
 int main(int argc, char **argv) {
   fill_standard_streams();
   const int code = run(argc, argv);
-  if (code != EXIT_YES || (fflush(stdout) == 0 && !ferror(stdout)))
-    return code; /* what was printed and not looked after: a help, a version */
-  complain("rdzv", "cannot write to stdout: %s", strerror(errno));
-  return EXIT_IO;
+  return code == EXIT_YES ? finish_output("rdzv", true) : code; /* a help, a version */
 }

@@ -34,6 +34,14 @@ static void write_json_line(rdzv_log_level level, const char *line) {
 
 /* ---- errors --------------------------------------------------------------------------------------------------- */
 
+static void print_message(const char *command, rdzv_log_level level, const char *line) {
+  const struct paint color = paint(level);
+  if (as_json)
+    write_json_line(level, line);
+  else
+    fprintf(stderr, "%s%s: %s%s\n", color.begin, command, line, color.end);
+}
+
 void complain(const char *command, const char *format, ...) {
   char text[1024];
   va_list args;
@@ -42,10 +50,16 @@ void complain(const char *command, const char *format, ...) {
   va_end(args);
   char line[sizeof text + sizeof(struct hint)];
   snprintf(line, sizeof line, "%s%s", shown(text).text, source_of_value(text).text);
-  if (as_json)
-    write_json_line(RDZV_LOG_ERROR, line);
-  else
-    fprintf(stderr, "%s: %s\n", command, line);
+  print_message(command, RDZV_LOG_ERROR, line);
+}
+
+void remark(const char *command, const char *format, ...) {
+  char text[1024];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  print_message(command, RDZV_LOG_INFO, shown(text).text);
 }
 
 int complain_error(const char *command, const rdzv_error *error) {
@@ -58,20 +72,19 @@ int complain_no_memory(const char *command) {
   return EXIT_IO;
 }
 
-int finish_output(const char *command, bool printed) {
-  if (printed && fflush(stdout) == 0 && !ferror(stdout)) return EXIT_YES;
-  complain(command, "cannot write to stdout: %s", strerror(errno));
-  return EXIT_IO;
-}
-
 /* ---- the log -------------------------------------------------------------------------------------------------- */
 
 static atomic_bool line_is_open;
 
 void show_open_line(bool shown) { atomic_store(&line_is_open, shown); }
 
+static atomic_int least_severe = RDZV_LOG_DEBUG;
+
+void limit_log(rdzv_log_level level) { atomic_store(&least_severe, (int)level); }
+
 /* One write a line, so that lines of several threads do not mix. */
 static void write_line(void *command, rdzv_log_level level, const char *line) {
+  if ((int)level > atomic_load(&least_severe)) return;
   if (as_json) {
     write_json_line(level, line);
     return;

@@ -110,8 +110,8 @@ static void on_wake(uv_poll_t *waker, int status, int events) {
   flag_lower(&server->wake);
   if (atomic_exchange(&server->reload_asked, false)) cover_reload(server);
   if (!atomic_load(&server->stop_asked) && server->failure.code == 0) return;
-  log_line(&server->log, RDZV_LOG_INFO, "stopping, with %zu clients and %zu keys", server->conns_count,
-           ks_count(server->ks));
+  log_line(&server->log, RDZV_LOG_INFO, "stopping, with %zu client%s and %zu key%s", server->conns_count,
+           server->conns_count == 1 ? "" : "s", ks_count(server->ks), ks_count(server->ks) == 1 ? "" : "s");
   keeper_finish(server);
   shut_down(server);
 }

@@ -131,9 +131,10 @@ static void remove_some(struct rdzv_server *server, struct tenant *tenant) {
   if (ks_is_busy(server->ks)) schedule_work(server);
   if (removed == SLICE_KEYS) return; /* the rest with the next tick */
   if (tenant->removed > 0)
-    log_line(&server->log, RDZV_LOG_WARNING, "run '%.*s' was not used for %lld s: %zu keys are removed",
+    log_line(&server->log, RDZV_LOG_WARNING, "run '%.*s' was not used for %lld s: %zu %s removed",
              (int)(tenant->id_len < 256 ? tenant->id_len : 256), tenant->id,
-             (long long)server->options.run_ttl_ms / 1000, tenant->removed);
+             (long long)server->options.run_ttl_ms / 1000, tenant->removed,
+             tenant->removed == 1 ? "key is" : "keys are");
   tenant->removed = 0;
 }
 

@@ -13,17 +13,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-int log_dir_init(struct log_dir *dir, const char *base, bool output, rdzv_error *error) {
-  struct stat status;
-  *dir = (struct log_dir){.none = base && strcmp(base, "/dev/null") == 0, .in_memory = !output};
-  if (!base || !*base || dir->none) return 0;
-  if (strlen(base) > PATH_MAX / 2) return error_set(error, RDZV_E_INVALID, "option 'log_dir' is too long");
-  if (stat(base, &status) == 0 && !S_ISDIR(status.st_mode))
-    return error_set(error, RDZV_E_INVALID, "option 'log_dir' is '%s': not a folder", base);
-  snprintf(dir->base, sizeof dir->base, "%s", base);
-  return 0;
-}
-
 /* With all folders above it. */
 static int make_dirs(const char *path, rdzv_error *error) {
   char part[PATH_MAX];
@@ -54,7 +43,8 @@ static int make_temporary_base(struct log_dir *dir, rdzv_error *error) {
     if (mkdtemp(dir->base)) return 0;
   }
   snprintf(dir->base, sizeof dir->base, "%s/rdzv_XXXXXX", chosen ? tmp : "/tmp");
-  return make_temporary(dir->base, error);
+  const int result = make_temporary(dir->base, error);
+  return result < 0 && chosen ? error_prefix(error, result, "TMPDIR is '%s'", tmp) : result;
 }
 
 static int make_base(struct log_dir *dir, rdzv_error *error) {
@@ -63,6 +53,31 @@ static int make_base(struct log_dir *dir, rdzv_error *error) {
   const int result = make_dirs(dir->base, error);
   if (result == 0 && realpath(dir->base, full)) memcpy(dir->base, full, sizeof full);
   return result;
+}
+
+/* Can folders be made in the base? Known before the node joins: a failure later ends the job of the others, too. */
+static int try_base(const struct log_dir *dir, rdzv_error *error) {
+  struct log_dir probe = *dir;
+  int result = make_base(&probe, error);
+  if (result == 0 && !probe.own_base) {
+    snprintf(probe.run, sizeof probe.run, "%.*s/rdzv_XXXXXX", PATH_MAX - 16, probe.base);
+    result = make_temporary(probe.run, error);
+  }
+  if (result < 0 && !probe.own_base) return error_prefix(error, result, "option 'log_dir' is '%s'", dir->base);
+  if (result == 0) rmdir(probe.own_base ? probe.base : probe.run);
+  return result;
+}
+
+int log_dir_init(struct log_dir *dir, const char *base, bool output, rdzv_error *error) {
+  struct stat status;
+  *dir = (struct log_dir){.none = base && strcmp(base, "/dev/null") == 0, .in_memory = !output};
+  if (dir->none) return 0;
+  if (!base || !*base) return try_base(dir, error);
+  if (strlen(base) > PATH_MAX / 2) return error_set(error, RDZV_E_INVALID, "option 'log_dir' is too long");
+  if (stat(base, &status) == 0 && !S_ISDIR(status.st_mode))
+    return error_set(error, RDZV_E_INVALID, "option 'log_dir' is '%s': not a folder", base);
+  snprintf(dir->base, sizeof dir->base, "%s", base);
+  return try_base(dir, error);
 }
 
 static int make_run(struct log_dir *dir, const char *run_id, rdzv_error *error) {

@@ -17,7 +17,8 @@ struct log_dir {
 };
 
 /* `base` NULL: a temporary folder, made when the first file is needed: in TMPDIR; else in memory, if the workers'
- * output does not go there; else in /tmp. RDZV_E_INVALID: it is not a folder. */
+ * output does not go there; else in /tmp. A folder is made in the base and removed: RDZV_E_IO names log_dir or TMPDIR.
+ * RDZV_E_INVALID: it is not a folder. */
 int log_dir_init(struct log_dir *dir, const char *base, bool output, rdzv_error *error);
 
 /* Creates the folder of that worker and attempt. Files of an earlier round stay in it, except the error file. `path` is

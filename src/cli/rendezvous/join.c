@@ -33,8 +33,9 @@ static int parse(int argc, char **argv, struct settings *to) {
 static int failed(int result, const rdzv_error *error) {
   if (result == RDZV_E_CANCELED && rendezvous_signal()) return EXIT_YES;
   const char *hint = result == RDZV_E_CLOSED ? CLOSED_HINT : result == RDZV_E_TIMEOUT ? TIMEOUT_HINT : "";
-  complain(me, "%s%s", error->message, hint);
-  return result == RDZV_E_GRACEFUL_EXIT ? EXIT_YES : exit_code_of(result);
+  const bool fine = result == RDZV_E_GRACEFUL_EXIT;
+  (fine ? remark : complain)(me, "%s%s", error->message, hint);
+  return fine ? EXIT_YES : exit_code_of(result);
 }
 
 static int next(struct rendezvous *rendezvous, rdzv_result **out) {

@@ -118,7 +118,7 @@ static char *conf_of(const char *command, const struct rendezvous_flags *flags, 
 static void say_free_port(const struct rendezvous *rendezvous, const char *endpoint) {
   const size_t len = endpoint ? strlen(endpoint) : 0;
   if (len > 2 && strcmp(endpoint + len - 2, ":0") == 0)
-    complain(rendezvous->command, "the rendezvous is at %s", rdzv_handler_describe(rendezvous->handler));
+    remark(rendezvous->command, "the rendezvous is at %s", rdzv_handler_describe(rendezvous->handler));
 }
 
 int rendezvous_complain(const char *command, const rdzv_error *error) {

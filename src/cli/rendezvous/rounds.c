@@ -44,8 +44,8 @@ static void tell_of_members(const char *command, const rdzv_result *result) {
   static bool told;
   if (told || result->world_size <= MOST_MEMBERS) return;
   told = true;
-  complain(command, "the round has %lld participants, and lists of more than %d are not printed: see 'rdzv status'",
-           (long long)result->world_size, MOST_MEMBERS);
+  remark(command, "the round has %lld participants, and lists of more than %d are not printed: see 'rdzv status'",
+         (long long)result->world_size, MOST_MEMBERS);
 }
 
 int print_round(const char *command, rdzv_result *result) {

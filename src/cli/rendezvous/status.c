@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "cli/rendezvous/view.h"
 
+#include <poll.h>
+#include <string.h>
 #include <time.h>
 
 static const char *const me = "rdzv status";
@@ -24,6 +26,23 @@ static int parse(int argc, char **argv, struct settings *to) {
   return no_arguments(&command, rest, argc, argv) ? rest : -1;
 }
 
+/* A server that is restarted answers again; what is wrong for good does not become right. */
+static bool may_answer_later(int result) {
+  return result != RDZV_E_NO_MEMORY && rdzv_error_class_of(result) != RDZV_ERROR_CLASS_DEFINITE;
+}
+
+/* What was asked for is known; a line of a terminal has little room. */
+static const char *cause_in(const char *message) {
+  const char *cause = strstr(message, "cannot connect");
+  return cause ? cause : message;
+}
+
+/* Between two tries. */
+static void await_signal(void) {
+  struct pollfd signals = {.fd = rendezvous_signal_fd(), .events = POLLIN};
+  poll(&signals, 1, VIEW_MS);
+}
+
 /* A view until a signal comes. */
 static int watch(struct rendezvous *rendezvous, const struct settings *settings) {
   struct view view;
@@ -34,7 +53,14 @@ static int watch(struct rendezvous *rendezvous, const struct settings *settings)
     rdzv_error error;
     const int result = rdzv_handler_status(rendezvous->handler, wait_ms, &status, &error);
     if (result == RDZV_E_CANCELED && rendezvous_signal()) break;
-    code = result < 0 ? complain_error(me, &error) : view_show(&view, status);
+    if (result == 0) {
+      code = view_show(&view, status);
+    } else if (view.now && may_answer_later(result)) {
+      code = view_lost(&view, cause_in(error.message));
+      await_signal();
+    } else {
+      code = complain_error(me, &error);
+    }
   }
   view_end(&view);
   return code;
@@ -64,16 +90,41 @@ static int look(struct rendezvous *rendezvous, int64_t wait_ms, rdzv_status **ou
   return result;
 }
 
-static int print_once(struct rendezvous *rendezvous, const struct settings *settings, int64_t wait_ms) {
-  rdzv_status *status;
-  rdzv_error error;
-  const int result = look(rendezvous, wait_ms, &status, &error);
-  if (result == RDZV_E_CANCELED && rendezvous_signal()) return EXIT_YES;
-  if (result < 0) return complain_error(me, &error);
+/* Gives an exit code. */
+static int print_and_free(const struct settings *settings, rdzv_status *status) {
   int code = print_status(me, status, settings->flags.run_id, settings->json);
   if (code == EXIT_YES && !status->exists) code = EXIT_NO;
   rdzv_status_free(status);
   return code;
+}
+
+static int print_once(struct rendezvous *rendezvous, const struct settings *settings) {
+  rdzv_status *status;
+  rdzv_error error;
+  const int result = look(rendezvous, 0, &status, &error);
+  if (result == RDZV_E_CANCELED && rendezvous_signal()) return EXIT_YES;
+  if (result < 0) return complain_error(me, &error);
+  return print_and_free(settings, status);
+}
+
+/* An object for each look until a signal comes. */
+static int watch_json(struct rendezvous *rendezvous, const struct settings *settings) {
+  bool seen = false, lost = false;
+  for (int64_t wait_ms = 0; !rendezvous_signal(); wait_ms = WATCH_MS) {
+    rdzv_status *status;
+    rdzv_error error;
+    const int result = look(rendezvous, wait_ms, &status, &error);
+    if (result == RDZV_E_CANCELED && rendezvous_signal()) break;
+    if (result < 0 && !(seen && may_answer_later(result))) return complain_error(me, &error);
+    if (result < 0 && !lost) complain(me, "no answer: %s", cause_in(error.message));
+    if (result == 0 && lost) remark(me, "the store answers again");
+    lost = result < 0;
+    seen |= !lost;
+    const int code = lost ? EXIT_YES : print_and_free(settings, status);
+    if (code == EXIT_IO) return code;
+    if (lost) await_signal();
+  }
+  return EXIT_YES;
 }
 
 int cmd_status(int argc, char **argv) {
@@ -84,9 +135,8 @@ int cmd_status(int argc, char **argv) {
   int code = rendezvous_catch_signals(me);
   if (code == EXIT_YES) code = rendezvous_open(&rendezvous, me, &settings.flags, true);
   if (code != EXIT_YES || !rendezvous.handler) return code;
-  code = settings.watch && !settings.json ? watch(&rendezvous, &settings) : print_once(&rendezvous, &settings, 0);
-  while (settings.watch && settings.json && (code == EXIT_YES || code == EXIT_NO) && !rendezvous_signal())
-    code = print_once(&rendezvous, &settings, WATCH_MS);
+  if (settings.watch && settings.flags.log_level <= RDZV_LOG_WARNING) limit_log(RDZV_LOG_ERROR); /* the view says it */
+  code = (!settings.watch ? print_once : settings.json ? watch_json : watch)(&rendezvous, &settings);
   rendezvous_close(&rendezvous);
   return code;
 }

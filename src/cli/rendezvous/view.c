@@ -76,6 +76,8 @@ static int draw(struct view *view) {
   if (lines && out) {
     const int64_t now = wall_us();
     fprintf(lines, "%s, changed %lld s ago\n", time_text(now).text, (long long)(now - view->changed_us) / 1000000);
+    if (view->lost_us)
+      fprintf(lines, "no answer for %lld s: %s\n", (long long)(now - view->lost_us) / 1000000, shown(view->why).text);
     print_table(lines, view->now, view->before, view->run_id);
     fflush(lines);
     if (view->lines > 0) fprintf(out, "\033[%zuA\r", view->lines);
@@ -96,7 +98,26 @@ static int print_line(struct view *view) {
   return finish_output(view->command, true);
 }
 
+int view_lost(struct view *view, const char *why) {
+  const bool first = !view->lost_us;
+  if (first) view->lost_us = wall_us();
+  snprintf(view->why, sizeof view->why, "%s", why);
+  if (view->is_terminal) return draw(view);
+  if (!first) return EXIT_YES;
+  printf("%s no answer: %s\n", time_text(view->lost_us).text, shown(why).text);
+  return finish_output(view->command, true);
+}
+
+static int print_return(const struct view *view) {
+  const int64_t now = wall_us();
+  printf("%s an answer after %lld s\n", time_text(now).text, (long long)(now - view->lost_us) / 1000000);
+  return finish_output(view->command, true);
+}
+
 int view_show(struct view *view, rdzv_status *status) {
+  int code = EXIT_YES;
+  if (view->lost_us && !view->is_terminal) code = print_return(view);
+  view->lost_us = 0;
   const bool changed = !view->now || status_differs(view->now, status);
   if (changed) {
     rdzv_status_free(view->before);
@@ -107,5 +128,5 @@ int view_show(struct view *view, rdzv_status *status) {
   }
   view->now = status;
   if (view->is_terminal) return draw(view);
-  return changed ? print_line(view) : EXIT_YES;
+  return code == EXIT_YES && changed ? print_line(view) : code;
 }

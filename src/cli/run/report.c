@@ -48,19 +48,30 @@ static void print_lines(const char *text, const char *margin) {
   }
 }
 
-/* What a worker writes to a terminal is not known here. */
+static bool has_either(const rdzv_worker_failure *failure, const char *text) {
+  return strstr(failure->log, text) || strstr(failure->message, text);
+}
+
+/* Only of a missing module: for another failure the path of Python is no news. */
 static void print_hint(const rdzv_worker_failure *failure) {
   const char *python = program_python_used();
-  if (!python) return;
-  if (strstr(failure->log, "No module named ") || strstr(failure->message, "No module named "))
+  const bool missing = has_either(failure, "No module named ") || has_either(failure, "ModuleNotFoundError") ||
+                       has_either(failure, "ImportError");
+  if (python && missing)
     fprintf(stderr, "  hint: is the module installed for %s? (PYTHON_EXEC names another interpreter)\n", python);
-  else if (failure->exit_code == 1 && !*failure->log)
-    fprintf(stderr, "  hint: Python is %s (if a module is missing there, PYTHON_EXEC names another interpreter)\n",
-            python);
+}
+
+/* The list of attempts follows: which one this failure is of. */
+static void print_attempt(const rdzv_worker_failure *failure) {
+  if (failure->attempt > 0)
+    fprintf(stderr, "  last attempt (%lld): first failure: ", (long long)failure->attempt);
+  else
+    fprintf(stderr, "  first failure: ");
 }
 
 static void print_first(const rdzv_worker_failure *failure) {
-  fprintf(stderr, "  first failure: rank %lld (local rank %lld) on %s, pid %lld: %s", (long long)failure->rank,
+  print_attempt(failure);
+  fprintf(stderr, "rank %lld (local rank %lld) on %s, pid %lld: %s", (long long)failure->rank,
           (long long)failure->local_rank, shown(failure->host).text, (long long)failure->pid, end_of(failure).text);
   char time_text[40];
   format_time(failure->time_us, time_text);

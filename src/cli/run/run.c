@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "cli/run/run.h"
+#include "base/text/parse.h"
 #include "cli/protection.h"
 #include "cli/signals.h"
 
@@ -15,6 +16,7 @@
 static const char *const me = "rdzv run";
 
 #define NOT_GIVEN INT64_MIN
+#define LINE_PREFIX_VARIABLE "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
 
 struct settings {
   const char *nnodes, *nproc, *role;
@@ -22,7 +24,9 @@ struct settings {
   const char *master_addr;
   int64_t master_port, node_rank, max_restarts, shutdown_ms, barrier_ms;
   const char *log_dir, *redirects, *tee, *filter, *signals, *event_log;
-  const char *monitor_interval, *start_method, *event_log_handler, *filter_stdout, *filter_stderr;
+  const char *event_log_handler, *filter_stdout, *filter_stderr;
+  int64_t monitor_interval;
+  int start_method; /* -1: not given */
   const char *line_prefix;
   bool virtual_local_rank;
   int numa;       /* -1: none */
@@ -107,8 +111,9 @@ static int parse(int argc, char **argv, struct settings *to) {
       LOG_LEVEL_FLAG(&to->log_level, "info"),
 
       {"accepted for torchrun, without effect", FLAG_GROUP, NULL, NULL, NULL},
-      {"monitor-interval", FLAG_TEXT, &to->monitor_interval, "SECONDS", "rdzv run does not poll"},
-      {"start-method", FLAG_TEXT, &to->start_method, "NAME", "workers are always new programs, not forks"},
+      {"monitor-interval", FLAG_SECONDS, &to->monitor_interval, "SECONDS", "rdzv run does not poll"},
+      {"start-method", FLAG_CHOICE, &to->start_method, "spawn|fork|forkserver",
+       "workers are always new programs, not forks"},
       {"logs-specs", FLAG_CHOICE, &to->logs_specs, "default", "rdzv run has no plug-ins for logs"},
       {"event-log-handler", FLAG_TEXT, &to->event_log_handler, "NAME", "use --event-log"},
       {0}};
@@ -155,26 +160,37 @@ static const char *default_port(const rdzv_params *params) {
   return is_given(port) ? port : "0";
 }
 
-/* What the static rendezvous has in flags of its own. To be freed are *conf and *endpoint. */
-static bool fill_static(const struct settings *settings, rdzv_params *params, char **conf, char **endpoint) {
+/* The port goes into the endpoint: an error there would not name its source. */
+static bool check_master_port(const struct settings *settings, const char *port) {
+  int64_t number;
+  const bool by_flag = settings->master_port != NOT_GIVEN;
+  if (parse_number(port, 0, 65535, &number)) return true;
+  complain(me, "invalid value '%s' for %s: expected 0 to 65535%s", port, by_flag ? "--master-port" : "MASTER_PORT",
+           by_flag ? settings->variables : "");
+  return false;
+}
+
+/* What the static rendezvous has in flags of its own: an exit code. To be freed are *conf and *endpoint. */
+static int fill_static(const struct settings *settings, rdzv_params *params, char **conf, char **endpoint) {
   char *longer, number[24];
   const long long rank = settings->node_rank;
   snprintf(number, sizeof number, "%lld", (long long)settings->master_port);
   const char *port = settings->master_port == NOT_GIVEN ? default_port(params) : number;
   const char *comma = *params->conf ? "," : "";
   const char *addr = settings->master_addr ? settings->master_addr : "127.0.0.1";
-  if (strcmp(params->backend, "static") != 0) return true;
+  if (strcmp(params->backend, "static") != 0) return EXIT_YES;
   const bool told = settings->node_rank != NOT_GIVEN;
   if ((told ? asprintf(&longer, "%s%srank=%lld", params->conf, comma, rank)
             : asprintf(&longer, "rank=0%s%s", comma, params->conf)) < 0)
-    return false;
+    return complain_no_memory(me);
   free(*conf);
   params->conf = *conf = longer;
-  if (params->endpoint) return true;
+  if (params->endpoint) return EXIT_YES;
+  if (!check_master_port(settings, port)) return EXIT_USAGE;
   const bool v6 = strchr(addr, ':') && addr[0] != '[';
-  if (asprintf(endpoint, v6 ? "[%s]:%s" : "%s:%s", addr, port) < 0) return false;
+  if (asprintf(endpoint, v6 ? "[%s]:%s" : "%s:%s", addr, port) < 0) return complain_no_memory(me);
   params->endpoint = *endpoint;
-  return true;
+  return EXIT_YES;
 }
 
 static int fill_params(const struct settings *settings, rdzv_params *params, char **conf, char **endpoint) {
@@ -191,7 +207,7 @@ static int fill_params(const struct settings *settings, rdzv_params *params, cha
   protection_hide(&settings->protection, params->conf);
   params->local_addr = settings->local_addr;
   params->ignore_unknown = true;
-  return fill_static(settings, params, conf, endpoint) ? EXIT_YES : complain_no_memory(me);
+  return fill_static(settings, params, conf, endpoint);
 }
 
 /* ---- what was said in vain ------------------------------------------------------------------------------------ */
@@ -211,15 +227,26 @@ static void say(const rdzv_log *log, rdzv_log_level level, const struct vain *li
 
 #define SAY(log, level, list) say(log, level, list, sizeof(list) / sizeof(list)[0])
 
+/* Do the options, which have the flags in them, or the environment protect the rendezvous? */
+static bool is_secret(const char *conf) {
+  return strstr(conf, "secret_file=") || strstr(conf, "tls_ca=") || strstr(conf, "tls_cert=") ||
+         is_given(getenv("RDZV_SECRET_FILE"));
+}
+
 static void say_without_rendezvous(const struct settings *settings, const rdzv_params *params, const rdzv_log *log) {
   const bool alone = settings->standalone, fixed = !alone && strcmp(params->backend, "static") == 0;
   const char *own = "--standalone uses its own store and id", *dynamic = "this backend assigns the ranks";
   const char *master = alone                         ? own
                        : fixed && settings->endpoint ? "--rdzv-endpoint names the address of rank 0"
                                                      : "only backend static uses it";
-  const bool uses_master = fixed && !is_given(settings->endpoint);
+  const bool uses_master = fixed && !is_given(settings->endpoint), ranged = params->max_nodes > params->min_nodes;
   const struct vain list[] = {
       {alone && params->max_nodes > 1, "--nnodes", "--standalone is one node"},
+      {fixed && ranged, "MIN of --nnodes", "backend static waits for all MAX nodes"},
+      {(alone || fixed) && is_given(settings->local_addr), "--local-addr",
+       alone ? own : "backend static uses the address of rank 0"},
+      {settings->direct_master && !is_secret(params->conf), "--direct-master",
+       "without a secret workers reach their store directly"},
       {alone && is_given(settings->backend) && strcmp(settings->backend, "c10d") != 0, "--rdzv-backend", own},
       {alone && is_given(settings->endpoint), "--rdzv-endpoint", own},
       {alone && settings->run_id, "--rdzv-id", own},
@@ -234,19 +261,44 @@ static void say_without_rendezvous(const struct settings *settings, const rdzv_p
                "--node-rank is given; --rdzv-backend=c10d assigns the ranks");
 }
 
+/* A local rank of the flag that no worker has. */
+static void say_rank(const rdzv_log *log, const char *flag, int64_t rank, int64_t workers) {
+  char why[96];
+  snprintf(why, sizeof why, "there %s %lld worker%s", workers == 1 ? "is" : "are", (long long)workers,
+           workers == 1 ? "" : "s");
+  char name[64];
+  snprintf(name, sizeof name, "local rank %lld of %s", (long long)rank, flag);
+  const struct vain list[] = {{rank >= 0, name, why}};
+  SAY(log, RDZV_LOG_WARNING, list);
+}
+
+static void say_without_output(const struct settings *settings, const rdzv_log *log) {
+  const bool out = what_names_stream(settings->tee, 1), err = what_names_stream(settings->tee, 2);
+  const bool no_files = settings->log_dir && strcmp(settings->log_dir, "/dev/null") == 0;
+  const bool by_flag = settings->line_prefix != getenv(LINE_PREFIX_VARIABLE);
+  const char *tee = no_files ? "--log-dir /dev/null keeps no files" : "only output of --tee is filtered";
+  const struct vain list[] = {
+      {is_given(settings->filter_stdout) && (!out || no_files), "--duplicate-stdout-filters", tee},
+      {is_given(settings->filter_stderr) && (!err || no_files), "--duplicate-stderr-filters", tee},
+      {by_flag && !out && !err, "--log-line-prefix-template", "only lines of --tee have a prefix"}};
+  int64_t workers = 1;
+  if (settings->nproc && !parse_number(settings->nproc, 1, INT32_MAX, &workers)) workers = 0;
+  SAY(log, RDZV_LOG_WARNING, list);
+  say_rank(log, "--local-ranks-filter", what_rank_beyond(settings->filter, false, workers), workers);
+  say_rank(log, "--tee", what_rank_beyond(settings->tee, true, workers), workers);
+  say_rank(log, "--redirects", what_rank_beyond(settings->redirects, true, workers), workers);
+}
+
 static void say_without_effect(const struct settings *settings, const rdzv_params *params, const rdzv_log *log) {
   const bool unused = flag_by_variable("rdzv-endpoint") && !settings->endpoint && !settings->standalone;
-  const struct vain list[] = {{unused, "RDZV_ENDPOINT", "backend static has no store (--rdzv-backend=c10d uses it)"},
-                              {settings->monitor_interval, "--monitor-interval", "rdzv run does not poll"},
-                              {settings->start_method, "--start-method", "workers are always new programs, not forks"},
-                              {settings->logs_specs >= 0, "--logs-specs", "rdzv run has no plug-ins for logs"},
-                              {settings->event_log_handler, "--event-log-handler", "--event-log PATH writes events"}};
-  const bool tees = is_given(settings->tee) && strcmp(settings->tee, "0") != 0;
-  const struct vain loud[] = {
-      {is_given(settings->filter_stdout) && !tees, "--duplicate-stdout-filters", "only output of --tee is filtered"},
-      {is_given(settings->filter_stderr) && !tees, "--duplicate-stderr-filters", "only output of --tee is filtered"}};
+  const struct vain list[] = {
+      {unused, "RDZV_ENDPOINT", "backend static has no store (--rdzv-backend=c10d uses it)"},
+      {settings->monitor_interval != NOT_GIVEN, "--monitor-interval", "rdzv run does not poll"},
+      {settings->start_method >= 0, "--start-method", "workers are always new programs, not forks"},
+      {settings->logs_specs >= 0, "--logs-specs", "rdzv run has no plug-ins for logs"},
+      {settings->event_log_handler, "--event-log-handler", "--event-log PATH writes events"}};
   SAY(log, RDZV_LOG_INFO, list);
-  SAY(log, RDZV_LOG_WARNING, loud);
+  say_without_output(settings, log);
   say_without_rendezvous(settings, params, log);
 }
 
@@ -347,8 +399,9 @@ static const char *hint_of(const struct settings *settings, int result) {
 
 static int failed(const struct settings *settings, const struct run_log *log, int result, const rdzv_error *error) {
   const bool spare = result == RDZV_E_GRACEFUL_EXIT && !log->ran;
-  complain(me, "%s%s%s", spare ? "this node was a spare and ran no workers: " : "", error->message,
-           hint_of(settings, result));
+  (result == RDZV_E_GRACEFUL_EXIT ? remark : complain)(
+      me, "%s%s%s", spare ? "this node was a spare and ran no workers: " : "",
+      with_flags(error->message, settings->node_rank != NOT_GIVEN).text, hint_of(settings, result));
   if (result == RDZV_E_GRACEFUL_EXIT) return EXIT_YES;
   error_file_error(me, error);
   return exit_code_of(result);
@@ -456,7 +509,9 @@ int cmd_run(int argc, char **argv) {
   struct settings settings = {.node_rank = NOT_GIVEN,
                               .numa = -1,
                               .logs_specs = -1,
-                              .line_prefix = getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"),
+                              .start_method = -1,
+                              .monitor_interval = NOT_GIVEN,
+                              .line_prefix = getenv(LINE_PREFIX_VARIABLE),
                               .master_port = NOT_GIVEN,
                               .shutdown_ms = 30000,
                               .barrier_ms = 300000,

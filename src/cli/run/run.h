@@ -52,6 +52,21 @@ void print_report_json(const rdzv_agent *agent, const rdzv_agent_result *result)
 /* The attempts that failed, as log lines: where there is no report. */
 void log_attempts(const rdzv_agent *agent, const rdzv_log *log, rdzv_log_level level);
 
+/* ---- what.c ---- */
+
+/* Does the value of --tee or --redirects, "3" or "0:1,1:2", name the stream, 1 stdout or 2 stderr, of any worker? */
+bool what_names_stream(const char *what, int stream);
+
+/* A local rank in the list that no worker has, or -1; is_map: of "RANK:WHAT,...". 0 workers: their number is not known.
+ */
+int64_t what_rank_beyond(const char *list, bool is_map, int64_t workers);
+
+/* ---- names.c ---- */
+
+/* An error of the agent, with the flag in the place of the option: "--max-restarts" for "max_restarts". `node_rank`:
+ * the option 'rank' comes from --node-rank. */
+struct shown with_flags(const char *message, bool node_rank);
+
 /* ---- error_file.c: TORCHELASTIC_ERROR_FILE of our own; nothing happens where it is not set ---- */
 
 void error_file_failure(const char *command, const rdzv_worker_failure *failure);

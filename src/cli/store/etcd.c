@@ -12,6 +12,7 @@ static const char *const me = "rdzv etcd";
 struct settings {
   const char *data_dir, *port_file, *log_file, *binary;
   int64_t port, timeout;
+  int log_level;
 };
 
 static int parse(int argc, char **argv, struct settings *to) {
@@ -24,6 +25,7 @@ static int parse(int argc, char **argv, struct settings *to) {
        "append the output of etcd to PATH (default: shown only after a failure)"},
       {"binary", FLAG_TEXT, &to->binary, "PATH", "the etcd to run; see below for the default"},
       {"timeout", FLAG_SECONDS, &to->timeout, "S", "seconds until etcd must answer (default 60)"},
+      LOG_LEVEL_FLAG(&to->log_level, "warning"),
       {0}};
   const struct command command = {
       me, "start", "Runs an etcd with one member on a loopback address. It stops with this process.", flags,
@@ -48,10 +50,10 @@ static int serve(rdzv_etcd_process *process, const struct settings *settings) {
   if (settings->port_file && write_port_file(me, settings->port_file, rdzv_etcd_process_port(process)) < 0)
     return EXIT_IO;
   printf("rdzv: etcd is at %s\n", rdzv_etcd_process_endpoint(process));
-  fflush(stdout);
+  const int printed = finish_output(me, true); /* etcd runs all the same; the exit code tells */
   const int result = rdzv_etcd_process_wait(process, rendezvous_signal_fd(), &status, &error);
   if (settings->port_file) unlink(settings->port_file);
-  if (result == RDZV_E_CANCELED) return EXIT_YES;
+  if (result == RDZV_E_CANCELED) return printed;
   if (WIFSIGNALED(status))
     complain(me, "etcd was killed by signal %d", WTERMSIG(status));
   else
@@ -61,7 +63,7 @@ static int serve(rdzv_etcd_process *process, const struct settings *settings) {
 
 /* "start" may stand before the flags. */
 int cmd_etcd(int argc, char **argv) {
-  struct settings settings = {0};
+  struct settings settings = {.log_level = RDZV_LOG_WARNING};
   if (argc > 2 && strcmp(argv[1], "start") == 0) {
     memmove(&argv[1], &argv[2], (size_t)(argc - 2) * sizeof *argv);
     argv[argc - 1] = (char *)"start";
@@ -74,7 +76,7 @@ int cmd_etcd(int argc, char **argv) {
                                              .log_path = settings.log_file,
                                              .port = (int)settings.port,
                                              .timeout_ms = settings.timeout,
-                                             .log = stderr_log(me, RDZV_LOG_WARNING)};
+                                             .log = stderr_log(me, settings.log_level)};
   rdzv_etcd_process *process;
   rdzv_error error;
   if (rdzv_etcd_process_start(&options, &process, &error) < 0) return complain_error(me, &error);

@@ -146,15 +146,15 @@ static void on_signals(void (*handler)(int)) {
 /* Serves until the server ends: 0, an exit code, or why. */
 static int serve(rdzv_server *server, const struct settings *settings, rdzv_error *error) {
   if (settings->port_file && write_port_file(me, settings->port_file, rdzv_server_port(server)) < 0) return EXIT_IO;
-  printf("rdzv: %s on %s\n", settings->etcd.url ? "listening" : "serving", rdzv_server_address(server));
-  fflush(stdout);
+  printf("rdzv: listening on %s\n", rdzv_server_address(server));
+  const int printed = finish_output(me, true); /* the server serves all the same; the exit code tells */
   running = server;
   on_hang_up(reload);
   if (is_stopped) rdzv_server_stop(server);
   const int result = rdzv_server_run(server, error);
   on_hang_up(SIG_IGN);
   running = NULL;
-  return result;
+  return result == 0 ? printed : result;
 }
 
 static rdzv_server_options options_of(const struct settings *settings) {

@@ -27,6 +27,7 @@ struct settings {
   int dialect;
   bool json;
   bool raw;
+  int log_level;
   struct protection_flags protection;
 };
 
@@ -254,6 +255,7 @@ static int parse(int argc, char **argv, struct settings *to) {
       {"dialect", FLAG_CHOICE, &to->dialect, "auto|v1|v2|rdzv", "dialect of the server (default auto)"},
       {"json", FLAG_SWITCH, &to->json, NULL, "print JSON"},
       {"raw", FLAG_SWITCH, &to->raw, NULL, "print a value without a newline"},
+      LOG_LEVEL_FLAG(&to->log_level, "info"),
       {0}};
   const struct command command = {
       me, "OPERATION [ARG...]", "Reads and writes a store from the shell.", flags,
@@ -314,7 +316,7 @@ static int open_etcd(const struct settings *settings, int64_t timeout, const rdz
 
 /* The first lines about a server that is not there yet are worth seeing: without them a wait looks like a hang. */
 static int open_store(const struct settings *settings, rdzv_store **out, rdzv_error *error) {
-  const rdzv_log *log = stderr_log(me, RDZV_LOG_INFO);
+  const rdzv_log *log = stderr_log(me, settings->log_level);
   const int64_t timeout = settings->timeout ? settings->timeout : AT_ONCE_MS;
   if (settings->file) {
     const rdzv_file_options options = {.size = sizeof options, .timeout_ms = timeout, .log = log};
@@ -370,7 +372,7 @@ static bool check_settings(struct settings *settings) {
 }
 
 int cmd_store(int argc, char **argv) {
-  struct settings settings = {.timeout = DEFAULT_TIMEOUT_MS};
+  struct settings settings = {.timeout = DEFAULT_TIMEOUT_MS, .log_level = RDZV_LOG_INFO};
   int code = EXIT_USAGE;
   const int rest = parse(argc, argv, &settings);
   if (rest < 0) return rest == -2 ? EXIT_YES : EXIT_USAGE;

@@ -320,7 +320,8 @@ static int set_up(struct keeper *keeper, const char *where, rdzv_error *error) {
   if (result == 0) result = commit_first(keeper, error);
   if (result == 0) result = start_thread(keeper, error);
   if (result == 0 && ks_count(server->ks) > 0)
-    log_line(&server->log, RDZV_LOG_INFO, "%zu keys are loaded from '%s'", ks_count(server->ks), where);
+    log_line(&server->log, RDZV_LOG_INFO, "%zu %s loaded from '%s'", ks_count(server->ks),
+             ks_count(server->ks) == 1 ? "key is" : "keys are", where);
   return result;
 }
 

@@ -69,7 +69,8 @@ static void on_entered(uv_async_t *async) {
   }
   tenants_enforce(server);
   server->stands_by = false;
-  log_line(&server->log, RDZV_LOG_WARNING, "became the active server (%zu keys)", ks_count(server->ks));
+  const size_t keys = ks_count(server->ks);
+  log_line(&server->log, RDZV_LOG_WARNING, "became the active server (%zu key%s)", keys, keys == 1 ? "" : "s");
 }
 
 /* ---- refusing ------------------------------------------------------------------------------------------------- */

@@ -455,11 +455,11 @@ struct summary leased_waiting(const struct leased *node) {
   if (!node->placed)
     snprintf(summary.text, sizeof summary.text, "waiting to join: no place yet");
   else if (node->spare)
-    snprintf(summary.text, sizeof summary.text, "waiting as a spare: round %" PRId64 " is full with %zu nodes",
-             node->world.round, node->world.count);
+    snprintf(summary.text, sizeof summary.text, "waiting as a spare: round %" PRId64 " is full with %zu node%s",
+             node->world.round, node->world.count, node->world.count == 1 ? "" : "s");
   else if (node->world_mod && node->world.count > 0)
-    snprintf(summary.text, sizeof summary.text, "waiting for the next round: round %" PRId64 " goes on with %zu nodes",
-             node->world.round, node->world.count);
+    snprintf(summary.text, sizeof summary.text, "waiting for the next round: round %" PRId64 " goes on with %zu node%s",
+             node->world.round, node->world.count, node->world.count == 1 ? "" : "s");
   else
     snprintf(summary.text, sizeof summary.text, "waiting for nodes: %s%lld of at least %" PRId64 " have joined",
              node->leads ? "" : "at least ", joined, settings->min_nodes);

@@ -125,7 +125,7 @@ class Backend(Case):
         self.assertEqual(self.run_words("--master-port", port, *show, env={"MASTER_PORT": "1"}).stdout, f"{port}\n")
         self.assertEqual(self.run_words(*show, env={"PET_MASTER_PORT": port}).stdout, f"{port}\n")
         done = self.run_words(*show, env={"MASTER_PORT": "none"}, code=USAGE)
-        self.assertIn("127.0.0.1:none", done.stderr)
+        self.assertIn("invalid value 'none' for MASTER_PORT", done.stderr)
 
     def test_a_plain_job_in_a_worker_has_a_port_of_its_own(self):
         done = self.run_words("--log-level=off", "sh", "-c",
@@ -186,6 +186,10 @@ class Variables(Case):
         for value, expected, code in (("0", "by Python\n", YES), ("1", "", IO)):
             done = self.run_words("--standalone", "x.py", env={"PET_NO_PYTHON": value}, code=code)
             self.assertEqual(done.stdout, expected)
+
+    def test_a_switch_is_a_number(self):
+        done = self.run_words("true", env={"PET_STANDALONE": "yes"}, code=USAGE)
+        self.assertEqual(done.stderr, "rdzv run: invalid value 'yes' for PET_STANDALONE: expected 0 or 1\n")
 
     def test_a_wrong_one_is_named(self):
         done = self.run_words("--standalone", "true", env={"PET_MAX_RESTARTS": "many"}, code=USAGE)
@@ -299,15 +303,17 @@ class Program(Case):
         self.assertNotIn("hint", done.stderr)  # that was not Python
 
     def test_the_hint_has_the_path_of_the_interpreter(self):
-        """Which python3 of PATH is it? Also where nothing is known of the worker but its exit code."""
+        """Which python3 of PATH is it? Only where a module is missing."""
         os.mkdir(self.path("bin"))
         os.symlink(rdzvtest.PYTHON, self.path("bin/python3"))
         env = {"PATH": f"{self.path('bin')}:{os.environ['PATH']}", "PYTHON_EXEC": ""}
-        for program, text in (("import no_such_module", "is the module installed for {}?"),
-                              ("raise SystemExit(1)", "Python is {} (if a module")):
-            self.file("x.py", program + "\n")
-            done = self.run_words("--standalone", "x.py", code=1, env=env)
-            self.assertIn("  hint: " + text.format(self.path("bin/python3")), done.stderr)
+        for program, is_hinted in (("import no_such_module", True), ("from os import no_such_name", True),
+                                   ("raise SystemExit(1)", False), ("raise ValueError('x')", False)):
+            with self.subTest(program):
+                self.file("x.py", program + "\n")
+                done = self.run_words("--standalone", "x.py", code=1, env=env)
+                self.assertEqual(f"  hint: is the module installed for {self.path('bin/python3')}?" in done.stderr, is_hinted)
+                self.assertEqual("hint" in done.stderr, is_hinted, done.stderr)
 
     def test_a_virtual_local_rank(self):
         words = ["--virtual-local-rank", "--nproc-per-node=2", "sh", "-c",
@@ -381,9 +387,9 @@ class Refused(Case):
                         says=f"invalid value '{value}' for --nnodes: expected MIN or MIN:MAX, with 1 <= MIN <= MAX")
         for value in ("x", "", "1.5", "99999999999999999999"):
             self.refuse("--max-restarts", value, "true", says=f"invalid value '{value}' for --max-restarts")
-        self.refuse("--standalone", "--max-restarts", "-1", "true", says="max_restarts")
+        self.refuse("--standalone", "--max-restarts", "-1", "true", says="invalid value '-1' for --max-restarts")
         for value in ("0", "-2", "many", "gpus", "4097"):
-            self.refuse("--standalone", "--nproc-per-node", value, "true", says=f"invalid value '{value}' for nproc_per_node")
+            self.refuse("--standalone", "--nproc-per-node", value, "true", says=f"invalid value '{value}' for --nproc-per-node")
         for flag in ("--shutdown-timeout", "--exit-barrier-timeout"):
             for value in ("-1", "x", "inf", "nan", "1e30"):
                 self.refuse(flag, value, "true", says=f"invalid value '{value}' for {flag}")
@@ -393,13 +399,15 @@ class Refused(Case):
                     env={"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""})
 
     def test_streams_and_signals(self):
-        self.refuse("--standalone", "--redirects", "4", "true", says="invalid value '4' for redirects")
-        self.refuse("--standalone", "-t", "0:x", "true", says="invalid value '0:x' for tee")
-        self.refuse("--standalone", "--local-ranks-filter", "a", "true", says="invalid value 'a' for local_ranks_filter")
+        self.refuse("--standalone", "--redirects", "4", "true", says="invalid value '4' for --redirects")
+        self.refuse("--standalone", "-t", "0:x", "true", says="invalid value '0:x' for --tee")
+        self.refuse("--standalone", "--local-ranks-filter", "a", "true", says="invalid value 'a' for --local-ranks-filter")
         for name in ("SIGKILL", "SIGSTOP", "NOSUCH", "SIG", "9", "SIGTERM,,SIGINT"):
             self.refuse("--standalone", "--signals-to-handle", name, "true", says="for --signals-to-handle: not a signal that can be handled")
         self.refuse("--numa-binding", "near", "true", says="expected node|socket|exclusive|core-complex")
         self.refuse("--log-level", "loud", "true", says="invalid value 'loud' for --log-level")
+        self.refuse("--start-method", "foo", "true", says="invalid value 'foo' for --start-method: expected spawn|fork|forkserver")
+        self.refuse("--monitor-interval", "foo", "true", says="invalid value 'foo' for --monitor-interval")
 
     def test_the_rendezvous(self):
         self.refuse("--rdzv-backend", "no-such", "--rdzv-endpoint", "localhost", "true", says="no-such")
@@ -411,14 +419,18 @@ class Refused(Case):
         self.refuse("--standalone", "--rdzv-conf", "join_timeout=x", "true", says="join_timeout")
         self.refuse("--rdzv-backend", "c10d", "--rdzv-endpoint", "192.0.2.1:0", "true",
                     says="port 0 is for the node that serves")
-        self.refuse("--log-level", "off", "--nnodes", "2", "--node-rank", "2", "true", says="'rank' is '2'")
-        self.refuse("--nnodes", "2", "--master-port", "70000", "true", says="70000")
+        self.refuse("--log-level", "off", "--nnodes", "2", "--node-rank", "2", "true", says="--node-rank is '2': there are 2 nodes")
+        self.refuse("--log-level", "off", "--nnodes", "2", "--node-rank", "-1", "true", says="invalid value '-1' for --node-rank:")
+        self.refuse("--log-level", "off", "--nnodes", "2", "--rdzv-conf", "rank=2", "true", says="option 'rank' is '2'")
+        self.refuse("--nnodes", "2", "--master-port", "70000", "true", says="invalid value '70000' for --master-port: expected 0 to 65535")
+        self.refuse("true", env={"PET_MASTER_PORT": "70000"}, says="--master-port: expected 0 to 65535 (from the environment: PET_MASTER_PORT='70000')")
+        self.refuse("true", env={"MASTER_PORT": "abc"}, says="invalid value 'abc' for MASTER_PORT: expected 0 to 65535")
 
     def test_a_module_cannot_be_executed(self):
         self.refuse("--standalone", "-m", "--no-python", "x", says="cannot be used together")
 
     def test_a_role_that_is_too_long(self):
-        self.refuse("--standalone", "--role", "r" * 64, "true", says="for role: it is too long")
+        self.refuse("--standalone", "--role", "r" * 64, "true", says="for --role: it is too long")
         self.run_words("--standalone", "--role", "r" * 63, "true")
 
     def test_a_loopback_endpoint_for_several_machines(self):
@@ -455,6 +467,43 @@ class Sentences(Case):
                 self.assertIn(f"warning: {flag} has no effect: only output of --tee is filtered", done.stderr)
                 done = self.run_words("--standalone", flag, "a", "--tee", "3", "true")
                 self.assertNotIn("no effect", done.stderr)
+
+    def test_output_of_other_streams_and_ranks(self):
+        tee, many = "only output of --tee is filtered", ["--nproc-per-node", "10"]
+        for words, text in (
+            (["--tee", "1", "--duplicate-stderr-filters", "x"], f"--duplicate-stderr-filters has no effect: {tee}"),
+            (["--tee", "0:1,0:2", "--duplicate-stderr-filters", "x"], None),
+            (["--tee", "3", "--log-dir", "/dev/null", "--duplicate-stdout-filters", "x"],
+             "--duplicate-stdout-filters has no effect: --log-dir /dev/null keeps no files"),
+            (["--log-line-prefix-template", "X"], "--log-line-prefix-template has no effect: only lines of --tee have a prefix"),
+            (["--log-line-prefix-template", "X", "--tee", "0:1"], None),
+            (["--local-ranks-filter", "0,9"], "local rank 9 of --local-ranks-filter has no effect: there is 1 worker"),
+            (["--local-ranks-filter", "0,9", *many], None),
+            (["--tee", "5:1"], "local rank 5 of --tee has no effect: there is 1 worker"),
+            (["--redirects", "12:1", *many], "local rank 12 of --redirects has no effect: there are 10 workers")):
+            with self.subTest(words):
+                done = self.run_words("--standalone", *words, "true")
+                self.assertEqual(re.findall("warning: (.*)", done.stderr), [text] if text else [])
+
+    def test_a_prefix_of_the_environment_is_no_flag(self):
+        done = self.run_words("--standalone", "true", env={"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": "X"})
+        self.assertNotIn("no effect", done.stderr)
+
+    def test_a_rendezvous_that_has_no_use_for_it(self):
+        static, direct = ["--rdzv-backend", "static"], "without a secret workers reach their store directly"
+        for words, text in (
+            (["--standalone", "--direct-master"], f"--direct-master has no effect: {direct}"),
+            ([*static, "--direct-master"], f"--direct-master has no effect: {direct}"),
+            (["--standalone", "--local-addr", "h"], "--local-addr has no effect: --standalone uses its own store and id"),
+            ([*static, "--local-addr", "h"], "--local-addr has no effect: backend static uses the address of rank 0")):
+            with self.subTest(words):
+                self.assertEqual(re.findall("warning: (.*)", self.run_words(*words, "true").stderr), [text])
+        port = str(rdzvtest.free_port())
+        nodes = [self.launch(rank, [*static, "--nnodes", "1:2", "--node-rank", rank, "--master-port", port], ["true"])
+                 for rank in "01"]
+        for node in nodes:
+            self.gone(node)
+            self.assertIn("warning: MIN of --nnodes has no effect: backend static waits for all MAX nodes\n", node.err())
 
     def test_a_node_rank_for_a_backend_that_gives_ranks(self):
         self.serve_store()

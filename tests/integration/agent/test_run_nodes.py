@@ -68,16 +68,19 @@ class Together(Case):
         for node in nodes:
             self.gone(node)
         self.wait_notes("a 0", "b 0", "a 1", "b 1")
+        self.assertRegex(nodes[0].err(), rf"warning: rank \d on 127\.0\.0\.1_{nodes[1].pid}_0 failed \(exit code 1\): stopping 1 worker\n")
+        self.assertNotIn(" left", nodes[0].err())
 
     def test_every_node_tells_of_every_attempt(self):
         worker = self.script("""
-        case $ROLE_NAME$TORCHELASTIC_RESTART_COUNT in a0) exit 10;; b1) exit 11;; esac
+        case $ROLE_NAME$TORCHELASTIC_RESTART_COUNT in a0) exit 10;; b1) echo why >&2; exit 11;; esac
         forever""")
         nodes = [self.node(name, "2", worker, "--max-restarts", "1") for name in "ab"]
         for node in nodes:
             self.gone(node, 11)
             self.assertRegex(node.err(), r"failed attempts:\n    0 at \S+: rank \d on \S+: exit code 10\n"
-                                         r"    1 at \S+: rank \d on \S+: exit code 11\n")
+                                         r"    1 at \S+: rank \d on \S+: exit code 11: why\n")
+            self.assertRegex(node.err(), r"\n  last attempt \(1\): first failure: rank \d .*: exit code 11, at ")
 
     def test_a_failure_beyond_the_budget_ends_all_and_all_name_it(self):
         worker = self.script("""
@@ -95,8 +98,8 @@ class Together(Case):
             self.assertTrue(found, node.err())
             rank = rank or found.group(1)
             self.assertEqual(found.group(1), rank)
-        self.assertIn("    | no more\n", nodes[1].err())
-        self.assertIn("another node has closed the rendezvous", nodes[0].err())
+            self.assertIn("    | no more\n", node.err())
+        self.assertIn(f"FAILED: rank {rank} on 127.0.0.1_{nodes[1].pid}_0 failed (exit code 33); restarts used: 0\n", nodes[0].err())
 
     def test_a_program_that_is_gone_at_the_last_restart_ends_all_and_all_name_it(self):
         nodes = [self.node("a", "2", self.script("note a; forever"), "--max-restarts", "1"),

@@ -286,10 +286,15 @@ class Files(Case):
         node = self.run_alone("note ran", "--log-dir", __file__, code=USAGE)
         self.assertIn("not a folder", node.err())
 
-    def test_a_log_dir_that_cannot_be_made_is_told(self):
-        node = self.run_alone("note ran", "--log-dir", "/proc/no/such", code=IO)
-        self.assertIn("/proc/no", node.err())
-        self.assertEqual(self.notes(), [])
+    def test_a_folder_that_cannot_be_used_is_told_before_the_node_joins(self):
+        for flags, env, name in ((["--log-dir", "/proc/no/such"], {}, "--log-dir is '/proc/no/such': cannot create the log folder '/proc/no'"),
+                                 (["--log-dir", "/proc"], {}, "--log-dir is '/proc': cannot create the log folder '/proc/"),
+                                 ([], {"TMPDIR": "/proc"}, "TMPDIR is '/proc': cannot create the log folder '/proc/"),
+                                 (["--tee", "3"], {"TMPDIR": "/no/such"}, "TMPDIR is '/no/such': cannot create the log folder")):
+            with self.subTest(flags=flags, env=env):
+                node = self.run_alone("note ran", *flags, env=env, code=IO)
+                self.assertIn(f"rdzv run: {name}", node.err())
+                self.assertEqual((self.notes(), node.events()), ([], []))
 
     def test_an_error_file_of_before_is_not_taken_for_a_new_one(self):
         """Two rounds without a restart have the same folder."""

@@ -34,6 +34,25 @@ class Usage(rdzvtest.Case):
                 self.assertEqual(done.returncode, IO)
                 self.assertEqual(done.stderr, "rdzv: cannot write to stdout: No space left on device\n")
 
+    def test_a_closed_stdout_is_not_success_where_the_output_is_the_purpose(self):
+        server = self.serve()
+        place = ["--rdzv-endpoint", server.endpoint]
+        self.store(server, "set", "k", "v")
+        for words, name in ((["--version"], "rdzv"), (["run", "--help"], "rdzv"),
+                            (["status", *place, "--rdzv-id", "job"], "rdzv status"),
+                            (["status", "--json", *place, "--rdzv-id", "job"], "rdzv status"),
+                            (["store", *place, "get", "k"], "rdzv store")):
+            with self.subTest(words):
+                done = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", rdzvtest.RDZV, *words], stderr=subprocess.PIPE,
+                                      text=True, timeout=rdzvtest.DEADLINE, check=False)
+                self.assertEqual(done.returncode, IO)
+                self.assertRegex(done.stderr, f"^{name}: cannot write .*: Bad file descriptor\n$")
+        for words in (["store", *place, "set", "k", "v"], ["run", "--standalone", "--no-python", "--log-level", "off", "true"]):
+            with self.subTest(words):
+                done = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", rdzvtest.RDZV, *words], stderr=subprocess.PIPE,
+                                      text=True, timeout=rdzvtest.DEADLINE, check=False)
+                self.assertEqual((done.returncode, done.stderr), (YES, ""))
+
     def test_version_is_that_of_the_header(self):
         with open(os.path.join(rdzvtest.SOURCE, "include/rdzv/version.h"), encoding="ascii") as header:
             numbers = [line.split()[2] for line in header if re.match(r"#define RDZV_VERSION_\w+ \d", line)]
@@ -94,9 +113,20 @@ class Serve(rdzvtest.Case):
                             stdout=subprocess.PIPE, text=True)
         line = server.stdout.readline()
         with open(self.path("port"), encoding="ascii") as file:
-            self.assertEqual(line, f"rdzv: serving on 127.0.0.1:{int(file.read())}\n")
+            self.assertEqual(line, f"rdzv: listening on 127.0.0.1:{int(file.read())}\n")
         self.stop(server)
         self.assertFalse(os.path.exists(self.path("port")))
+
+    def test_a_full_disk_behind_stdout_is_named_at_once_and_it_serves(self):
+        with open("/dev/full", "w", encoding="ascii") as full:
+            server = self.start([rdzvtest.RDZV, "serve", "--port", "0", "--port-file", self.path("port")], stdout=full,
+                                stderr=subprocess.PIPE, text=True)
+        self.assertEqual(server.stderr.readline(), "rdzv serve: cannot write to stdout: No space left on device\n")
+        with open(self.path("port"), encoding="ascii") as file:
+            self.assertEqual(self.rdzv("store", "--endpoint", f"127.0.0.1:{file.read().strip()}", "set", "k", "v").returncode, YES)
+        server.send_signal(signal.SIGTERM)
+        self.assertEqual(server.communicate(timeout=rdzvtest.DEADLINE)[1], "")
+        self.assertEqual(server.returncode, IO)
 
     def test_sigint_ends_it_as_sigterm_does(self):
         server = self.serve()
@@ -140,7 +170,7 @@ class Serve(rdzvtest.Case):
         server = self.start(["/bin/bash", "-c", script, "sh", str(listener.fileno()), rdzvtest.RDZV],
                             stdout=subprocess.PIPE, text=True, pass_fds=[listener.fileno()])
         port = listener.getsockname()[1]
-        self.assertEqual(server.stdout.readline(), f"rdzv: serving on 127.0.0.1:{port}\n")
+        self.assertEqual(server.stdout.readline(), f"rdzv: listening on 127.0.0.1:{port}\n")
         self.assertEqual(self.rdzv("store", "--endpoint", f"127.0.0.1:{port}", "num-keys").stdout, "0\n")
         self.stop(server)
 

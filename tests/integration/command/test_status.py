@@ -126,6 +126,73 @@ class Watch(Places):
                     self.assertRegex(line, f"^{TIME} ")
                 self.assertRegex(lines()[-1], rf"round 1, ended at .*; 0 participants.*; - a_\d+_0$")
 
+    def restarted(self, look, *flags):
+        """A server that is killed and started again on its port; look("lost") and look("back") wait for what is said."""
+        server = self.serve("--state-dir", self.path("state"))
+        place = (["--rdzv-endpoint", server.endpoint], [])
+        self.node(place, "job", "a", "1").joined()
+        watch, look = look(place, *flags)
+        look("start")
+        server.kill()
+        server.wait()
+        look("lost")
+        self.serve("--state-dir", self.path("state"), "--port", str(server.port))
+        look("back")
+        watch.send_signal(signal.SIGINT)
+        began = time.monotonic()
+        self.assertEqual(watch.wait(rdzvtest.DEADLINE), 0)
+        self.assert_within(began, 2)
+
+    def to_file(self, place, *flags):
+        path = self.path("watch")
+        with open(path, "w", encoding="utf-8") as out:
+            watch = self.start([rdzvtest.RDZV, "status", *self.flags(place, "job"), "--watch", *flags], stdout=out, stderr=out)
+
+        def look(what):
+            def lines():
+                with open(path, encoding="utf-8") as file:
+                    return file.read().splitlines()
+            number = {"start": 1, "lost": 2, "back": 4 if flags else 3}[what]
+            wait_until(lambda: len(lines()) >= number, f"line {number}: {lines()}")
+            if what == "back" and not flags:
+                self.assertRegex(lines()[1], rf"^{TIME} no answer: cannot connect to '\S+' .*Connection refused")
+                self.assertRegex(lines()[2], rf"^{TIME} an answer after \d+ s$")
+                self.assertEqual(len(lines()), 3, lines())
+            elif what == "back":
+                self.assertRegex(lines()[1], "^rdzv status: no answer: cannot connect to ")
+                self.assertEqual(lines()[2], "rdzv status: the store answers again")
+                self.assertEqual(json.loads(lines()[3])["participants"], 1)
+        return watch, look
+
+    def test_a_server_that_is_restarted_costs_a_line_for_the_loss_and_one_for_the_return(self):
+        self.restarted(self.to_file)
+
+    def test_a_server_that_is_restarted_is_asked_again_for_json(self):
+        self.restarted(self.to_file, "--json")
+
+    def test_a_view_says_for_how_long_there_is_no_answer(self):
+        master, slave = pty.openpty()
+        self.addCleanup(os.close, master)
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        said = ""
+
+        def to_terminal(place):
+            watch = self.start_watch(place, "job", stdout=slave, stderr=slave)
+            os.close(slave)
+
+            def look(what):
+                nonlocal said
+                said, end = "", time.monotonic() + rdzvtest.DEADLINE
+                pattern = {"start": "0     participant", "back": "changed \\d+ s ago[^\n]*\n[^\n]*round 0, complete",
+                           "lost": "no answer for [1-9]\\d* s: cannot connect[^\n]*\n[^\n]*round 0, complete"}[what]
+                while not re.search(pattern, said):
+                    self.assertLess(time.monotonic(), end, said)
+                    if select.select([master], [], [], 1)[0]:
+                        said += os.read(master, 65536).decode()
+                self.assertNotIn("warning", said)
+            return watch, look
+        self.restarted(to_terminal)
+
     def test_on_a_terminal_it_stands_still(self):
         place = self.places()["native"]
         master, slave = pty.openpty()

@@ -49,6 +49,19 @@ class Colors(rdzvtest.Case):
         self.assertRegex(text, r"\x1b\[31mrdzv run: FAILED: .*\x1b\[m\r\n")
         self.assertRegex(text, r"(?m)(^|\x1b\[K)\d\d:\d\d:\d\dZ rdzv run: started 2 workers\r$")
 
+    def test_errors_that_end_a_command_are_red(self):
+        taken = socket.create_server(("127.0.0.1", 0))  # a port without a server
+        endpoint = f"127.0.0.1:{taken.getsockname()[1]}"
+        taken.close()
+        for words, text in (
+            (["serve", "--no-such"], "rdzv serve: unknown flag '--no-such' .*"),
+            (["nonsense"], "rdzv: unknown command 'nonsense' .*"),
+            (["store", "--rdzv-endpoint", endpoint, "--timeout", "0.2", "get", "k"], "rdzv store: cannot connect to .*"),
+            (["run", "--standalone", "/no/such"], "rdzv run: cannot start '/no/such'.*")):
+            with self.subTest(words):
+                self.assertRegex(in_terminal(words), rf"(?m)^\x1b\[31m{text}\x1b\[m\r$")
+        self.assertEqual(in_terminal(["nonsense"], NO_COLOR="1"), "rdzv: unknown command 'nonsense' (see 'rdzv --help')\r\n")
+
     def test_no_color_leaves_the_short_lines(self):
         text = in_terminal(self.WORDS, NO_COLOR="1")
         self.assertNotRegex(text, r"\x1b\[[0-9;]*m")

@@ -68,6 +68,8 @@ class Variables(rdzvtest.Case):
             (["list", "--endpoint", "host:1x"], {}, "the port is not a number (from --rdzv-endpoint)"),
             (["store", "check", "x"], {"RDZV_ENDPOINT": "host:1x"}, "(from RDZV_ENDPOINT)"),
             (["list"], {"RDZV_LOG": "loud"}, "invalid value 'loud' for RDZV_LOG: expected off|error|warning|info|debug\n"),
+            (["store", "check", "x"], {"RDZV_LOG": "loud"}, "invalid value 'loud' for RDZV_LOG"),
+            (["etcd", "start"], {"RDZV_LOG": "loud"}, "invalid value 'loud' for RDZV_LOG"),
             (["list", "--log-level", "loud"], {"RDZV_LOG": "info"}, "invalid value 'loud' for --log-level"),
             (["serve", "--port=0"], {"RDZV_STATE_ETCD": "ftp://a"}, "invalid value for RDZV_STATE_ETCD: the scheme"),
             (["list", "--rdzv-endpoint", self.server.endpoint], {"RDZV_SECRET_FILE": "/nonexistent/secret"},
@@ -82,6 +84,12 @@ class Variables(rdzvtest.Case):
                                         ({"RDZV_LOG": "off"}, ["--log-level", "info"], True)):
             done = self.with_variables(["run", "--standalone", *flags, "true"], **variables)
             self.assertEqual((done.returncode, "started 1 worker" in done.stderr), (YES, shown), done.stderr)
+
+    def test_the_level_of_the_log_of_a_store(self):
+        get = ["--rdzv-endpoint", self.server.endpoint, "--timeout", str(rdzvtest.slow(4)), "get", "no"]
+        for variables, flags, shown in (({}, [], True), ({"RDZV_LOG": "off"}, [], False)):
+            done = self.with_variables(["store", *flags, *get], **variables)
+            self.assertEqual("info: waiting" in done.stderr, shown, done.stderr)
 
     def test_help_shows_one_spelling(self):
         for command in ("run", "join", "status", "close", "list", "reset", "store"):

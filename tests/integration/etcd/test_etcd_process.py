@@ -172,6 +172,13 @@ class CannotStart(Case):
         with open(self.path("file"), encoding="ascii") as file:
             self.assertEqual(file.read(), "mine")
 
+    def test_its_line_cannot_be_written(self):
+        with open("/dev/full", "w", encoding="ascii") as full:
+            process = self.start([RDZV, "etcd", "start"], stdout=full, stderr=subprocess.PIPE, text=True, env=self.environment)
+        self.assertEqual(process.stderr.readline(), "rdzv etcd: cannot write to stdout: No space left on device\n")
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(rdzvtest.DEADLINE), 7)
+
     def test_there_is_no_room_for_a_folder_of_its_own(self):
         finished = self.run_etcd(TMPDIR=self.path("none"))
         self.assert_refused(finished, 7, f"cannot create a directory for etcd in '{self.path('none')}'")

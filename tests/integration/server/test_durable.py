@@ -110,6 +110,24 @@ class Survives(Case):
         self.assertEqual(self.store(server, "add", "number", "1").stdout, "42\n")
         self.stop(server)
 
+    def test_the_keys_are_counted(self):
+        for keys, loaded, left in ((1, "1 key is loaded", "0 clients and 2 keys"), (2, "2 keys are loaded", "0 clients and 3 keys")):
+            with self.subTest(keys):
+                server = self.durable()
+                self.store(server, "set", f"k{keys}", "v")
+                self.stop(server)
+                with open(self.path("log"), "w+", encoding="utf-8") as log:
+                    server = self.durable("--log-level", "info", stderr=log)
+                    self.store(server, "set", "another", "v")
+                    self.stop(server)
+                    log.seek(0)
+                    text = log.read()
+                self.assertIn(f"info: {loaded} from '", text)
+                self.assertIn(f"info: stopping, with {left}\n", text)
+                server = self.durable()
+                self.store(server, "delete", "another")
+                self.stop(server)
+
     def test_long_values_and_long_keys(self):
         server = self.durable()
         client, key = self.client(server), b"/" + b"k" * 8000

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The list of failed attempts has a bound, and what it holds does not depend on what it was made from. */
+/* The list of failed attempts has a bound, and what it holds does not depend on what it was made from. What an agent
+ * tells of a failure, another one reads. */
 #include "agent/failure.h"
 #include "unit.h"
 
@@ -46,10 +47,66 @@ static void test_of_the_log_the_last_line_is_kept(void **unused) {
   }
 }
 
+static rdzv_worker_failure failure_with(const char *log) {
+  return (rdzv_worker_failure){.rank = 3,
+                               .local_rank = 1,
+                               .host = "node0",
+                               .pid = 77,
+                               .exit_code = 137,
+                               .signal = 9,
+                               .time_us = 5,
+                               .message = "killed",
+                               .log = log,
+                               .error_file = "/x"};
+}
+
+static void test_what_is_told_is_read(void **unused) {
+  (void)unused;
+  char *many = calloc(1, 20001);
+  for (int i = 0; i < 2000; i++) memcpy(many + 10 * i, "123456789\n", 10);
+  const struct {
+    const char *log, *read;
+  } cases[] = {{"", ""}, {"one\ntwo\n", "one\ntwo\n"}, {"a\xff\n", "a?\n"}, {many, many + 20000 - 4090}};
+  for (size_t i = 0; i < COUNT_OF(cases); i++) {
+    const rdzv_worker_failure failure = failure_with(cases[i].log);
+    char *text = failure_write(&failure, "n_1_0"), sentence[200];
+    struct failures failures = {0};
+    failures_add_told(&failures, text, 4);
+    assert_int_equal(failures.count, 1);
+    assert_string_equal(failures.list[0].log, cases[i].read);
+    assert_string_equal(failures.list[0].host, "node0");
+    assert_int_equal(failures.list[0].attempt, 4);
+    assert_true(failure_sentence(text, sentence, sizeof sentence));
+    assert_string_equal(sentence, "rank 3 on n_1_0 failed (killed by signal 9 (SIGKILL))");
+    failures_free(&failures);
+    free(text);
+  }
+  free(many);
+}
+
+static void test_an_older_agent_tells_less(void **unused) {
+  (void)unused;
+  const char *text =
+      "{\"rank\":1,\"local_rank\":0,\"host\":\"h\",\"pid\":2,\"exit_code\":5,\"signal\":0,\"time_us\":1,\"message\":"
+      "\"m\"}";
+  char sentence[200] = "as before";
+  struct failures failures = {0};
+  failures_add_told(&failures, text, 0);
+  assert_int_equal(failures.count, 1);
+  assert_string_equal(failures.list[0].log, "");
+  assert_true(failure_sentence(text, sentence, sizeof sentence));
+  assert_string_equal(sentence, "rank 1 on h failed (exit code 5)");
+  assert_false(failure_sentence("{}", sentence, sizeof sentence));
+  assert_string_equal(sentence, "rank 1 on h failed (exit code 5)");
+  failures_free(&failures);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_of_many_attempts_the_first_and_the_last_are_kept),
       cmocka_unit_test(test_of_the_log_the_last_line_is_kept),
+      cmocka_unit_test(test_what_is_told_is_read),
+      cmocka_unit_test(test_an_older_agent_tells_less),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

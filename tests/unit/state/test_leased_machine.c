@@ -293,6 +293,19 @@ static void test_records_that_cannot_be_read(void **state) {
   assert_int_equal(leased_node_read("nothing", &node, NULL), RDZV_E_CORRUPT);
 }
 
+static void test_a_wait_beside_one_node_and_beside_two(void **unused) {
+  (void)unused;
+  struct leased node = {.placed = true, .world_mod = 1};
+  node.world.count = 1;
+  assert_string_equal(leased_waiting(&node).text, "waiting for the next round: round 0 goes on with 1 node");
+  node.world.count = 2;
+  assert_string_equal(leased_waiting(&node).text, "waiting for the next round: round 0 goes on with 2 nodes");
+  node.spare = true;
+  assert_string_equal(leased_waiting(&node).text, "waiting as a spare: round 0 is full with 2 nodes");
+  node.world.count = 1;
+  assert_string_equal(leased_waiting(&node).text, "waiting as a spare: round 0 is full with 1 node");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_a_join_is_one_transaction_on_the_world_that_is_known),
@@ -308,6 +321,7 @@ int main(void) {
       cmocka_unit_test(test_a_participant_that_is_found_in_a_later_round_has_left),
       cmocka_unit_test(test_a_lost_answer_is_looked_up),
       cmocka_unit_test(test_keys),
+      cmocka_unit_test(test_a_wait_beside_one_node_and_beside_two),
       cmocka_unit_test(test_records_that_cannot_be_read),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
