@@ -11,6 +11,7 @@ from etcd_v1_nodes import CLOSED, LEASE, Place, agree, tell
 from rdzvtest import wait_until
 
 etcd.need()
+REFUSED = 6  # what `rdzv join` exits with
 SECONDS = 8  # "back within seconds", on a machine that has other things to do
 
 
@@ -25,6 +26,52 @@ class Case(rdzvtest.Case):
         self.assertEqual((finished.returncode, finished.stdout), (code, ""), finished.stderr)
         for sentence in sentences:
             self.assertRegex(finished.stderr, sentence)
+
+
+class Differ(Case):
+    """Nodes of a run that differ in --nnodes."""
+
+    def name(self, node):
+        return f"127.0.0.1_{node.process.pid}"
+
+    def test_the_later_node_fails_at_once(self):
+        place = self.place((3, 4))
+        first = place.ours()
+        place.await_active(participants=[0])
+        start = time.monotonic()
+        second = place.ours(nodes=(1, 2))
+        self.assertEqual(second.await_exit(), REFUSED, second.said())
+        self.assert_within(start, 3)
+        here = f"'{self.name(first)}' has nnodes=3:4, this node 1:2 (all nodes of a run need the same)"
+        self.assertIn(f"cannot join the rendezvous: no round can have both nodes: {here}", second.said())
+        self.assertIn(f"warning: {here}", second.said())
+        self.agree([first, place.ours(), place.ours()])
+
+    def test_both_are_warned_where_a_round_can_have_both(self):
+        place = self.place((2, 3))
+        first = place.ours()
+        place.await_active(participants=[0])
+        second = place.ours(nodes=(2, 4))
+        self.agree([first, second])
+        first.await_said(f"warning: '{self.name(second)}' has nnodes=2:4, this node 2:3")
+        second.await_said(f"warning: '{self.name(first)}' has nnodes=2:3, this node 2:4")
+
+    def test_a_node_that_left_does_not_make_another_fail(self):
+        place = self.place((3, 3))
+        first = place.ours()
+        place.await_active(participants=[0])
+        self.assertEqual(first.leave(), 0)
+        self.agree([place.ours(nodes=(2, 2)), place.ours(nodes=(2, 2))])
+
+    def test_a_round_of_pytorch_nodes_that_is_too_small(self):
+        """PyTorch's nodes have no entry: all that is known is the size of the round."""
+        place = self.place((3, 4))
+        node = place.ours()
+        active = place.await_active(participants=[0])
+        place.swap(place.text(), {**active, "status": "frozen", "participants": [0, 1], "keep_alives": []}, ttl=LEASE)
+        self.assertEqual(node.await_exit(), REFUSED, node.said())
+        self.assertIn("cannot join the rendezvous: round 1 has 2 nodes, and this node has nnodes=3:4", node.said())
+        self.assertFalse(place.has("v_1/rank_0"))
 
 
 class Rounds(Case):
@@ -52,7 +99,7 @@ class Rounds(Case):
         nodes = [place.ours(), place.ours()]
         self.agree(nodes)
         self.assertEqual(place.await_active(status="final")["keep_alives"][0][:len(place.root)], place.root)
-        nodes.append(place.ours(nodes=(3, 3)))
+        nodes.append(place.ours(nodes=(2, 3)))
         place.await_active(num_workers_waiting=1)
         self.assertEqual([node.leave() for node in nodes], [0, 0, 0])
 
