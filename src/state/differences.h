@@ -32,6 +32,10 @@ struct differences_settings {
 };
 struct differences_settings differences_settings(const struct rendezvous_settings *settings);
 
+/* The number of nodes in settings as text. False: they have none. Other nodes can write them, so they may be
+ * malformed. */
+bool differences_parse_nnodes(const char *settings, int64_t *min_nodes, int64_t *max_nodes);
+
 /* Enters the settings of a node into the state, as above, and takes out the entries of nodes that are gone. Without
  * memory nothing is changed. */
 void differences_enter(struct rendezvous_state *state, const struct node_desc *node,

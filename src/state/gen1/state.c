@@ -20,7 +20,8 @@ const char *gen1_status_name(enum gen1_status status) { return names[status]; }
 enum rendezvous_phase gen1_state_phase(const struct gen1_state *state, int64_t min) {
   switch (state->status) {
     case GEN1_STATUS_SETUP: return PHASE_GATHERING;
-    case GEN1_STATUS_JOINABLE: return (int64_t)state->participants < min ? PHASE_GATHERING : PHASE_LAST_CALL;
+    case GEN1_STATUS_JOINABLE:
+      return min == 0 || (int64_t)state->participants < min ? PHASE_GATHERING : PHASE_LAST_CALL;
     case GEN1_STATUS_FROZEN: return PHASE_LAST_CALL;
     case GEN1_STATUS_FINAL: return PHASE_COMPLETE;
     case GEN1_STATUS_CLOSED: break;
@@ -145,6 +146,11 @@ size_t gen1_state_entries(const struct gen1_state *state, struct gen1_entry out[
     if (count < DIFFERENCES_MOST && read_entry(settings, entry, &out[count])) count++;
   }
   return count;
+}
+
+bool gen1_state_nnodes(const struct gen1_state *state, int64_t *min_nodes, int64_t *max_nodes) {
+  struct gen1_entry entries[DIFFERENCES_MOST];
+  return gen1_state_entries(state, entries) > 0 && differences_parse_nnodes(entries[0].settings, min_nodes, max_nodes);
 }
 
 /* ---- writing -------------------------------------------------------------------------------------------------- */

@@ -54,8 +54,8 @@ struct gen1_state {
 int gen1_state_read(const char *text, struct gen1_state *out, rdzv_error *error);
 void gen1_state_free(struct gen1_state *state);
 
-/* The phase as every kind of rendezvous has it, for a node that needs `min`. The last call begins with the first
- * `min` participants and ends when all have confirmed. */
+/* The phase as every kind of rendezvous has it if a round needs `min`; 0: that is not known. The last call begins with
+ * the first `min` participants and ends when all have confirmed. */
 enum rendezvous_phase gen1_state_phase(const struct gen1_state *state, int64_t min);
 
 /* The keep-alive of a node that confirmed. Owned by `state`. */
@@ -79,6 +79,9 @@ struct gen1_entry {
 /* The entries, in the order in which the first nodes with them came, up to DIFFERENCES_MOST. Malformed ones are left
  * out. */
 size_t gen1_state_entries(const struct gen1_state *state, struct gen1_entry out[]);
+
+/* The number of nodes that the first entry has. False: none is known, as where all nodes are PyTorch's. */
+bool gen1_state_nnodes(const struct gen1_state *state, int64_t *min_nodes, int64_t *max_nodes);
 
 /* New texts, to be freed; NULL: no memory. None changes `state`. */
 char *gen1_state_setup(const char *nonce);

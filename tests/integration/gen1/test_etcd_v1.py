@@ -166,6 +166,35 @@ class Commands(Case):
         self.assertEqual(place.rdzv("close").returncode, 0)  # once more
         self.assertIn("closed", place.rdzv("status").stdout)
 
+    def facts(self, place):
+        status = place.status()
+        return tuple(status[name] for name in ("phase", "participants", "min_nodes", "max_nodes"))
+
+    def test_status_has_the_nnodes_of_the_run(self):
+        place = self.place((2, 3), last_call=60)
+        nodes = [place.ours()]
+        place.await_active(participants=[0])
+        self.assertEqual(self.facts(place), ("gathering", 1, 2, 3))
+        nodes.append(place.ours())
+        place.await_active(participants=[0, 1])
+        self.assertEqual(self.facts(place), ("last call", 2, 2, 3))
+        self.assertIn("(min 2, max 3)", place.rdzv("status").stdout)
+
+    def test_status_of_pytorch_nodes_has_no_nnodes(self):
+        place = self.place((1, 1))
+        active = {"status": "joinable", "version": "1", "participants": [0]}
+        etcd.shared().put(place.key("active_version"), json.dumps(active))
+        self.assertEqual(self.facts(place), ("gathering", 1, None, None))
+        self.assertNotIn("min", place.rdzv("status").stdout)
+
+    def test_status_after_nodes_left(self):
+        place = self.place((2, 2))
+        nodes = [place.ours(), place.ours()]
+        self.agree(nodes)
+        self.assertEqual(self.facts(place), ("complete", 2, 2, 2))
+        self.assertEqual([node.leave() for node in nodes], [0, 0])
+        self.assertEqual(self.facts(place), ("ended", 0, 2, 2))
+
     def test_status_of_those_who_wait(self):
         place = self.place((1, 1))
         place.ours().joined()
