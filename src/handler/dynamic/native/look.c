@@ -6,6 +6,7 @@
 #include "handler/result.h"
 #include "handler/status.h"
 #include "state/summary.h"
+#include "store/run_keys.h"
 #include "store/store.h"
 #include "wire/native.h"
 
@@ -110,8 +111,8 @@ static int see(struct native *native, rdzv_store *store, int64_t wait_ms, const 
   struct store_call call = {wait_ms, deadline_after(wait_ms), cancel ? cancel : &store->cancel, error};
   uint64_t version = native->view.version;
   rdzv_value value;
-  char *key;
-  if (asprintf(&key, "torch.rendezvous.%s", native->run_id) < 0) return error_no_memory(error);
+  char *key = run_key(native->run_id, RUN_PART_STATE);
+  if (!key) return error_no_memory(error);
   const rdzv_bytes bytes = rdzv_str(key);
   int result = wait_ms > 0 ? store->ops->wait_changed(store, bytes, version, &value, &version, &call)
                            : store->ops->get_version(store, bytes, &value, &version, &call);
