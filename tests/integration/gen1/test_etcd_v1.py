@@ -74,6 +74,20 @@ class Differ(Case):
         self.assertFalse(place.has("v_1/rank_0"))
 
 
+class Waits(Case):
+    def test_the_time_left_of_a_last_call_is_its_own(self):
+        """The node that ends the call knows the time. The others do not, and tell none."""
+        place = self.place((2, 3), last_call=8)
+        first = place.ours()
+        place.await_active(participants=[0])
+        second = place.ours()
+        line = "waiting for the end of the last call: 2 of at most 3 nodes have joined"
+        for node in first, second:
+            node.await_said(line)
+        self.assertLess(int(second.said().partition(line + "; ")[2].split()[0]), place.last_call)
+        self.assertNotIn(line + ";", first.said())
+
+
 class Rounds(Case):
     def test_ranks_and_versions(self):
         """Eight at once; then all again, since one more comes."""

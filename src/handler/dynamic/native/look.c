@@ -14,7 +14,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LINE_MS = 1000 }; /* for what only makes a log line better */
+enum {
+  LINE_MS = 1000,                 /* for what only makes a log line better */
+  SOME_DEADLINE = WORLD_LEFT + 1, /* of a last call that the server has called */
+};
 
 /* ---- asking --------------------------------------------------------------------------------------------------- */
 
@@ -172,6 +175,7 @@ static int read_state(rdzv_bytes body, struct rendezvous_state *state, int64_t *
   state->round = from.round;
   state->complete = from.complete;
   state->closed = from.closed;
+  state->deadline = from.call_left_ms >= 0 ? SOME_DEADLINE : DATETIME_NONE; /* when it is, the server counts */
   *call_left_ms = from.call_left_ms;
   while ((result = wire_native_read_node(&reader, &node, error)) == 1) {
     struct state_node *added;
