@@ -241,6 +241,19 @@ bool differences_clashes(const struct rendezvous_settings *settings, const char 
          (min_nodes > settings->max_nodes || max_nodes < settings->min_nodes);
 }
 
+bool differences_is_asked(const struct rendezvous_state *state, const struct node_desc *node,
+                          const struct rendezvous_settings *settings) {
+  struct entry entries[DIFFERENCES_MOST];
+  const struct node_text name = node_text(node);
+  const size_t count = read_entries(state, entries);
+  bool named = false, clashes = false;
+  for (size_t i = 0; i < count; i++) {
+    named = named || strcmp(entries[i].node, name.text) == 0;
+    clashes = clashes || differences_clashes(settings, entries[i].settings);
+  }
+  return named && clashes;
+}
+
 enum rendezvous_clash differences_clash(const struct rendezvous_state *state,
                                         const struct rendezvous_settings *settings, differences_lives *lives,
                                         const void *argument, struct summary *out) {

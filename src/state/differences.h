@@ -83,6 +83,11 @@ struct summary differences_describe(const char *own, const char *others, const c
 /* Can a node with these settings, and one with those as text, never be in one round? */
 bool differences_clashes(const struct rendezvous_settings *settings, const char *others);
 
+/* Does an entry have this node, and does another clash with it? The node of that one waits to see whether this one
+ * lives. */
+bool differences_is_asked(const struct rendezvous_state *state, const struct node_desc *node,
+                          const struct rendezvous_settings *settings);
+
 /* For a node that has not been in a round yet: one that has is not the later one. Does a node that came before have a
  * number of nodes that can never be in one round with ours? *out says so. It may be dead: then the caller waits until
  * `lives` tells, or it is evicted. */
