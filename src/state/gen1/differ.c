@@ -30,8 +30,7 @@ static bool is_dead(const struct gen1_node *node) {
 }
 
 bool gen1_find_clash(const struct gen1_node *node, struct gen1_entry *out) {
-  const struct rendezvous_settings own = {.min_nodes = node->settings.min_nodes,
-                                          .max_nodes = node->settings.max_nodes};
+  const struct rendezvous_settings own = {.min_nodes = node->settings.min_nodes, .max_nodes = node->settings.max_nodes};
   struct gen1_entry entries[DIFFERENCES_MOST];
   const bool open = node->state.status == GEN1_STATUS_JOINABLE || node->state.status == GEN1_STATUS_FINAL;
   const size_t count = open && !is_dead(node) ? gen1_state_entries(&node->state, entries) : 0;
