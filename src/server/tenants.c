@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Limits for a server with many runs: how many there are, how much memory the keys of one may take, and after which
- * time without use it goes. The keys of a run are those that PyTorch and rdzv make for it: "torch.rendezvous.ID" and
- * what begins with that: ".reason", ".3/MASTER_ADDR" and the like. Other keys belong to no run.
+ * time without use it goes. The keys of a run are those of store/run_keys.h. Other keys belong to no run.
  *
  * A run is used when a client names one of its keys, and while it has native nodes. Without limits there is no list of
  * runs, and no request pays for it.
@@ -11,6 +10,7 @@
 #include "base/log.h"
 #include "server/native/native.h"
 #include "server/server.h"
+#include "store/run_keys.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,25 +31,10 @@ struct tenants {
   uv_timer_t timer;
 };
 
-/* Is it what a key of a run has behind its id? */
-static bool is_part(const char *text, size_t len) {
-  static const char *const parts[] = {".bell", ".permit", ".move", ".reason", ".program"};
-  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-    if (len == strlen(parts[i]) && memcmp(text, parts[i], len) == 0) return true;
-  size_t digits = 1;
-  while (digits < len && text[digits] >= '0' && text[digits] <= '9') digits++;
-  return digits > 1 && digits < len && text[digits] == '/';
-}
-
-/* The run id in a key; empty: it is not of a run. */
+/* The run id in a key; empty: it is not of a run. The server's keys begin with a slash. */
 static rdzv_bytes run_of(rdzv_bytes key) {
-  const size_t prefix = sizeof NATIVE_KEY - 1;
-  if (key.len <= prefix || memcmp(key.data, NATIVE_KEY, prefix) != 0) return (rdzv_bytes){0};
-  const char *id = (const char *)key.data + prefix;
-  const size_t len = key.len - prefix;
-  for (size_t at = 1; at < len; at++)
-    if (id[at] == '.' && is_part(id + at, len - at)) return (rdzv_bytes){id, at};
-  return (rdzv_bytes){id, len};
+  const bool slash = key.len > 1 && *(const char *)key.data == '/';
+  return slash ? run_key_id((rdzv_bytes){(const char *)key.data + 1, key.len - 1}) : (rdzv_bytes){0};
 }
 
 static struct tenant *find(const struct tenants *tenants, rdzv_bytes id) {

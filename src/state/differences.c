@@ -18,10 +18,12 @@ struct differences_settings differences_settings(const struct rendezvous_setting
   return out;
 }
 
-/* Other nodes can write the attribute, so a malformed entry has no numbers. */
-static bool parse_nnodes(const char *text, int64_t *min_nodes, int64_t *max_nodes) {
-  return sscanf(text, "nnodes=%" SCNd64 ":%" SCNd64 " ", min_nodes, max_nodes) == 2 && *min_nodes >= 1 &&
-         *max_nodes >= *min_nodes;
+bool differences_parse_nnodes(const char *settings, int64_t *min_nodes, int64_t *max_nodes) {
+  int64_t min, max;
+  if (sscanf(settings, "nnodes=%" SCNd64 ":%" SCNd64 " ", &min, &max) != 2 || min < 1 || max < min) return false;
+  *min_nodes = min;
+  *max_nodes = max;
+  return true;
 }
 
 /* ---- entries -------------------------------------------------------------------------------------------------- */
@@ -140,7 +142,7 @@ bool differences_is_last(const struct rendezvous_state *state, const struct node
 
 bool differences_nnodes(const struct rendezvous_state *state, int64_t *min_nodes, int64_t *max_nodes) {
   struct entry entries[DIFFERENCES_MOST];
-  return read_entries(state, entries) > 0 && parse_nnodes(entries[0].settings, min_nodes, max_nodes);
+  return read_entries(state, entries) > 0 && differences_parse_nnodes(entries[0].settings, min_nodes, max_nodes);
 }
 
 /* ---- warning -------------------------------------------------------------------------------------------------- */
@@ -235,8 +237,21 @@ bool differences_next(struct differences *told, const struct rendezvous_state *s
 
 bool differences_clashes(const struct rendezvous_settings *settings, const char *others) {
   int64_t min_nodes, max_nodes;
-  return parse_nnodes(others, &min_nodes, &max_nodes) &&
+  return differences_parse_nnodes(others, &min_nodes, &max_nodes) &&
          (min_nodes > settings->max_nodes || max_nodes < settings->min_nodes);
+}
+
+bool differences_is_asked(const struct rendezvous_state *state, const struct node_desc *node,
+                          const struct rendezvous_settings *settings) {
+  struct entry entries[DIFFERENCES_MOST];
+  const struct node_text name = node_text(node);
+  const size_t count = read_entries(state, entries);
+  bool named = false, clashes = false;
+  for (size_t i = 0; i < count; i++) {
+    named = named || strcmp(entries[i].node, name.text) == 0;
+    clashes = clashes || differences_clashes(settings, entries[i].settings);
+  }
+  return named && clashes;
 }
 
 enum rendezvous_clash differences_clash(const struct rendezvous_state *state,

@@ -32,6 +32,10 @@ struct differences_settings {
 };
 struct differences_settings differences_settings(const struct rendezvous_settings *settings);
 
+/* The number of nodes in settings as text. False: they have none. Other nodes can write them, so they may be
+ * malformed. */
+bool differences_parse_nnodes(const char *settings, int64_t *min_nodes, int64_t *max_nodes);
+
 /* Enters the settings of a node into the state, as above, and takes out the entries of nodes that are gone. Without
  * memory nothing is changed. */
 void differences_enter(struct rendezvous_state *state, const struct node_desc *node,
@@ -78,6 +82,11 @@ struct summary differences_describe(const char *own, const char *others, const c
 
 /* Can a node with these settings, and one with those as text, never be in one round? */
 bool differences_clashes(const struct rendezvous_settings *settings, const char *others);
+
+/* Does an entry have this node, and does another clash with it? The node of that one waits to see whether this one
+ * lives. */
+bool differences_is_asked(const struct rendezvous_state *state, const struct node_desc *node,
+                          const struct rendezvous_settings *settings);
 
 /* For a node that has not been in a round yet: one that has is not the later one. Does a node that came before have a
  * number of nodes that can never be in one round with ours? *out says so. It may be dead: then the caller waits until

@@ -117,12 +117,17 @@ struct summary summary_waiting(const struct rendezvous_state *state, const struc
   } else if (state->complete && !(kinds & NODE_PARTICIPANT)) {
     add(&summary, &len, "waiting for the next round: round %" PRId64 " goes on with %zu of at most %" PRId64 " nodes",
         state->round, state->num_participants, settings->max_nodes);
+  } else if (state->complete) {
+    add(&summary, &len, "waiting for the result of round %" PRId64 ", which is complete with %zu node%s", state->round,
+        state->num_participants, state->num_participants == 1 ? "" : "s");
+  } else if (rendezvous_phase(state) == PHASE_LAST_CALL) {
+    add(&summary, &len, "waiting for the end of the last call: %zu of at most %" PRId64 " nodes have joined",
+        state->num_participants, settings->max_nodes);
   } else if ((int64_t)state->num_participants < settings->min_nodes) {
     add(&summary, &len, "waiting for nodes: %zu of at least %" PRId64 " have joined", state->num_participants,
         settings->min_nodes);
-  } else {
-    add(&summary, &len, "waiting for the end of the last call: %zu of at most %" PRId64 " nodes have joined",
-        state->num_participants, settings->max_nodes);
+  } else { /* others need more, or the call is about to begin */
+    add(&summary, &len, "waiting for the last call to begin: %zu nodes have joined", state->num_participants);
   }
   add_names(&summary, &len, state);
   return summary;

@@ -7,6 +7,7 @@
 #include "base/net/endpoint.h"
 #include "base/text/base64.h"
 #include "base/wait/fork.h"
+#include "store/run_keys.h"
 #include "store/store.h"
 
 #include <inttypes.h>
@@ -380,10 +381,10 @@ int c10d_open(rdzv_store *store, rdzv_server *server, const char *run_id, const 
   snprintf(cell->text, sizeof cell->text, "c10d %s%s", rdzv_store_describe(store),
            server ? ", served by this process" : "");
   int result = *run_id ? 0 : error_set(error, RDZV_E_INVALID, "the run id is empty");
-  if (result == 0 &&
-      (asprintf(&cell->key, "torch.rendezvous.%s", run_id) < 0 || asprintf(&cell->bell, "%s.bell", cell->key) < 0))
-    result = error_no_memory(error);
-  if (result == 0) result = permit_init(&cell->permit, cell->key, error);
+  cell->key = run_key(run_id, RUN_PART_STATE);
+  cell->bell = run_key(run_id, RUN_PART_BELL);
+  if (result == 0 && (!cell->key || !cell->bell)) result = error_no_memory(error);
+  if (result == 0) result = permit_init(&cell->permit, run_id, error);
   if (result == 0) result = flag_open(&cell->wake, error);
   if (result == 0) result = put_sentinel(cell, error);
   if (result < 0)

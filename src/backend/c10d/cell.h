@@ -5,11 +5,11 @@
  *
  * PyTorch's token is the text itself, so a swap carries the state three times, and a change is found by polling. This
  * is also how it works here with PyTorch's servers and with files. A store with versions, as our own server, avoids
- * both: the version is the token, and changes are pushed. More keys are beside the cell there:
- *   - <key>.bell counts changes that other nodes want to hear of soon. A large state is not pushed to all nodes with
- *     each heartbeat of each node. They wait for the bell instead, and also look now and then, since PyTorch nodes do
- *     not ring.
- *   - <key>.permit and <key>.move let one node write at a time: backend/c10d/permit.h.
+ * both: the version is the token, and changes are pushed. More keys are beside the cell there (store/run_keys.h):
+ *   - The bell counts changes that other nodes want to hear of soon. A large state is not pushed to all nodes with each
+ *     heartbeat of each node. They wait for the bell instead, and also look now and then, since PyTorch nodes do not
+ *     ring.
+ *   - The permit and the move let one node write at a time: backend/c10d/permit.h.
  */
 #ifndef RDZV_BACKEND_C10D_CELL_H
 #define RDZV_BACKEND_C10D_CELL_H

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "store/run_keys.h"
 #include "store/store.h"
 
 #include <inttypes.h>
@@ -11,9 +12,9 @@
 
 enum { PERMIT_MS = 500 }; /* a permit that is held longer is lost */
 
-int permit_init(struct permit *permit, const char *key, rdzv_error *error) {
-  if (asprintf(&permit->queue, "%s.permit", key) < 0) permit->queue = NULL;
-  if (asprintf(&permit->move, "%s.move", key) < 0) permit->move = NULL;
+int permit_init(struct permit *permit, const char *run_id, rdzv_error *error) {
+  permit->queue = run_key(run_id, RUN_PART_PERMIT);
+  permit->move = run_key(run_id, RUN_PART_MOVE);
   return permit->queue && permit->move ? 0 : error_no_memory(error);
 }
 

@@ -80,8 +80,12 @@ static void draw(const rdzv_status *status, long long seconds) {
   char line[WIDEST] = "", part[128];
   const size_t room = width();
   const long long more = (long long)status->min_nodes - (long long)status->participants;
-  snprintf(line, sizeof line, "round %lld %s for %lld s: %zu joined, min %lld, max %lld", (long long)status->round,
-           status->phase, seconds, status->participants, (long long)status->min_nodes, (long long)status->max_nodes);
+  snprintf(line, sizeof line, "round %lld %s for %lld s: %zu joined", (long long)status->round, status->phase, seconds,
+           status->participants);
+  if (status->min_nodes > 0) {
+    snprintf(part, sizeof part, ", min %lld, max %lld", (long long)status->min_nodes, (long long)status->max_nodes);
+    add(line, room, part);
+  }
   if (more > 0) {
     snprintf(part, sizeof part, ", %lld more needed", more);
     add(line, room, part);

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/wait/waiting.h"
 #include "handler/status.h"
+#include "store/run_keys.h"
 #include "store/store.h"
 
 #include <errno.h>
@@ -54,12 +55,6 @@ static int dynamic_wait_change(rdzv_handler *base, int64_t timeout_ms, rdzv_chan
 
 /* ---- looking -------------------------------------------------------------------------------------------------- */
 
-/* Where the reason for closing is, beside the state. NULL: no memory. */
-static char *reason_key(const struct dynamic *handler) {
-  char *key;
-  return asprintf(&key, "torch.rendezvous.%s.reason", handler->base.run_id) < 0 ? NULL : key;
-}
-
 /* Gets the reason for closing, on another connection: the driver may be using the handler's. */
 static bool get_reason(struct dynamic *handler, const char *key, rdzv_value *out) {
   const rdzv_bytes bytes = rdzv_str(key);
@@ -74,7 +69,7 @@ static bool get_reason(struct dynamic *handler, const char *key, rdzv_value *out
 
 /* To be freed; NULL: none is known. */
 static char *find_reason(struct dynamic *handler) {
-  char *key = reason_key(handler);
+  char *key = run_key(handler->base.run_id, RUN_PART_REASON);
   rdzv_value reason;
   const bool found = key && get_reason(handler, key, &reason);
   free(key);
@@ -153,7 +148,7 @@ static bool has_reason(struct dynamic *handler) {
 
 /* A rendezvous is closed even if its reason cannot be written, or the time for it is over. */
 static void leave_reason(struct dynamic *handler, const char *reason) {
-  char *key = reason_key(handler);
+  char *key = run_key(handler->base.run_id, RUN_PART_REASON);
   const int hurry = flag_fd(&handler->base.hurry);
   rdzv_store *store = NULL;
   rdzv_error error = {0};

@@ -4,6 +4,7 @@
 #include "base/wait/waiting.h"
 #include "handler/dynamic/dynamic.h"
 #include "handler/dynamic/native/native.h"
+#include "store/run_keys.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -12,8 +13,7 @@
 enum { ROUND_OVER = 1 };
 
 char *dynamic_round_prefix(const struct dynamic *handler, int64_t round) {
-  char *prefix;
-  return asprintf(&prefix, "torch.rendezvous.%s.%" PRId64, handler->base.run_id, round) < 0 ? NULL : prefix;
+  return run_round_prefix(handler->base.run_id, round);
 }
 
 static struct round_result *take_joined(struct dynamic *handler) {

@@ -5,6 +5,7 @@
 #include "handler/dynamic/dynamic.h"
 #include "handler/dynamic/native/native.h"
 #include "handler/dynamic/swap/swap.h"
+#include "store/run_keys.h"
 #include "store/store.h"
 
 #include <stdlib.h>
@@ -63,11 +64,13 @@ int dynamic_check_program(rdzv_store *store, const rdzv_params *params, rdzv_err
   if (!params->program || !*params->program || strcmp(params->run_id, UNNAMED_RUN) != 0) return 0;
   const rdzv_bytes own = rdzv_str(params->program);
   const deadline until = deadline_after(rdzv_store_get_timeout(store));
+  char *key = run_key(UNNAMED_RUN, RUN_PART_PROGRAM);
+  if (!key) return error_no_memory(error);
   int result;
   do {
-    result = rdzv_store_compare_set(store, rdzv_str("torch.rendezvous." UNNAMED_RUN ".program"), rdzv_str(""), own,
-                                    &found, error);
+    result = rdzv_store_compare_set(store, rdzv_str(key), rdzv_str(""), own, &found, error);
   } while (store_try_again(store, result, until));
+  free(key);
   if (result < 0) return error_prefix(error, result, "cannot read the name of the program of the rendezvous");
   const bool same = bytes_equal(rdzv_value_bytes(&found), own);
   if (!same)

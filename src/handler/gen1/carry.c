@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "base/error.h"
+#include "base/log.h"
 #include "etcd/v2/modify.h"
 #include "handler/gen1/gen1.h"
 
@@ -181,6 +182,8 @@ static void step(struct gen1 *handler, struct gen1_event *event, unsigned *happe
   }
   *happened = handler->update.happened;
   if (*happened & GEN1_HAPPENED_LEASE_OVER) gen1_drop_rank(handler);
+  if (*happened & GEN1_HAPPENED_WARNING)
+    log_line(&handler->base.log, RDZV_LOG_WARNING, "%s", handler->update.warning.text);
 }
 
 static bool is_wait(enum gen1_request request) { return request == GEN1_DO_WATCH || request == GEN1_DO_PAUSE; }

@@ -77,10 +77,11 @@ static int delete_own_key(struct gen1 *handler, const char *key, struct etcd_cal
 static int give_up(struct gen1 *handler, bool for_another_round, int64_t within_ms, rdzv_error *error) {
   struct etcd_call call = {deadline_after(within_ms), &handler->base.hurry, error};
   const struct gen1_place *place = &handler->place;
-  const bool had = place->round[0];
+  const struct gen1_node *machine = &handler->machine; /* its keep-alive may be there before the place is */
+  const bool in = place->round[0], had = in || machine->leased;
   char round[GEN1_PATH], key[GEN1_PATH];
-  gen1_path(handler, round, "/rdzv/v_%s", place->round);
-  gen1_path(handler, key, "/rdzv/v_%s/rank_%" PRId64, place->round, place->rank);
+  gen1_path(handler, round, "/rdzv/v_%s", in ? place->round : machine->round);
+  gen1_path(handler, key, "%s/rank_%" PRId64, round + strlen(handler->root), in ? place->rank : machine->rank);
   ask(handler, GEN1_EV_ASK_STOP, NULL);
   gen1_place_leave(handler);
   return had && (!for_another_round || all_watch(handler, round, &call)) ? delete_own_key(handler, key, &call) : 0;
@@ -108,7 +109,8 @@ static void tell_of_nodes(struct waiting *waiting, void *user) {
   const struct gen1_node *machine = &((struct gen1 *)user)->machine;
   const struct gen1_state *state = &machine->state;
   const int64_t min = machine->settings.min_nodes, max = machine->settings.max_nodes;
-  waiting->until = gen1_deadline(machine);
+  const bool joinable = state->status == GEN1_STATUS_JOINABLE && (int64_t)state->participants >= min;
+  waiting->until = joinable ? gen1_last_call_ends(machine) : gen1_deadline(machine);
   if (machine->absent || !state->text) return;
   if (state->status == GEN1_STATUS_FINAL)
     waiting_about(waiting, "waiting for the next round: round %s goes on with %zu of at most %" PRId64 " nodes",

@@ -73,7 +73,8 @@ static int init_machine(struct gen1 *handler, const rdzv_params *params, const s
                                                                           : params->max_nodes,
                                          .join_timeout = conf->timeout,
                                          .last_call_timeout = conf->last_call_timeout,
-                                         .close_timeout = conf->close_timeout};
+                                         .close_timeout = conf->close_timeout,
+                                         .name = handler->base.node};
   uint64_t seed = (uint64_t)clock_wall_us() ^ (uint64_t)getpid() << 32;
   if (getrandom(&seed, sizeof seed, GRND_NONBLOCK) < 0) seed++;
   snprintf(handler->mark, sizeof handler->mark, "%s %.300s %016" PRIx64, GEN1_MARK,

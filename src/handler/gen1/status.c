@@ -16,11 +16,17 @@ static struct gen1 *self(rdzv_handler *handler) { return (struct gen1 *)handler;
 struct gen1_reading {
   struct gen1_state state;
   bool there;
-  uint64_t index; /* of etcd */
+  uint64_t index;            /* of etcd */
+  struct etcd_result listed; /* the directory of a final round: the keep-alives that are there */
 };
 
 static void active_path(const struct gen1 *handler, char path[GEN1_PATH]) {
   gen1_path(handler, path, "/rdzv/active_version");
+}
+
+static void reading_free(struct gen1_reading *look) {
+  gen1_state_free(&look->state);
+  etcd_result_free(&look->listed);
 }
 
 /* *out is to be freed with gen1_state_free(&out->state) after success. `cancel` may be NULL. */
@@ -61,48 +67,86 @@ int gen1_num_waiting(rdzv_handler *base, int64_t *count, rdzv_error *error) {
   return 0;
 }
 
+/* ---- who is left ---------------------------------------------------------------------------------------------- */
+
+/* The state of a final round stays when its participants go. Their keep-alives do not. */
+static int list_participants(struct gen1 *handler, struct gen1_reading *look, rdzv_error *error) {
+  const struct etcd_call call = {deadline_after(etcd_read_timeout(handler->client)), &handler->base.cancel, error};
+  char path[GEN1_PATH];
+  if (!look->there || look->state.status != GEN1_STATUS_FINAL) return 0;
+  gen1_path(handler, path, "/rdzv/v_%s", look->state.round);
+  const int code = etcd_v2_get(handler->client, path, ETCD_GET_QUORUM, &call, &look->listed);
+  return code == ETCD_V2_NOT_FOUND ? 0 : etcd_v2_unexpected(code);
+}
+
+static bool is_listed(const struct gen1_reading *look, size_t rank) {
+  char name[32];
+  snprintf(name, sizeof name, "/rank_%zu", rank);
+  for (size_t i = 0; i < look->listed.node.count; i++) {
+    const char *end = strrchr(look->listed.node.nodes[i].key, '/');
+    if (end && strcmp(end, name) == 0) return true;
+  }
+  return false;
+}
+
+static size_t count_left(const struct gen1_reading *look) {
+  size_t left = 0;
+  for (size_t i = 0; i < look->state.participants; i++) left += is_listed(look, i);
+  return left;
+}
+
+static enum rendezvous_phase phase_of(const struct gen1_reading *look, int64_t min) {
+  const bool final = look->there && look->state.status == GEN1_STATUS_FINAL;
+  return final && count_left(look) == 0 ? PHASE_ENDED : gen1_state_phase(&look->state, min);
+}
+
 /* ---- the status ----------------------------------------------------------------------------------------------- */
 
+static bool add_node(struct status *status, const char *prefix, size_t number, rdzv_node_kind kind, int64_t rank) {
+  char name[32];
+  snprintf(name, sizeof name, "%s_%zu", prefix, number);
+  rdzv_node_status *node = &status->nodes[status->base.participants + status->base.waiting];
+  *node = (rdzv_node_status){.node = strdup(name), .kind = kind, .rank = rank, .heartbeat_age_ms = -1, .trip_us = -1};
+  status_count(&status->base, kind);
+  return node->node != NULL;
+}
+
 /* Of waiting nodes only the number is known. */
-static bool add_nodes(struct status *status, const struct gen1_state *state) {
+static bool add_nodes(struct status *status, const struct gen1_reading *look) {
+  const struct gen1_state *state = &look->state;
   const bool final = state->status == GEN1_STATUS_FINAL;
   const size_t waiting = !final ? 0 : state->waiting < MOST_SHOWN ? (size_t)state->waiting : MOST_SHOWN;
   status->nodes = calloc(state->participants + waiting + 1, sizeof *status->nodes);
-  for (size_t i = 0; status->nodes && i < state->participants + waiting; i++) {
-    const bool in = i < state->participants;
-    char name[32];
-    snprintf(name, sizeof name, in ? "rank_%zu" : "waiting_%zu", in ? i : i - state->participants);
-    status->nodes[i] = (rdzv_node_status){.node = strdup(name),
-                                          .kind = in ? RDZV_NODE_KIND_PARTICIPANT : RDZV_NODE_KIND_WAITING,
-                                          .rank = in && final ? (int64_t)i : -1,
-                                          .heartbeat_age_ms = -1,
-                                          .trip_us = -1};
-    in ? status->base.participants++ : status->base.waiting++;
-    if (!status->nodes[i].node) return false;
+  if (!status->nodes) return false;
+  for (size_t i = 0; i < state->participants; i++) {
+    if (final && !is_listed(look, i)) continue;
+    if (!add_node(status, "rank", i, RDZV_NODE_KIND_PARTICIPANT, final ? (int64_t)i : -1)) return false;
   }
-  return status->nodes != NULL;
+  for (size_t i = 0; i < waiting; i++)
+    if (!add_node(status, "waiting", i, RDZV_NODE_KIND_WAITING, -1)) return false;
+  return true;
 }
 
-static int status_of(const struct gen1 *handler, const struct gen1_reading *look, rdzv_status **out,
-                     rdzv_error *error) {
-  const struct gen1_settings *settings = &handler->machine.settings;
+static int status_of(const struct gen1_reading *look, rdzv_status **out, rdzv_error *error) {
   const struct gen1_state *state = &look->state;
+  int64_t min_nodes = 0, max_nodes = 0;
+  gen1_state_nnodes(state, &min_nodes, &max_nodes);
   struct status *status = calloc(1, sizeof *status);
   if (!status) return error_no_memory(error);
   status->base = (rdzv_status){.exists = look->there,
                                .round = look->there ? strtoll(state->round, NULL, 10) : 0,
-                               .phase = rendezvous_phase_name(gen1_state_phase(state, settings->min_nodes)),
-                               .complete = state->status == GEN1_STATUS_FINAL,
+                               .phase = rendezvous_phase_name(phase_of(look, min_nodes)),
+                               .complete = phase_of(look, min_nodes) == PHASE_COMPLETE,
                                .closed = state->status == GEN1_STATUS_CLOSED,
                                .deadline_left_ms = -1,
-                               .min_nodes = settings->min_nodes,
-                               .max_nodes = settings->max_nodes,
+                               .min_nodes = min_nodes,
+                               .max_nodes = max_nodes,
                                .layout = "etcd",
                                .reason = "",
                                .ended_by = ""};
   const char *reason = state->status == GEN1_STATUS_CLOSED ? gen1_state_reason(state) : NULL;
   if (reason && *reason) status_set_reason(&status->base, strdup(reason));
-  if (add_nodes(status, state)) {
+  if (add_nodes(status, look)) {
     *out = &status->base;
     return 0;
   }
@@ -152,11 +196,10 @@ int gen1_status_read(rdzv_handler *base, int64_t wait_ms, rdzv_status **out, rdz
   rdzv_error own = {0};
   int result = flag_raised(&base->cancel) ? error_set(&own, RDZV_E_CANCELED, "canceled")
                                           : look_for_news(handler, wait_ms, &look, &own);
-  if (result == 0) {
-    result = status_of(handler, &look, out, &own);
-    if (result == 0) note_shown(handler, &look);
-    gen1_state_free(&look.state);
-  }
+  if (result == 0) result = list_participants(handler, &look, &own);
+  if (result == 0) result = status_of(&look, out, &own);
+  if (result == 0) note_shown(handler, &look);
+  reading_free(&look);
   if (result == 0) return 0;
   if (error) *error = own;
   return error_prefix(error, result, "cannot read the state of the rendezvous");

@@ -88,8 +88,8 @@ static bool add_nodes(const struct look *look, struct status *status) {
     const rdzv_node_kind kind = kind_of(look, seat);
     char *name = strdup(node_text(&seat->node.desc).text);
     if (!name) return false;
-    status->nodes[i] =
-        (rdzv_node_status){.node = name, .kind = kind, .rank = rank_of(look, seat), .heartbeat_age_ms = -1};
+    status->nodes[i] = (rdzv_node_status){
+        .node = name, .kind = kind, .rank = rank_of(look, seat), .heartbeat_age_ms = -1, .trip_us = -1};
     ++*counts[kind];
   }
   if (status->nodes) qsort(status->nodes, look->count, sizeof *status->nodes, by_place);

@@ -6,16 +6,11 @@
 #include "base/error.h"
 #include "base/text/options.h"
 #include "handler/dynamic/dynamic.h"
+#include "store/run_keys.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define KEY_PREFIX "torch.rendezvous."
-
-/* What is beside the state, behind its key. */
-static const char *const parts[] = {".bell", ".permit", ".move", ".reason", ".program"};
-enum { PARTS = sizeof parts / sizeof parts[0] };
 
 /* ---- lists of ids --------------------------------------------------------------------------------------------- */
 
@@ -38,14 +33,6 @@ static bool begins_with(rdzv_bytes key, const char *text) {
   return key.len >= strlen(text) && memcmp(key.data, text, strlen(text)) == 0;
 }
 
-/* Is it what a key of a run has behind its id: ".reason", ".3/MASTER_ADDR"? */
-static bool is_part(const char *text) {
-  for (int i = 0; i < PARTS; i++)
-    if (strcmp(text, parts[i]) == 0) return true;
-  const size_t digits = *text == '.' ? strspn(text + 1, "0123456789") : 0;
-  return digits > 0 && text[1 + digits] == '/';
-}
-
 /* In order. */
 static bool has_key(const rdzv_value *keys, size_t count, const char *text, size_t len) {
   for (size_t from = 0, to = count; from < to;) {
@@ -62,22 +49,23 @@ static bool has_key(const rdzv_value *keys, size_t count, const char *text, size
 
 /* Is it the key of a state? A run id may have dots in it, too, so that only the keys together tell. */
 static bool is_state(const rdzv_value *keys, size_t count, const char *key) {
-  if (!begins_with(rdzv_str(key), KEY_PREFIX) || !key[strlen(KEY_PREFIX)]) return false;
-  for (const char *dot = key + strlen(KEY_PREFIX); (dot = strchr(dot, '.')); dot++)
-    if (is_part(dot) && has_key(keys, count, key, (size_t)(dot - key))) return false;
+  const char *prefix = run_key_prefix(RUN_PART_STATE);
+  if (!begins_with(rdzv_str(key), prefix) || !key[strlen(prefix)]) return false;
+  for (const char *dot = key + strlen(prefix); (dot = strchr(dot, '.')); dot++)
+    if (run_key_is_round(rdzv_str(dot)) && has_key(keys, count, key, (size_t)(dot - key))) return false;
   return true;
 }
 
 /* Those whose states are keys of the store. */
 static int list_store(rdzv_store *store, struct runs *out, rdzv_error *error) {
+  const size_t prefix = strlen(run_key_prefix(RUN_PART_STATE));
   rdzv_value *keys;
   size_t count;
   int result = rdzv_store_list_keys(store, &keys, &count, error);
   if (result < 0) return error_prefix(error, result, "cannot list the runs of the store");
   if (count > 1) qsort(keys, count, sizeof *keys, by_text);
   for (size_t i = 0; i < count && result == 0; i++)
-    if (is_state(keys, count, keys[i].data) &&
-        !runs_add(out, keys[i].data + strlen(KEY_PREFIX), strlen(keys[i].data) - strlen(KEY_PREFIX)))
+    if (is_state(keys, count, keys[i].data) && !runs_add(out, keys[i].data + prefix, strlen(keys[i].data) - prefix))
       result = error_no_memory(error);
   rdzv_values_free(keys, count);
   return result;
@@ -106,28 +94,27 @@ static int remove_rounds(rdzv_store *store, const char *state_key, size_t *remov
   int result = 0;
   for (size_t i = 0; i < count && result == 0; i++)
     if (strlen(keys[i].data) == keys[i].len && begins_with(rdzv_value_bytes(&keys[i]), state_key) &&
-        is_part(keys[i].data + strlen(state_key)))
+        run_key_is_round(rdzv_str(keys[i].data + strlen(state_key))))
       result = remove_key(store, keys[i].data, removed, error);
   rdzv_values_free(keys, count);
   return result;
 }
 
+static int remove_part(rdzv_store *store, const char *run_id, enum run_part part, size_t *removed, rdzv_error *error) {
+  char *key = run_key(run_id, part);
+  const int result = key ? remove_key(store, key, removed, error) : error_no_memory(error);
+  free(key);
+  return result;
+}
+
 /* The state last: until then it is found by a later try. */
 int runs_remove_store(rdzv_store *store, const char *run_id, size_t *removed, rdzv_error *error) {
-  char *state_key = NULL, *key;
-  if (asprintf(&state_key, KEY_PREFIX "%s", run_id) < 0) return error_no_memory(error);
-  int result = remove_rounds(store, state_key, removed, error);
-  for (int i = 0; i < PARTS && result == 0; i++) {
-    if (asprintf(&key, "%s%s", state_key, parts[i]) < 0) {
-      result = error_no_memory(error);
-      break;
-    }
-    result = remove_key(store, key, removed, error);
-    free(key);
-  }
-  if (result == 0) result = remove_key(store, state_key, removed, error);
+  char *state_key = run_key(run_id, RUN_PART_STATE);
+  int result = state_key ? remove_rounds(store, state_key, removed, error) : error_no_memory(error);
   free(state_key);
-  return result;
+  for (int part = RUN_PART_BELL; part < RUN_PARTS && result == 0; part++)
+    result = remove_part(store, run_id, (enum run_part)part, removed, error);
+  return result == 0 ? remove_part(store, run_id, RUN_PART_STATE, removed, error) : result;
 }
 
 /* ---- the calls ------------------------------------------------------------------------------------------------ */

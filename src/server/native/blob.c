@@ -14,6 +14,7 @@
 #include "base/text/utf8.h"
 #include "server/native/native.h"
 #include "state/pickle/read.h"
+#include "store/run_keys.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,25 +23,18 @@
 #define SENTINEL "Y2FuaW1hZGFt" /* what PyTorch puts there before there is a state */
 
 enum {
-  LONGEST_PART = 16,
   REST_SHARE = 4, /* after a write for waiting clients: this many times what it took */
 };
 
 /* ---- keys ----------------------------------------------------------------------------------------------------- */
 
 struct run_key {
-  char text[sizeof NATIVE_KEY + NATIVE_MAX_RUN_ID + LONGEST_PART];
+  char text[1 + RUN_KEY_PREFIX_SIZE + NATIVE_MAX_RUN_ID + 1];
   size_t len;
 };
 
-static rdzv_bytes key_of(struct run_key *key, const char *run_id, const char *part) {
-  key->len = 0;
-  const char *const pieces[] = {NATIVE_KEY, run_id, part};
-  for (int i = 0; i < 3; i++) {
-    const size_t len = strnlen(pieces[i], sizeof key->text - key->len);
-    memcpy(key->text + key->len, pieces[i], len);
-    key->len += len;
-  }
+static rdzv_bytes key_of(struct run_key *key, const char *run_id, enum run_part part) {
+  key->len = (size_t)snprintf(key->text, sizeof key->text, "/%s%.*s", run_key_prefix(part), NATIVE_MAX_RUN_ID, run_id);
   return (rdzv_bytes){key->text, key->len};
 }
 
@@ -54,12 +48,12 @@ int natives_take_id(rdzv_bytes bytes, char run_id[NATIVE_MAX_RUN_ID + 1], rdzv_e
   return 0;
 }
 
-uint64_t natives_get(struct rdzv_server *server, const char *run_id, const char *part, rdzv_bytes *value) {
+uint64_t natives_get(struct rdzv_server *server, const char *run_id, enum run_part part, rdzv_bytes *value) {
   struct run_key key;
   return ks_get(server->ks, key_of(&key, run_id, part), value);
 }
 
-int natives_set(struct rdzv_server *server, const char *run_id, const char *part, rdzv_bytes value) {
+int natives_set(struct rdzv_server *server, const char *run_id, enum run_part part, rdzv_bytes value) {
   struct run_key key;
   const int result = ks_set(server->ks, key_of(&key, run_id, part), value);
   if (ks_is_busy(server->ks)) schedule_work(server);
@@ -101,7 +95,7 @@ int natives_adopt(struct rdzv_server *server, const char *run_id, enum torch_lay
   rdzv_bytes text;
   bool exists;
   if (coordinator_find(natives->coordinator, run_id, strlen(run_id))) return 0;
-  if (natives_get(server, run_id, "", &text) == 0) return 0;
+  if (natives_get(server, run_id, RUN_PART_STATE, &text) == 0) return 0;
   int result = natives_decode(text, preferred, &exists, &state, &layout, error);
   if (result < 0 || !exists) return result;
   result = coordinator_adopt(natives->coordinator, run_id, &state, layout, natives_now(), error);
@@ -155,7 +149,7 @@ static int refresh(struct rdzv_server *server, struct native_run *own, rdzv_erro
 
 static struct native_run *make_own(struct rdzv_server *server, struct coordinator_run *run) {
   struct run_key key;
-  const rdzv_bytes bytes = key_of(&key, coordinator_run_id(run), "");
+  const rdzv_bytes bytes = key_of(&key, coordinator_run_id(run), RUN_PART_STATE);
   struct native_run *own = calloc(1, sizeof *own + bytes.len);
   if (!own) return NULL;
   own->run = run;
@@ -197,7 +191,7 @@ void natives_save(struct rdzv_server *server, struct coordinator_run *run) {
   if (own && is_blank(own))
     ks_delete(server->ks, own_key(own));
   else if (!own || !is_fresh(server, own))
-    put_blob(server, run, key_of(&key, coordinator_run_id(run), ""), &error);
+    put_blob(server, run, key_of(&key, coordinator_run_id(run), RUN_PART_STATE), &error);
   if (!own) return;
   DL_DELETE(server->natives->runs, own);
   free(own);
@@ -224,7 +218,7 @@ void natives_changed(struct rdzv_server *server, struct coordinator_run *run) {
 static void ring(struct rdzv_server *server, const struct native_run *own) {
   struct run_key key;
   int64_t count;
-  const rdzv_bytes bell = key_of(&key, coordinator_run_id(own->run), ".bell");
+  const rdzv_bytes bell = key_of(&key, coordinator_run_id(own->run), RUN_PART_BELL);
   if (ks_is_awaited(server->ks, bell)) ks_add(server->ks, bell, 1, &count);
   if (ks_is_busy(server->ks)) schedule_work(server);
 }

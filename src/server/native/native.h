@@ -19,6 +19,7 @@
 #include "server/server.h"
 #include "state/native/coordinator.h"
 #include "state/state.h"
+#include "store/run_keys.h"
 
 /* What the server keeps of a run that has native nodes. */
 struct native_run {
@@ -69,7 +70,7 @@ int natives_load(struct rdzv_server *server, const char *run_id, bool is_private
 void natives_loaded(struct rdzv_server *server);
 
 /* ---- blob.c ---- */
-#define NATIVE_KEY "/torch.rendezvous."
+#define NATIVE_KEY "/" RUN_STATE_PREFIX
 
 /* Checks a run id that came as a key. RDZV_E_INVALID. */
 int natives_take_id(rdzv_bytes bytes, char run_id[NATIVE_MAX_RUN_ID + 1], rdzv_error *error);
@@ -79,9 +80,9 @@ int natives_take_id(rdzv_bytes bytes, char run_id[NATIVE_MAX_RUN_ID + 1], rdzv_e
 int natives_decode(rdzv_bytes text, enum torch_layout preferred, bool *exists, struct rendezvous_state *state,
                    enum torch_layout *layout, rdzv_error *error);
 
-/* The value of a key beside the state, "" or as ".reason"; version 0: it is absent. */
-uint64_t natives_get(struct rdzv_server *server, const char *run_id, const char *part, rdzv_bytes *value);
-int natives_set(struct rdzv_server *server, const char *run_id, const char *part, rdzv_bytes value);
+/* The value of a key of a run; version 0: it is absent. */
+uint64_t natives_get(struct rdzv_server *server, const char *run_id, enum run_part part, rdzv_bytes *value);
+int natives_set(struct rdzv_server *server, const char *run_id, enum run_part part, rdzv_bytes value);
 
 /* A run that is about to get its first native node begins with the state that is there. */
 int natives_adopt(struct rdzv_server *server, const char *run_id, enum torch_layout preferred, rdzv_error *error);

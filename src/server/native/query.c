@@ -33,7 +33,7 @@ static int find(struct rdzv_server *server, rdzv_bytes id, struct subject *subje
     subject->layout = coordinator_run_layout(subject->run);
     return 0;
   }
-  natives_get(server, subject->id, "", &text);
+  natives_get(server, subject->id, RUN_PART_STATE, &text);
   return natives_decode(text, TORCH_NEWEST, &subject->exists, &subject->decoded, &subject->layout, error);
 }
 
@@ -101,7 +101,8 @@ static void put_status(struct rdzv_server *server, const struct subject *subject
   int64_t min_nodes = 0, max_nodes = 0;
   ending_read(subject->state, &ending);
   differences_nnodes(subject->state, &min_nodes, &max_nodes);
-  if (subject->state->closed && natives_get(server, subject->id, ".reason", &stored) != 0) copy_reason(stored, reason);
+  if (subject->state->closed && natives_get(server, subject->id, RUN_PART_REASON, &stored) != 0)
+    copy_reason(stored, reason);
   const struct wire_native_status status = {.exists = subject->exists,
                                             .complete = subject->state->complete,
                                             .closed = subject->state->closed,

@@ -88,8 +88,8 @@ int natives_leave(struct conn *conn, const struct wire_request *request, struct 
 /* The first reason stays. It is set before a node learns that the rendezvous is closed. */
 static void leave_reason(struct rdzv_server *server, const char *run_id, rdzv_bytes reason) {
   rdzv_bytes before;
-  if (reason.len == 0 || natives_get(server, run_id, ".reason", &before) != 0) return;
-  natives_set(server, run_id, ".reason", reason); /* a rendezvous is closed even without its reason */
+  if (reason.len == 0 || natives_get(server, run_id, RUN_PART_REASON, &before) != 0) return;
+  natives_set(server, run_id, RUN_PART_REASON, reason); /* a rendezvous is closed even without its reason */
 }
 
 int natives_close(struct conn *conn, const struct wire_request *request, struct wire_writer *out) {

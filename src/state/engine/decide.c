@@ -36,6 +36,12 @@ static enum rendezvous_clash find_clash(const struct engine *engine, struct summ
   return differences_clash(&engine->state, &engine->config.settings, lives, engine, out);
 }
 
+struct summary engine_clash(const struct engine *engine) {
+  struct summary clash = {""};
+  find_clash(engine, &clash);
+  return clash;
+}
+
 static void fail_by_action(struct engine *engine, const struct rendezvous_context *context,
                            struct engine_update *update, enum engine_event_kind asked, enum rendezvous_action action) {
   struct summary summary = engine->too_late; /* with this node in it, which has been removed meanwhile */
@@ -154,7 +160,7 @@ static int come_back(struct engine *engine, struct rendezvous_context *context, 
 
 /* Do other nodes need the change soon? Not a heartbeat, nor one more join while the round gathers. */
 static bool is_urgent(const struct engine *engine, enum rendezvous_action action) {
-  if (engine->dropped) return true;
+  if (engine->dropped || engine->answers) return true;
   return action != ACTION_KEEP_ALIVE && (action != ACTION_ADD_TO_PARTICIPANTS || engine->state.complete);
 }
 
@@ -218,7 +224,7 @@ static int decide_once(struct engine *engine, struct moment now, struct engine_u
                                        .first_round = engine->rounds.first};
   context.last_call_over = now.mono_ms > last_call_end(&engine->last_call, &engine->state, settings);
   context.keep_alive_due = now.mono_ms - engine->beat_ms >= pace_keep_alive(settings, &engine->state) ||
-                           (engine->evict_ms > 0 && now.mono_ms >= engine->evict_ms);
+                           engine->answers || (engine->evict_ms > 0 && now.mono_ms >= engine->evict_ms);
   context.clash = find_clash(engine, &(struct summary){""});
   enum engine_event_kind asked;
   const enum rendezvous_action action = ask_rules(engine, &context, &asked);

@@ -63,6 +63,7 @@ static int learn(struct engine *engine, const struct engine_event *event, struct
   engine->token = event->token;
   engine->read_ms = event->now.mono_ms;
   if (self && self->last_heartbeat == engine->tried_us) { /* our last write took effect, answered or not */
+    if (engine->beat_ms != engine->tried_ms) engine->answers = false;
     engine->beat_ms = engine->tried_ms;
     if (engine->came_back && engine->wish == WISH_EXIT) engine->wish = WISH_JOIN;
   }
@@ -71,8 +72,10 @@ static int learn(struct engine *engine, const struct engine_event *event, struct
   engine_watch(engine, event->now, update);
   if ((engine->in_round || engine->wish != WISH_NOTHING) &&
       differences_next(&engine->differences, &engine->state, &config->settings, differences_find_torch(&engine->state),
-                       &update->warning))
+                       &update->warning)) {
     update->news |= ENGINE_NEWS_WARNING;
+    engine->answers = differences_is_asked(&engine->state, &config->node, &config->settings);
+  }
   last_call_observe(&engine->last_call, &engine->state, &config->settings, event->now, false,
                     pace_jitter(&engine->pace, 20 * (int64_t)engine->state.num_participants));
   const int result =

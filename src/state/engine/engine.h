@@ -127,6 +127,7 @@ struct engine {
   int64_t beat_ms;  /* when our heartbeat was renewed last */
   int64_t tried_us; /* the heartbeat that we tried to write last, and when: its answer may be lost */
   int64_t tried_ms;
+  bool answers;           /* a node that clashes with us waits to see whether we live: a heartbeat is due */
   bool came_back;         /* that write takes us out of a round, and into the wait list or the next round */
   int64_t evict_ms;       /* when to write that nodes are dead; 0: none are */
   bool fresh;             /* the dead of this state have not been looked for yet */
@@ -163,6 +164,9 @@ int engine_step(struct engine *engine, const struct engine_event *event, struct 
  * NULL. NULL: the end. */
 const struct engine_peer *engine_gone(const struct engine *engine, const struct engine_update *update,
                                       const struct engine_peer *after);
+
+/* The difference to a node with which no round is possible, and which may be dead: the join waits to see. "": none. */
+struct summary engine_clash(const struct engine *engine);
 
 /* ---- private: between engine.c, engine_decide.c and engine_watch.c ---- */
 

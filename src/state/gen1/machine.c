@@ -161,7 +161,10 @@ static bool take_up(struct gen1_node *node, struct gen1_update *update, bool *ag
 static int join(struct gen1_node *node, struct gen1_update *update, rdzv_error *error) {
   const struct gen1_state *state = &node->state;
   bool frozen;
-  char *text = gen1_state_join(state, node->settings.max_nodes, node->nonce, &frozen);
+  const struct differences_settings own = gen1_differences_settings(&node->settings);
+  const struct gen1_joiner joiner = {node->nonce, node->settings.max_nodes, node->settings.name ? own.text : NULL,
+                                     node->settings.name};
+  char *text = gen1_state_join(state, &joiner, &frozen);
   const bool enough = (int64_t)state->participants + 1 >= node->settings.min_nodes;
   update->unique = true;
   return swap(node, text, frozen ? GEN1_TTL_FROZEN : enough ? GEN1_TTL_JOINABLE : 0, update, error);
@@ -170,6 +173,7 @@ static int join(struct gen1_node *node, struct gen1_update *update, rdzv_error *
 /* `again`: what is known is to be looked at once more, in another phase. */
 static int look(struct gen1_node *node, struct gen1_update *update, bool *again, rdzv_error *error) {
   const struct gen1_state *state = &node->state;
+  struct gen1_entry clash;
   if (node->absent) {
     node->phase = GEN1_PHASE_SETUP;
     return create(node, gen1_state_setup(node->nonce), GEN1_TTL_SETUP, update, error);
@@ -179,6 +183,11 @@ static int look(struct gen1_node *node, struct gen1_update *update, bool *again,
     return 0;
   }
   if (take_up(node, update, again)) return 0;
+  gen1_warn(node, update);
+  if (gen1_find_clash(node, &clash)) {
+    memcpy(node->round, state->round, sizeof node->round);
+    return want(node, GEN1_DO_LIST, update);
+  }
   const bool room = (int64_t)state->participants < node->settings.max_nodes;
   if (state->status == GEN1_STATUS_JOINABLE && room) return join(node, update, error);
   if (state->status == GEN1_STATUS_FINAL) return swap(node, gen1_state_announce(state), 0, update, error);
@@ -192,18 +201,36 @@ static int look_again(struct gen1_node *node, bool *again) {
   return 0;
 }
 
-static int wait_for_peers(struct gen1_node *node, struct gen1_update *update, bool *again, rdzv_error *error) {
-  if (is(node, GEN1_STATUS_FROZEN) && is_ours(node)) {
-    node->phase = GEN1_PHASE_CONFIRM;
-    update->ttl = GEN1_TTL_KEEP_ALIVE;
-    return want(node, GEN1_DO_LEASE, update);
-  }
-  if (!is(node, GEN1_STATUS_JOINABLE) || !is_ours(node)) return look_again(node, again);
-  if (!node->calls_last) return watch(node, false, node->deadline + 1, update);
+/* The last call of a joinable round. */
+static int call_last(struct gen1_node *node, struct gen1_update *update, rdzv_error *error) {
   if (node->now >= node->call_ends) return swap(node, gen1_state_freeze(&node->state), GEN1_TTL_FROZEN, update, error);
   if (node->now >= node->refreshed + REFRESH_MS)
     return swap(node, strdup(node->state.text), GEN1_TTL_JOINABLE, update, error);
   return watch(node, false, least(node->call_ends, node->refreshed + REFRESH_MS), update);
+}
+
+static int wait_for_peers(struct gen1_node *node, struct gen1_update *update, bool *again, rdzv_error *error) {
+  if (!is_gathering(node) || !is_ours(node)) return look_again(node, again);
+  gen1_warn(node, update);
+  if (gen1_error_size(node, &update->error)) {
+    fail(node, GEN1_EV_ASK_JOIN, update);
+    return 0;
+  }
+  if (!node->leased) {
+    update->ttl = GEN1_TTL_KEEP_ALIVE;
+    return want(node, GEN1_DO_LEASE, update);
+  }
+  if (is(node, GEN1_STATUS_FROZEN)) {
+    node->phase = GEN1_PHASE_CONFIRM;
+    *again = true;
+    return 0;
+  }
+  return node->calls_last ? call_last(node, update, error) : watch(node, false, node->deadline + 1, update);
+}
+
+int64_t gen1_last_call_ends(const struct gen1_node *node) {
+  const bool calls = node->phase == GEN1_PHASE_PEERS && node->calls_last && is(node, GEN1_STATUS_JOINABLE);
+  return calls ? node->call_ends : INT64_MAX;
 }
 
 static bool has_confirmed(const struct gen1_node *node, const char *key) {
@@ -431,8 +458,27 @@ static int count_participants(struct gen1_node *node, const struct gen1_event *e
   return watch_all(node, INT64_MAX, update);
 }
 
+/* Of the round of a node with which we clash: does that node live? */
+static int judge_clash(struct gen1_node *node, const struct gen1_event *event, struct gen1_update *update,
+                       bool *decided) {
+  struct gen1_entry clash;
+  char key[512];
+  *decided = false;
+  if (!gen1_find_clash(node, &clash)) return 0;
+  node->keep_alive_key(node->argument, node->round, clash.rank, key);
+  if (is_listed(event, key)) {
+    gen1_error_clash(node, &clash, &update->error);
+    fail(node, GEN1_EV_ASK_JOIN, update);
+    return 0;
+  }
+  const int64_t until = gen1_doubt_clash(node);
+  *decided = until > node->now;
+  return *decided ? pause_until(node, until, update) : 0;
+}
+
 static int listed(struct gen1_node *node, const struct gen1_event *event, struct gen1_update *update, bool *decided) {
   if (event->key_count > 0) qsort(event->keys, event->key_count, sizeof *event->keys, by_text);
+  if (node->phase == GEN1_PHASE_LOOK) return judge_clash(node, event, update, decided);
   const char *dead = find_dead(node, event);
   *decided = true;
   if (node->phase == GEN1_PHASE_PARTICIPANT) return count_participants(node, event, dead, update);
@@ -472,7 +518,6 @@ static int store_error(struct gen1_node *node, const struct gen1_event *event, s
                        bool *decided) {
   const bool passing = is_passing(event->error->code);
   if (node->phase == GEN1_PHASE_SETUP) node->phase = GEN1_PHASE_LOOK;
-  if (node->asked == GEN1_DO_LEASE) node->phase = GEN1_PHASE_PEERS; /* no confirmation without it */
   node->known = false;
   if (!passing && node->closing) {
     update->error = *event->error;
@@ -510,7 +555,7 @@ static int absorb(struct gen1_node *node, const struct gen1_event *event, struct
     case GEN1_EV_ASK_CLOSE: return ask_close(node, event->text, error);
     case GEN1_EV_ASK_STOP:
       node->phase = GEN1_PHASE_OUTSIDE;
-      node->closing = false;
+      node->closing = node->leased = false;
       return 0;
     case GEN1_EV_STATE: node->pace.errors = 0; return take_state(node, event->text, event->index, error);
     case GEN1_EV_DONE: return done(node, event, update, decided, error);

@@ -5,11 +5,15 @@
  *
  *   LOOK         no state -> SETUP; joinable -> join it; final -> announce that we wait, FREE; else wait for a change
  *   SETUP        create the state, count the round, create its directory, publish it as joinable -> LOOK
- *   PEERS        we joined: wait until it is frozen. The node that made it enough waits for the last call, and freezes
- *   CONFIRM      put our keep-alive there, and add it to the state
+ *   PEERS        we joined: put our keep-alive there, and wait until the round is frozen. The node that made it enough
+ *                waits for the last call, and freezes
+ *   CONFIRM      add our keep-alive to the state
  *   FINAL        wait until all have confirmed -> joined
  *   FREE         a final round without us: wait until it is gone; if one of its participants is dead, delete it
  *   PARTICIPANT  of a final round: hear of waiting nodes, of keep-alives that are gone, of the end of the round
+ *
+ * A node accepts no round with fewer nodes than its minimum or more than its maximum: it fails, and confirms nothing.
+ * Nodes that differ are in state/gen1/differ.c.
  *
  * Anything else found on the way (another round, no state) means LOOK again, at once. A lost swap means reading again
  * after a random time that grows with each loss in a row. A swap without an answer also means reading: what we write
@@ -19,6 +23,7 @@
 #ifndef RDZV_STATE_GEN1_MACHINE_H
 #define RDZV_STATE_GEN1_MACHINE_H
 
+#include "state/differences.h"
 #include "state/engine/pace.h"
 #include "state/gen1/state.h"
 
@@ -80,6 +85,7 @@ enum gen1_happened {
   GEN1_HAPPENED_IS_CLOSED = 1 << 5,
   GEN1_HAPPENED_EVICTED = 1 << 6,    /* our round is over */
   GEN1_HAPPENED_LEASE_OVER = 1 << 7, /* stop renewing our keep-alive */
+  GEN1_HAPPENED_WARNING = 1 << 8,    /* warning: another node has other settings */
 };
 
 struct gen1_update {
@@ -96,12 +102,14 @@ struct gen1_update {
   enum gen1_event_kind failed; /* GEN1_EV_ASK_… */
   const char *who;
   rdzv_error error;
+  struct summary warning;
 };
 
 /* Times in milliseconds. */
 struct gen1_settings {
   int64_t min_nodes, max_nodes;
   int64_t join_timeout, last_call_timeout, close_timeout;
+  const char *name; /* of the node, for others; NULL: it has no entry in the state */
 };
 
 /* All private. */
@@ -136,6 +144,10 @@ struct gen1_node {
   int64_t pause; /* after noise */
   int64_t told_waiting;
   char who[512];
+
+  struct differences differences; /* that were told */
+  char clash_round[24];           /* the round in which the node of a clash had no keep-alive */
+  int64_t clash_over;             /* from then on that node counts as dead */
 };
 
 void gen1_node_init(struct gen1_node *node, const struct gen1_settings *settings, uint64_t seed,
@@ -147,7 +159,28 @@ void gen1_node_free(struct gen1_node *node);
  * again. */
 int gen1_step(struct gen1_node *node, const struct gen1_event *event, struct gen1_update *update, rdzv_error *error);
 
+/* When the last call ends. INT64_MAX: there is none, or another node ends it. */
+int64_t gen1_last_call_ends(const struct gen1_node *node);
+
 /* When what was asked for is given up; INT64_MAX: nothing is. */
 int64_t gen1_deadline(const struct gen1_node *node);
+
+/* ---- differ.c ---- */
+
+/* Warns of one entry of the state that was not told yet. */
+void gen1_warn(struct gen1_node *node, struct gen1_update *update);
+
+/* The first entry with which no round can have this node. False: there is none, or its node counts as dead. */
+bool gen1_find_clash(const struct gen1_node *node, struct gen1_entry *out);
+
+/* The entry's node has no keep-alive. It may just be about to put it: so it counts as dead after a while only, whose
+ * end is given. */
+int64_t gen1_doubt_clash(struct gen1_node *node);
+
+/* The errors of a clash, and of a round that is too small or too large; false: the round is neither. */
+void gen1_error_clash(const struct gen1_node *node, const struct gen1_entry *clash, rdzv_error *error);
+bool gen1_error_size(const struct gen1_node *node, rdzv_error *error);
+
+struct differences_settings gen1_differences_settings(const struct gen1_settings *settings);
 
 #endif

@@ -2,6 +2,7 @@
 #include "state/gen1/state.h"
 
 #include "base/error.h"
+#include "state/differences.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 
 #define SETUP "rdzv_setup"
 #define JOINS "rdzv_joins"
+#define SETTINGS DIFFERENCES_ATTRIBUTE
 #define REASON "rdzv_reason"
 
 static const char *const names[] = {"setup", "joinable", "frozen", "final", "closed"};
@@ -18,7 +20,8 @@ const char *gen1_status_name(enum gen1_status status) { return names[status]; }
 enum rendezvous_phase gen1_state_phase(const struct gen1_state *state, int64_t min) {
   switch (state->status) {
     case GEN1_STATUS_SETUP: return PHASE_GATHERING;
-    case GEN1_STATUS_JOINABLE: return (int64_t)state->participants < min ? PHASE_GATHERING : PHASE_LAST_CALL;
+    case GEN1_STATUS_JOINABLE:
+      return min == 0 || (int64_t)state->participants < min ? PHASE_GATHERING : PHASE_LAST_CALL;
     case GEN1_STATUS_FROZEN: return PHASE_LAST_CALL;
     case GEN1_STATUS_FINAL: return PHASE_COMPLETE;
     case GEN1_STATUS_CLOSED: break;
@@ -128,6 +131,28 @@ int64_t gen1_state_rank_of(const struct gen1_state *state, const char *nonce) {
   return number < (json_int_t)state->participants ? number : -1;
 }
 
+static bool read_entry(const char *settings, const json_t *json, struct gen1_entry *out) {
+  const json_t *rank = json_object_get(json, "rank");
+  *out = (struct gen1_entry){settings, json_string_value(json_object_get(json, "node")),
+                             json_is_integer(rank) ? json_integer_value(rank) : -1};
+  return strlen(settings) < DIFFERENCES_SETTINGS_SIZE && out->node && out->rank >= 0;
+}
+
+size_t gen1_state_entries(const struct gen1_state *state, struct gen1_entry out[]) {
+  size_t count = 0;
+  const char *settings;
+  json_t *entry;
+  json_object_foreach(json_object_get(state->json, SETTINGS), settings, entry) {
+    if (count < DIFFERENCES_MOST && read_entry(settings, entry, &out[count])) count++;
+  }
+  return count;
+}
+
+bool gen1_state_nnodes(const struct gen1_state *state, int64_t *min_nodes, int64_t *max_nodes) {
+  struct gen1_entry entries[DIFFERENCES_MOST];
+  return gen1_state_entries(state, entries) > 0 && differences_parse_nnodes(entries[0].settings, min_nodes, max_nodes);
+}
+
 /* ---- writing -------------------------------------------------------------------------------------------------- */
 
 /* Takes over the object. */
@@ -159,12 +184,23 @@ static bool add_join(json_t *json, const char *nonce, size_t rank) {
   return json_object_set_new(joins, nonce, json_integer((json_int_t)rank)) == 0;
 }
 
-char *gen1_state_join(const struct gen1_state *state, int64_t max, const char *nonce, bool *frozen) {
+/* A name that is not UTF-8 has no entry. */
+static void add_entry(json_t *json, const struct gen1_joiner *joiner, size_t rank) {
+  json_t *entries = json_object_get(json, SETTINGS);
+  if (!joiner->settings) return;
+  if (!json_is_object(entries) && json_object_set_new(json, SETTINGS, entries = json_object()) != 0) return;
+  if (!json_object_get(entries, joiner->settings) && json_object_size(entries) >= DIFFERENCES_MOST) return;
+  json_t *entry = json_pack("{s:s, s:I}", "node", joiner->node, "rank", (json_int_t)rank);
+  if (entry) json_object_set_new(entries, joiner->settings, entry);
+}
+
+char *gen1_state_join(const struct gen1_state *state, const struct gen1_joiner *joiner, bool *frozen) {
   const size_t rank = state->participants;
-  *frozen = (int64_t)rank + 1 >= max;
+  *frozen = (int64_t)rank + 1 >= joiner->max_nodes;
   json_t *json = copy_with(state, *frozen ? GEN1_STATUS_FROZEN : GEN1_STATUS_JOINABLE);
-  bool done = json && add_join(json, nonce, rank) &&
+  bool done = json && add_join(json, joiner->nonce, rank) &&
               json_array_append_new(json_object_get(json, "participants"), json_integer((json_int_t)rank)) == 0;
+  if (done) add_entry(json, joiner, rank);
   if (done && *frozen) done = json_object_set_new(json, "keep_alives", json_array()) == 0;
   if (done) return text_of(json);
   json_decref(json);

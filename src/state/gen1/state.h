@@ -10,9 +10,11 @@
  * its own that expires. final: all have confirmed. Swaps compare the whole value as text, so the text that was read is
  * kept. Unknown fields survive.
  *
- * Three fields are ours, and PyTorch carries them along. Two tell a node whose swap was not answered whether it was
- * done: rdzv_setup, the nonce of the node that set it up; rdzv_joins, until it is final, the ranks by the nonces of the
- * nodes that joined. rdzv_reason is why it was closed.
+ * Four fields are those of rdzv, and PyTorch carries them along. Two tell a node whose swap was not answered whether it
+ * was done: rdzv_setup, the nonce of the node that set it up; rdzv_joins, until it is final, the ranks by the nonces of
+ * the nodes that joined. rdzv_settings has the settings that must be the same on all nodes, one entry for all nodes
+ * that have the same, with the name and the rank of the last of them: {"nnodes=2:4": {"node": "host_12", "rank": 1}}.
+ * rdzv_reason is why it was closed.
  */
 #ifndef RDZV_STATE_GEN1_STATE_H
 #define RDZV_STATE_GEN1_STATE_H
@@ -52,8 +54,8 @@ struct gen1_state {
 int gen1_state_read(const char *text, struct gen1_state *out, rdzv_error *error);
 void gen1_state_free(struct gen1_state *state);
 
-/* The phase as every kind of rendezvous has it, for a node that needs `min`. The last call begins with the first
- * `min` participants and ends when all have confirmed. */
+/* The phase as every kind of rendezvous has it if a round needs `min`; 0: that is not known. The last call begins with
+ * the first `min` participants and ends when all have confirmed. */
 enum rendezvous_phase gen1_state_phase(const struct gen1_state *state, int64_t min);
 
 /* The keep-alive of a node that confirmed. Owned by `state`. */
@@ -68,12 +70,30 @@ bool gen1_state_is_set_up_by(const struct gen1_state *state, const char *nonce);
 /* The rank that the node with that nonce has taken; -1: none. */
 int64_t gen1_state_rank_of(const struct gen1_state *state, const char *nonce);
 
+/* An entry of rdzv_settings. The texts are owned by `state`. */
+struct gen1_entry {
+  const char *settings, *node;
+  int64_t rank;
+};
+
+/* The entries, in the order in which the first nodes with them came, up to DIFFERENCES_MOST. Malformed ones are left
+ * out. */
+size_t gen1_state_entries(const struct gen1_state *state, struct gen1_entry out[]);
+
+/* The number of nodes that the first entry has. False: none is known, as where all nodes are PyTorch's. */
+bool gen1_state_nnodes(const struct gen1_state *state, int64_t *min_nodes, int64_t *max_nodes);
+
 /* New texts, to be freed; NULL: no memory. None changes `state`. */
 char *gen1_state_setup(const char *nonce);
 char *gen1_state_joinable(const char *round);
 
 /* One more participant, whose rank is the number of those before; the round is frozen when it is full. */
-char *gen1_state_join(const struct gen1_state *state, int64_t max, const char *nonce, bool *frozen);
+struct gen1_joiner {
+  const char *nonce;
+  int64_t max_nodes;
+  const char *settings, *node; /* of its entry; NULL: none */
+};
+char *gen1_state_join(const struct gen1_state *state, const struct gen1_joiner *joiner, bool *frozen);
 char *gen1_state_freeze(const struct gen1_state *state);
 
 /* One more who confirmed, by that key; final when all have. */

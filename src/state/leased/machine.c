@@ -448,12 +448,36 @@ const struct leased_member *leased_gone(const struct leased *node, const struct 
   return NULL;
 }
 
-struct summary leased_waiting(const struct leased *node) {
+/* Nodes that can be in one round with the one that leads. */
+static int64_t count_seats(const struct leased *node) {
+  int64_t count = 0;
+  for (size_t i = 0; i < node->seat_count; i++) count += node->seats[i].round == node->at && !node->seats[i].clashes;
+  return count;
+}
+
+/* Of a round that gathers. A node that does not lead knows of the nodes before it only. */
+static void add_gathering(const struct leased *node, struct summary *out) {
   const struct rendezvous_settings *settings = &node->config.settings;
+  const int64_t joined = node->leads ? count_seats(node) : node->older + 1;
+  const char *least = node->leads ? "" : "at least ";
+  const bool called = node->leads ? node->call_ends != INT64_MAX : joined >= settings->min_nodes;
+  if (called)
+    snprintf(out->text, sizeof out->text,
+             "waiting for the end of the last call: %s%" PRId64 " of at most %" PRId64 " nodes have joined", least,
+             joined, settings->max_nodes);
+  else if (joined < settings->min_nodes)
+    snprintf(out->text, sizeof out->text, "waiting for nodes: %s%" PRId64 " of at least %" PRId64 " have joined", least,
+             joined, settings->min_nodes);
+  else
+    snprintf(out->text, sizeof out->text, "waiting for the last call to begin: %" PRId64 " nodes have joined", joined);
+}
+
+struct summary leased_waiting(const struct leased *node) {
   struct summary summary = {""};
-  const long long joined = (long long)(node->leads ? (int64_t)node->seat_count : node->older + 1);
   if (!node->placed)
     snprintf(summary.text, sizeof summary.text, "waiting to join: no place yet");
+  else if (node->clash_lease)
+    snprintf(summary.text, sizeof summary.text, "waiting to see whether a node lives with which no round is possible");
   else if (node->spare)
     snprintf(summary.text, sizeof summary.text, "waiting as a spare: round %" PRId64 " is full with %zu node%s",
              node->world.round, node->world.count, node->world.count == 1 ? "" : "s");
@@ -461,7 +485,6 @@ struct summary leased_waiting(const struct leased *node) {
     snprintf(summary.text, sizeof summary.text, "waiting for the next round: round %" PRId64 " goes on with %zu node%s",
              node->world.round, node->world.count, node->world.count == 1 ? "" : "s");
   else
-    snprintf(summary.text, sizeof summary.text, "waiting for nodes: %s%lld of at least %" PRId64 " have joined",
-             node->leads ? "" : "at least ", joined, settings->min_nodes);
+    add_gathering(node, &summary);
   return summary;
 }

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Nodes of a run that differ in a setting that must be the same: each says at once which node differs in what. The later
 one fails if the ranges do not overlap, and the others go on."""
+import time
+
+import etcd
 import rdzvtest
 from join_node import Ours
 
@@ -32,6 +35,22 @@ class Differ(rdzvtest.Case):
                 third = self.node(place, name, "c", "2")
                 self.assertEqual([node.joined()["world_size"] for node in (first, third)], [2, 2])
                 self.assertEqual(first.said().count(there), 1)
+
+    def test_a_node_is_refused_before_the_next_heartbeat(self):
+        """The node that came before answers with one at once."""
+        etcd.need()
+        places = {"swap": self.places()["swap"], "etcd-v2": ["--rdzv-backend", "etcd-v2", "--rdzv-endpoint", etcd.shared().endpoint]}
+        for name, place in places.items():
+            with self.subTest(name):
+                run_id = f"{name}-{time.monotonic_ns()}"
+                conf = ["--rdzv-conf", ("mode=swap," if name == "swap" else "") + "keep_alive_interval=60"]
+                first = self.node(place, run_id, "a", "2", *conf)
+                first.await_said("waiting for nodes")
+                start = time.monotonic()
+                second = self.node(place, run_id, "b", "3", *conf)
+                self.assertEqual(second.await_exit(), REFUSED, second.said())
+                self.assert_within(start, 3)
+                self.assertNotIn("no answer yet", second.said())
 
     def test_a_round_can_have_both(self):
         for name, place in self.places().items():

@@ -69,6 +69,20 @@ class Runs:
         self.assertEqual(self.ids(), {})
         self.assertEqual(self.left(), [])
 
+    def test_a_run_has_no_key_of_another(self):
+        self.close("y.reason", "foo")
+        self.close("y", "bar")
+        found = self.ids()
+        self.assertEqual(found, {self.run_id("y"): ("closed", "bar"), self.run_id("y.reason"): ("closed", "foo")})
+        self.reset("y.reason", "--force")
+        self.assertEqual(self.ids(), {self.run_id("y"): ("closed", "bar")})
+        for part in "reason", "bell", "permit", "move", "program":
+            self.joined(f"y.{part}")
+            self.reset(f"y.{part}", "--force")
+        self.assertEqual(self.ids(), {self.run_id("y"): ("closed", "bar")})
+        self.reset("y")
+        self.assertEqual(self.left(), [])
+
     def left(self):
         return []
 

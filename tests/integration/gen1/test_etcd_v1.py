@@ -11,6 +11,7 @@ from etcd_v1_nodes import CLOSED, LEASE, Place, agree, tell
 from rdzvtest import wait_until
 
 etcd.need()
+REFUSED = 6  # what `rdzv join` exits with
 SECONDS = 8  # "back within seconds", on a machine that has other things to do
 
 
@@ -25,6 +26,66 @@ class Case(rdzvtest.Case):
         self.assertEqual((finished.returncode, finished.stdout), (code, ""), finished.stderr)
         for sentence in sentences:
             self.assertRegex(finished.stderr, sentence)
+
+
+class Differ(Case):
+    """Nodes of a run that differ in --nnodes."""
+
+    def name(self, node):
+        return f"127.0.0.1_{node.process.pid}"
+
+    def test_the_later_node_fails_at_once(self):
+        place = self.place((3, 4))
+        first = place.ours()
+        place.await_active(participants=[0])
+        start = time.monotonic()
+        second = place.ours(nodes=(1, 2))
+        self.assertEqual(second.await_exit(), REFUSED, second.said())
+        self.assert_within(start, 3)
+        here = f"'{self.name(first)}' has nnodes=3:4, this node 1:2 (use the same values on all nodes)"
+        self.assertIn(f"cannot join the rendezvous: the --nnodes ranges of these nodes do not overlap: {here}", second.said())
+        self.assertIn(f"warning: {here}", second.said())
+        self.agree([first, place.ours(), place.ours()])
+
+    def test_both_are_warned_where_a_round_can_have_both(self):
+        place = self.place((2, 3))
+        first = place.ours()
+        place.await_active(participants=[0])
+        second = place.ours(nodes=(2, 4))
+        self.agree([first, second])
+        first.await_said(f"warning: '{self.name(second)}' has nnodes=2:4, this node 2:3")
+        second.await_said(f"warning: '{self.name(first)}' has nnodes=2:3, this node 2:4")
+
+    def test_a_node_that_left_does_not_make_another_fail(self):
+        place = self.place((3, 3))
+        first = place.ours()
+        place.await_active(participants=[0])
+        self.assertEqual(first.leave(), 0)
+        self.agree([place.ours(nodes=(2, 2)), place.ours(nodes=(2, 2))])
+
+    def test_a_round_of_pytorch_nodes_that_is_too_small(self):
+        """PyTorch's nodes have no entry: all that is known is the size of the round."""
+        place = self.place((3, 4))
+        node = place.ours()
+        active = place.await_active(participants=[0])
+        place.swap(place.text(), {**active, "status": "frozen", "participants": [0, 1], "keep_alives": []}, ttl=LEASE)
+        self.assertEqual(node.await_exit(), REFUSED, node.said())
+        self.assertIn("cannot join the rendezvous: round 1 has 2 nodes, and this node has nnodes=3:4", node.said())
+        self.assertFalse(place.has("v_1/rank_0"))
+
+
+class Waits(Case):
+    def test_the_time_left_of_a_last_call_is_its_own(self):
+        """The node that ends the call knows the time. The others do not, and tell none."""
+        place = self.place((2, 3), last_call=8)
+        first = place.ours()
+        place.await_active(participants=[0])
+        second = place.ours()
+        line = "waiting for the end of the last call: 2 of at most 3 nodes have joined"
+        for node in first, second:
+            node.await_said(line)
+        self.assertLess(int(second.said().partition(line + "; ")[2].split()[0]), place.last_call)
+        self.assertNotIn(line + ";", first.said())
 
 
 class Rounds(Case):
@@ -52,7 +113,7 @@ class Rounds(Case):
         nodes = [place.ours(), place.ours()]
         self.agree(nodes)
         self.assertEqual(place.await_active(status="final")["keep_alives"][0][:len(place.root)], place.root)
-        nodes.append(place.ours(nodes=(3, 3)))
+        nodes.append(place.ours(nodes=(2, 3)))
         place.await_active(num_workers_waiting=1)
         self.assertEqual([node.leave() for node in nodes], [0, 0, 0])
 
@@ -118,6 +179,35 @@ class Commands(Case):
         self.assert_exit(place.rdzv("join"), CLOSED, "the rendezvous is closed")
         self.assertEqual(place.rdzv("close").returncode, 0)  # once more
         self.assertIn("closed", place.rdzv("status").stdout)
+
+    def facts(self, place):
+        status = place.status()
+        return tuple(status[name] for name in ("phase", "participants", "min_nodes", "max_nodes"))
+
+    def test_status_has_the_nnodes_of_the_run(self):
+        place = self.place((2, 3), last_call=60)
+        nodes = [place.ours()]
+        place.await_active(participants=[0])
+        self.assertEqual(self.facts(place), ("gathering", 1, 2, 3))
+        nodes.append(place.ours())
+        place.await_active(participants=[0, 1])
+        self.assertEqual(self.facts(place), ("last call", 2, 2, 3))
+        self.assertIn("(min 2, max 3)", place.rdzv("status").stdout)
+
+    def test_status_of_pytorch_nodes_has_no_nnodes(self):
+        place = self.place((1, 1))
+        active = {"status": "joinable", "version": "1", "participants": [0]}
+        etcd.shared().put(place.key("active_version"), json.dumps(active))
+        self.assertEqual(self.facts(place), ("gathering", 1, None, None))
+        self.assertNotIn("min", place.rdzv("status").stdout)
+
+    def test_status_after_nodes_left(self):
+        place = self.place((2, 2))
+        nodes = [place.ours(), place.ours()]
+        self.agree(nodes)
+        self.assertEqual(self.facts(place), ("complete", 2, 2, 2))
+        self.assertEqual([node.leave() for node in nodes], [0, 0])
+        self.assertEqual(self.facts(place), ("ended", 0, 2, 2))
 
     def test_status_of_those_who_wait(self):
         place = self.place((1, 1))

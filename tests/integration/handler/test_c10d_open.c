@@ -65,7 +65,7 @@ static void test_the_program_of_an_unnamed_run_is_told_to_the_new_server(void **
   rdzv_error error;
   restart(scene);
   if (dynamic_check_program(store, &params, &error) < 0) fail_msg("%s", error.message);
-  assert_get(store, "torch.rendezvous." UNNAMED_RUN ".program", "train");
+  assert_get(store, "rdzv.program." UNNAMED_RUN, "train");
   rdzv_store_free(store);
 }
 

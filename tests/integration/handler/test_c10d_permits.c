@@ -39,10 +39,10 @@ static void test_a_free_permit_is_had_at_once(void **state) {
     rdzv_backend *cell = i % 2 ? cells->other : cells->cell;
     assert_code(take(cell, 0), 0);
     int64_t len = -1;
-    assert_code(rdzv_store_queue_len(cells->raw, BYTES(RUN_KEY ".permit"), &len, NULL), 0);
+    assert_code(rdzv_store_queue_len(cells->raw, BYTES("rdzv.permit." RUN_ID), &len, NULL), 0);
     assert_int_equal(len, 0);
     cell->ops->give_permit(cell);
-    assert_code(rdzv_store_queue_len(cells->raw, BYTES(RUN_KEY ".permit"), &len, NULL), 0);
+    assert_code(rdzv_store_queue_len(cells->raw, BYTES("rdzv.permit." RUN_ID), &len, NULL), 0);
     assert_int_equal(len, 1);
   }
   assert_int_equal(atomic_load(&cells->lost), 0);

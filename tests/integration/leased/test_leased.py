@@ -98,6 +98,7 @@ class Rounds(Case):
         place = self.place(2, 4, last_call=8)
         nodes = [place.ours(), place.ours()]
         place.await_status(participants=2, phase="last call")
+        self.assertEqual([node["trip_us"] for node in place.status()["nodes"]], [None, None])  # of native nodes only
         nodes.append(place.ours())
         self.assertEqual(agree(self, nodes)["round"], 0)
 

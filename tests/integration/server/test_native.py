@@ -271,7 +271,7 @@ class Ending(NativeCase):
         self.assertTrue(status.closed)
         self.assertEqual(status.reason, "the data is bad")
         with Client(self.port, "v2") as client:
-            self.assertEqual(client.get(b"/torch.rendezvous.run.reason"), b"the data is bad")
+            self.assertEqual(client.get(b"/rdzv.reason.run"), b"the data is bad")
         late = self.node("d", min_nodes=2, max_nodes=2).begin()
         self.assertIn("closed", late.conn.refused(E_CLOSED, 134))
 

@@ -359,7 +359,7 @@ class Waiting(BlobCase):
         self.assertNotEqual(watcher.receive_value(), watcher.receive_value())
 
     def test_the_bell_rings_for_who_listens(self):
-        bell = KEY + b".bell"
+        bell = b"/rdzv.bell.run"
         self.node("a", min_nodes=3, max_nodes=3).begin()
         self.await_nodes(1)
         self.assertEqual(self.ours.num_keys(), 1)  # nobody listens: there is none

@@ -21,7 +21,7 @@ class Tenants(rdzvtest.Case):
 
     def test_one_run_more_is_refused(self):
         server = self.serve("--max-runs", "2", "--log-level", "off")
-        for key in (self.key("a"), self.key("b", ".0/MASTER_ADDR"), self.key("a", ".reason"), "other", "torch.rendezvous"):
+        for key in (self.key("a"), self.key("b", ".0/MASTER_ADDR"), "rdzv.reason.a", "other", "torch.rendezvous"):
             self.assertEqual(self.set(server, key).returncode, 0, key)
         done = self.set(server, self.key("c"))
         self.assertIn("the limit of 2 runs is reached", done.stderr)
@@ -30,7 +30,7 @@ class Tenants(rdzvtest.Case):
         self.assertNotEqual(node.wait(rdzvtest.DEADLINE), 0)
         self.assertIn("the limit of 2 runs is reached", node.stderr.read())
         self.store(server, "delete", self.key("a"))
-        self.store(server, "delete", self.key("a", ".reason"))
+        self.store(server, "delete", "rdzv.reason.a")
         self.assertEqual(self.set(server, self.key("c")).returncode, 0)  # the place of a run that is gone
 
     def test_a_run_has_its_own_memory(self):
@@ -47,7 +47,7 @@ class Tenants(rdzvtest.Case):
     def test_a_run_that_nobody_uses_goes(self):
         with open(self.path("log"), "wb") as log:
             server = self.serve("--run-ttl", "1", stderr=log)
-        for key in (self.key("old"), self.key("old", ".0/a"), self.key("old", ".bell"), self.key("read"), "other"):
+        for key in (self.key("old"), self.key("old", ".0/a"), "rdzv.bell.old", self.key("read"), "other"):
             self.assertEqual(self.set(server, key).returncode, 0)
         node = self.join(server, "live")
         self.assertTrue(node.stdout.readline())

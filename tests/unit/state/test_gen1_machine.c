@@ -103,6 +103,107 @@ static void test_members_admit_who_waits(void **state) {
   end_world(&world);
 }
 
+/* ---- nodes that differ ---------------------------------------------------------------------------------------- */
+
+static void join_with(struct world *world, int at, int64_t min, int64_t max) {
+  world->settings.min_nodes = min;
+  world->settings.max_nodes = max;
+  join(world, at);
+  run_for(world, 1);
+}
+
+static void test_the_later_of_two_that_clash_fails(void **state) {
+  (void)state;
+  struct world world = world_of(3, 4);
+  join_with(&world, 0, 3, 4);
+  join_with(&world, 1, 1, 2);
+  run_for(&world, 100);
+  assert_error(world.nodes[1].error.code, RDZV_E_LIMIT, &world.nodes[1].error,
+               "the --nnodes ranges of these nodes do not overlap: 'n0' has nnodes=3:4, this node 1:2 (use the same "
+               "values on all nodes)");
+  assert_non_null(strstr(world.nodes[1].warning.text, "'n0' has nnodes=3:4, this node 1:2"));
+  assert_null(strstr(world.active, "n1")); /* it has not joined */
+  join_with(&world, 2, 3, 4);
+  join_with(&world, 3, 3, 4);
+  run_for(&world, 5000);
+  assert_round(&world, "023");
+  end_world(&world);
+}
+
+static void test_a_node_that_clashes_with_a_final_round_fails(void **state) {
+  (void)state;
+  struct world world = world_of(2, 2);
+  join_all(&world, "01");
+  run_for(&world, 100);
+  assert_round(&world, "01");
+  join_with(&world, 2, 3, 3);
+  run_for(&world, 100);
+  assert_error(world.nodes[2].error.code, RDZV_E_LIMIT, &world.nodes[2].error, "has nnodes=2:2, this node 3:3");
+  assert_false(world.nodes[0].evicted || world.nodes[0].someone_waits);
+  end_world(&world);
+}
+
+static void test_a_clash_with_a_dead_node_does_not_last(void **state) {
+  (void)state;
+  struct world world = world_of(2, 2);
+  join_with(&world, 0, 3, 3);
+  die(&world, 0);
+  run_for(&world, LEASE_MS);
+  join_with(&world, 1, 2, 2);
+  join_with(&world, 2, 2, 2);
+  run_for(&world, 20000);
+  assert_round(&world, "12");
+  end_world(&world);
+}
+
+static void test_overlapping_numbers_are_told_of(void **state) {
+  (void)state;
+  struct world world = world_of(2, 3);
+  join_with(&world, 0, 2, 3);
+  join_with(&world, 1, 2, 4);
+  run_for(&world, 5000);
+  assert_round(&world, "01");
+  assert_non_null(strstr(world.nodes[0].warning.text, "'n1' has nnodes=2:4, this node 2:3"));
+  assert_non_null(strstr(world.nodes[1].warning.text, "'n0' has nnodes=2:3, this node 2:4"));
+  end_world(&world);
+}
+
+/* Nodes without entries, as PyTorch's: the size of the round is all that is known. */
+static void join_unnamed(struct world *world, int at, int64_t min, int64_t max) {
+  world->settings.min_nodes = min;
+  world->settings.max_nodes = max;
+  add_node(world, at);
+  world->nodes[at].machine.settings.name = NULL;
+  join(world, at);
+  run_for(world, 1);
+}
+
+static void test_a_round_below_the_minimum_is_not_accepted(void **state) {
+  (void)state;
+  struct world world = world_of(1, 2);
+  join_unnamed(&world, 0, 3, 4);
+  join_unnamed(&world, 1, 1, 2);
+  run_for(&world, 5000);
+  assert_false(world.nodes[0].joined || world.nodes[1].joined);
+  assert_error(world.nodes[0].error.code, RDZV_E_LIMIT, &world.nodes[0].error,
+               "round 1 has 2 nodes, and this node has nnodes=3:4");
+  run_for(&world, 20000); /* the frozen round expires */
+  assert_round(&world, "1");
+  end_world(&world);
+}
+
+static void test_a_round_above_the_maximum_is_not_accepted(void **state) {
+  (void)state;
+  struct world world = world_of(1, 2);
+  join_unnamed(&world, 0, 2, 2);
+  for (int i = 1; i < 3; i++) join_unnamed(&world, i, 3, 3);
+  run_for(&world, 5000);
+  assert_false(world.nodes[0].joined || world.nodes[1].joined || world.nodes[2].joined);
+  assert_error(world.nodes[0].error.code, RDZV_E_LIMIT, &world.nodes[0].error,
+               "round 1 has 3 nodes, and this node has nnodes=2:2");
+  end_world(&world);
+}
+
 static void test_a_dead_member_is_told_of_and_replaced(void **state) {
   (void)state;
   struct world world = world_of(3, 3);
@@ -597,6 +698,12 @@ int main(void) {
       cmocka_unit_test(test_who_comes_to_a_full_round_waits),
       cmocka_unit_test(test_who_comes_to_a_frozen_round_waits),
       cmocka_unit_test(test_members_admit_who_waits),
+      cmocka_unit_test(test_the_later_of_two_that_clash_fails),
+      cmocka_unit_test(test_a_node_that_clashes_with_a_final_round_fails),
+      cmocka_unit_test(test_a_clash_with_a_dead_node_does_not_last),
+      cmocka_unit_test(test_overlapping_numbers_are_told_of),
+      cmocka_unit_test(test_a_round_below_the_minimum_is_not_accepted),
+      cmocka_unit_test(test_a_round_above_the_maximum_is_not_accepted),
       cmocka_unit_test(test_a_dead_member_is_told_of_and_replaced),
       cmocka_unit_test(test_who_waits_takes_a_dead_round_away),
       cmocka_unit_test(test_death_during_the_last_call),

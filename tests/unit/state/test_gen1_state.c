@@ -97,9 +97,10 @@ static void test_a_round_from_setup_to_final(void **state) {
   struct gen1_state setup = take(gen1_state_setup("me")), joinable = take(gen1_state_joinable("7"));
   assert_int_equal(setup.status, GEN1_STATUS_SETUP);
   assert_string_equal(joinable.round, "7");
-  struct gen1_state one = take(gen1_state_join(&joinable, 3, "a", &frozen));
+  struct gen1_state one =
+      take(gen1_state_join(&joinable, &(struct gen1_joiner){.nonce = "a", .max_nodes = 3}, &frozen));
   assert_false(frozen);
-  struct gen1_state two = take(gen1_state_join(&one, 3, "b", &frozen));
+  struct gen1_state two = take(gen1_state_join(&one, &(struct gen1_joiner){.nonce = "b", .max_nodes = 3}, &frozen));
   assert_false(frozen);
   assert_int_equal(two.participants, 2);
   struct gen1_state cold = take(gen1_state_freeze(&two));
@@ -129,7 +130,8 @@ static void test_the_last_that_there_is_room_for_freezes(void **state) {
   (void)state;
   bool frozen = false;
   struct gen1_state joinable = take(gen1_state_joinable("1"));
-  struct gen1_state full = take(gen1_state_join(&joinable, 1, "a", &frozen));
+  struct gen1_state full =
+      take(gen1_state_join(&joinable, &(struct gen1_joiner){.nonce = "a", .max_nodes = 1}, &frozen));
   assert_true(frozen);
   assert_int_equal(full.status, GEN1_STATUS_FROZEN);
   assert_int_equal(full.participants, 1);
@@ -142,7 +144,8 @@ static void test_ranks_are_the_order_of_joining(void **state) {
   bool frozen;
   struct gen1_state active = take(gen1_state_joinable("1"));
   for (int i = 0; i < 3; i++) {
-    struct gen1_state next = take(gen1_state_join(&active, 9, &"abc"[i], &frozen));
+    struct gen1_state next =
+        take(gen1_state_join(&active, &(struct gen1_joiner){.nonce = &"abc"[i], .max_nodes = 9}, &frozen));
     gen1_state_free(&active);
     active = next;
   }
@@ -158,8 +161,9 @@ static void test_nodes_find_what_they_did(void **state) {
   assert_true(gen1_state_is_set_up_by(&setup, "a"));
   assert_false(gen1_state_is_set_up_by(&setup, "b") || gen1_state_is_set_up_by(&joinable, "a"));
   assert_int_equal(gen1_state_rank_of(&joinable, "a"), -1);
-  struct gen1_state one = take(gen1_state_join(&joinable, 2, "a", &frozen));
-  struct gen1_state two = take(gen1_state_join(&one, 2, "b", &frozen));
+  struct gen1_state one =
+      take(gen1_state_join(&joinable, &(struct gen1_joiner){.nonce = "a", .max_nodes = 2}, &frozen));
+  struct gen1_state two = take(gen1_state_join(&one, &(struct gen1_joiner){.nonce = "b", .max_nodes = 2}, &frozen));
   struct gen1_state half = take(gen1_state_confirm(&two, "k", &final)),
                     all = take(gen1_state_confirm(&half, "l", &final));
   struct gen1_state *each[] = {&one, &two, &half};
@@ -186,7 +190,8 @@ static void test_joins_that_are_none(void **state) {
              "{\"status\": \"joinable\", \"version\": \"1\", \"participants\": [0], \"rdzv_joins\": %s}", joins[i]);
     struct gen1_state active = must_read(text);
     assert_true(gen1_state_rank_of(&active, "a") < 0);
-    struct gen1_state joined = take(gen1_state_join(&active, 2, "a", &frozen));
+    struct gen1_state joined =
+        take(gen1_state_join(&active, &(struct gen1_joiner){.nonce = "a", .max_nodes = 2}, &frozen));
     assert_int_equal(gen1_state_rank_of(&joined, "a"), 1);
     gen1_state_free(&active);
     gen1_state_free(&joined);
@@ -202,7 +207,8 @@ static void test_unknown_members_survive(void **state) {
   bool frozen, final;
   struct gen1_state first = must_read(
       "{\"status\": \"joinable\", \"version\": \"1\", \"participants\": [], \"x\": {\"y\": [1.5, null, \"\\u00e9\"]}}");
-  struct gen1_state joined = take(gen1_state_join(&first, 1, "a", &frozen));
+  struct gen1_state joined =
+      take(gen1_state_join(&first, &(struct gen1_joiner){.nonce = "a", .max_nodes = 1}, &frozen));
   struct gen1_state done = take(gen1_state_confirm(&joined, "k", &final));
   struct gen1_state heard = take(gen1_state_announce(&done)), closed = take(gen1_state_close(&heard, NULL));
   struct gen1_state *each[] = {&joined, &done, &heard, &closed};

@@ -306,8 +306,31 @@ static void test_a_wait_beside_one_node_and_beside_two(void **unused) {
   assert_string_equal(leased_waiting(&node).text, "waiting as a spare: round 0 is full with 1 node");
 }
 
+static void assert_waiting(const struct leased *node, const char *text) {
+  assert_string_equal(leased_waiting(node).text, text);
+}
+
+static void test_what_a_node_waits_for(void **state) {
+  (void)state;
+  struct leased_seat seats[] = {{.round = 0}, {.round = 0, .clashes = true}, {.round = 0}};
+  struct leased leads = {.placed = true, .leads = true, .seats = seats, .seat_count = 2, .call_ends = INT64_MAX};
+  leads.config.settings = (struct rendezvous_settings){.min_nodes = 2, .max_nodes = 4};
+  assert_waiting(&leads, "waiting for nodes: 1 of at least 2 have joined");
+  leads.seat_count = 3;
+  assert_waiting(&leads, "waiting for the last call to begin: 2 nodes have joined");
+  leads.call_ends = 1;
+  assert_waiting(&leads, "waiting for the end of the last call: 2 of at most 4 nodes have joined");
+  struct leased other = {.placed = true, .older = 1, .config = leads.config};
+  assert_waiting(&other, "waiting for the end of the last call: at least 2 of at most 4 nodes have joined");
+  other.config.settings.min_nodes = 3;
+  assert_waiting(&other, "waiting for nodes: at least 2 of at least 3 have joined");
+  other.clash_lease = 7;
+  assert_waiting(&other, "waiting to see whether a node lives with which no round is possible");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_what_a_node_waits_for),
       cmocka_unit_test(test_a_join_is_one_transaction_on_the_world_that_is_known),
       cmocka_unit_test(test_the_oldest_writes_the_world_fenced_by_the_world_before_and_its_own_key),
       cmocka_unit_test(test_one_who_is_not_the_oldest_waits_for_the_world),

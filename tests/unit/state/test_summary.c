@@ -5,31 +5,39 @@
 
 static const struct rendezvous_settings settings = {.min_nodes = 2, .max_nodes = 3};
 
-static void assert_waiting(const char *members, bool complete, const char *text) {
+enum { GATHERS, LAST_CALL, COMPLETE };
+
+static void assert_waiting(const char *members, int phase, const char *text) {
   const struct node_desc node = node_of("m");
   struct rendezvous_state state = state_of(members);
-  state.complete = complete;
+  state.complete = phase == COMPLETE;
+  if (phase == LAST_CALL) state.deadline = 1;
   assert_string_equal(summary_waiting(&state, &settings, &node).text, text);
   state_free(&state);
 }
 
 static void test_a_node_waits_for_what_its_place_is(void **unused) {
   (void)unused;
-  assert_waiting("", false, "waiting for nodes: 0 of at least 2 have joined");
-  assert_waiting("p:m", false, "waiting for nodes: 1 of at least 2 have joined: 'm_1_0'");
-  assert_waiting("p:am", false,
+  assert_waiting("", GATHERS, "waiting for nodes: 0 of at least 2 have joined");
+  assert_waiting("p:m", GATHERS, "waiting for nodes: 1 of at least 2 have joined: 'm_1_0'");
+  assert_waiting("p:am", LAST_CALL,
                  "waiting for the end of the last call: 2 of at most 3 nodes have joined: 'a_1_0', 'm_1_0'");
-  assert_waiting("p:ab w:m", true,
+  assert_waiting("p:m", LAST_CALL, "waiting for the end of the last call: 1 of at most 3 nodes have joined: 'm_1_0'");
+  assert_waiting("p:am", GATHERS, "waiting for the last call to begin: 2 nodes have joined: 'a_1_0', 'm_1_0'");
+  assert_waiting("p:am", COMPLETE,
+                 "waiting for the result of round 0, which is complete with 2 nodes: 'a_1_0', 'm_1_0'");
+  assert_waiting("p:ab w:m", COMPLETE,
                  "waiting for the next round: round 0 goes on with 2 of at most 3 nodes: 'a_1_0', 'b_1_0'");
-  assert_waiting("p:a r:m", true, "this node is a spare, waiting for a place: round 0 is full with 1 node: 'a_1_0'");
-  assert_waiting("p:abc r:m", true,
+  assert_waiting("p:a r:m", COMPLETE,
+                 "this node is a spare, waiting for a place: round 0 is full with 1 node: 'a_1_0'");
+  assert_waiting("p:abc r:m", COMPLETE,
                  "this node is a spare, waiting for a place: round 0 is full with 3 nodes: 'a_1_0', 'b_1_0', 'c_1_0'");
 }
 
 /* The text does not change with the time, only with the rendezvous; more than four are counted. */
 static void test_many_nodes_are_counted(void **unused) {
   (void)unused;
-  assert_waiting("p:abcdefm", false,
+  assert_waiting("p:abcdefm", LAST_CALL,
                  "waiting for the end of the last call: 7 of at most 3 nodes have joined: 'a_1_0', 'b_1_0', 'c_1_0', "
                  "'d_1_0' and 3 more");
 }

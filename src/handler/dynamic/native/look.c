@@ -7,6 +7,7 @@
 #include "handler/result.h"
 #include "handler/status.h"
 #include "state/summary.h"
+#include "store/run_keys.h"
 #include "store/store.h"
 #include "wire/native.h"
 
@@ -14,7 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LINE_MS = 1000 }; /* for what only makes a log line better */
+enum {
+  LINE_MS = 1000,                 /* for what only makes a log line better */
+  SOME_DEADLINE = WORLD_LEFT + 1, /* of a last call that the server has called */
+};
 
 /* ---- asking --------------------------------------------------------------------------------------------------- */
 
@@ -111,8 +115,8 @@ static int see(struct native *native, rdzv_store *store, int64_t wait_ms, const 
   struct store_call call = {wait_ms, deadline_after(wait_ms), cancel ? cancel : &store->cancel, error};
   uint64_t version = native->view.version;
   rdzv_value value;
-  char *key;
-  if (asprintf(&key, "torch.rendezvous.%s", native->run_id) < 0) return error_no_memory(error);
+  char *key = run_key(native->run_id, RUN_PART_STATE);
+  if (!key) return error_no_memory(error);
   const rdzv_bytes bytes = rdzv_str(key);
   int result = wait_ms > 0 ? store->ops->wait_changed(store, bytes, version, &value, &version, &call)
                            : store->ops->get_version(store, bytes, &value, &version, &call);
@@ -172,6 +176,7 @@ static int read_state(rdzv_bytes body, struct rendezvous_state *state, int64_t *
   state->round = from.round;
   state->complete = from.complete;
   state->closed = from.closed;
+  state->deadline = from.call_left_ms >= 0 ? SOME_DEADLINE : DATETIME_NONE; /* when it is, the server counts */
   *call_left_ms = from.call_left_ms;
   while ((result = wire_native_read_node(&reader, &node, error)) == 1) {
     struct state_node *added;

@@ -84,7 +84,11 @@ static void tell_wait(struct driver *driver, struct waiting *waiting) {
   waiting->until = is_spare || engine->wish == WISH_NOTHING ? INT64_MAX : engine->wish_deadline;
   if (own && (own->kinds & NODE_PARTICIPANT) && rendezvous_phase(&engine->state) == PHASE_LAST_CALL)
     waiting->until = last_call_end(&engine->last_call, &engine->state, driver_settings(driver));
-  if (own) waiting_about(waiting, "%s", summary_waiting(&engine->state, driver_settings(driver), desc).text);
+  const struct summary clash = engine_clash(engine);
+  if (clash.text[0])
+    waiting_about(waiting, "waiting to see whether a node lives with which no round is possible: %s", clash.text);
+  else if (own)
+    waiting_about(waiting, "%s", summary_waiting(&engine->state, driver_settings(driver), desc).text);
   pthread_mutex_unlock(&driver->lock);
 }
 

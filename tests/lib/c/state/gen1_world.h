@@ -21,6 +21,8 @@ struct node {
   bool joined, closed, is_closed, evicted, someone_waits, failed, has_lease;
   char round[24], died[512];
   int64_t rank, world_size, joined_at;
+  char name[8];
+  struct summary warning;
   rdzv_error error;
   enum gen1_request fault_at;
   enum fault fault;
@@ -125,6 +127,7 @@ static inline void take_update(struct world *world, int at) {
   if (update->happened & GEN1_HAPPENED_SOMEONE_WAITS) node->someone_waits = true;
   if (update->happened & GEN1_HAPPENED_PARTICIPANT_DIED) snprintf(node->died, sizeof node->died, "%s", update->who);
   if (update->happened & GEN1_HAPPENED_LEASE_OVER) drop_leases(world, at, world->now);
+  if (update->happened & GEN1_HAPPENED_WARNING) node->warning = update->warning;
   if (update->happened & GEN1_HAPPENED_FAILED) {
     node->failed = true;
     node->error = update->error;
@@ -145,7 +148,10 @@ static inline void add_node(struct world *world, int at) {
   struct node *node = &world->nodes[at];
   assert_false(node->exists);
   node->exists = true;
-  gen1_node_init(&node->machine, &world->settings, (uint64_t)at + 1, lease_key, NULL);
+  struct gen1_settings settings = world->settings;
+  snprintf(node->name, sizeof node->name, "n%d", at);
+  settings.name = node->name;
+  gen1_node_init(&node->machine, &settings, (uint64_t)at + 1, lease_key, NULL);
 }
 
 /* A member that joins again lets its lease go first, as the handler has to. */
