@@ -182,13 +182,16 @@ static int dynamic_leave(rdzv_handler *base, rdzv_error *error) {
   return ask(self(base), DRIVER_LEAVE, NULL, "leave the rendezvous", error);
 }
 
+/* The driver stops between two calls: a stop ends what another thread asked for, without an answer. */
 static int dynamic_shutdown(rdzv_handler *base, rdzv_error *error) {
   struct dynamic *handler = self(base);
   const int result = dynamic_set_closed(base, NULL, error);
+  pthread_mutex_lock(&handler->call);
   pthread_mutex_lock(&handler->lock);
   handler->in_round = false;
   driver_ask(handler->driver, DRIVER_STOP, NULL);
   pthread_mutex_unlock(&handler->lock);
+  pthread_mutex_unlock(&handler->call);
   return result;
 }
 
