@@ -134,8 +134,7 @@ class Agent(Object):
         """The parameters of the rendezvous are those of Handler; the others have the names of torchrun's flags."""
         super().__init__()
         words = [optional_text(word, "argv") for word in argv]
-        made = MadeParams(backend, endpoint, run_id, nnodes, conf, local_addr, None, False, False, None, log, level,
-                          self._cancel.fd)
+        made = MadeParams(backend, endpoint, run_id, nnodes, conf, local_addr, None, False, False, None, log, level)
         log_made, log_kept = make_log(log, level)
         events = (pass_events(AgentEvent, OnAgentEvent, library.rdzv_agent_state_name, on_agent),
                   pass_events(WorkerEvent, OnWorkerEvent, library.rdzv_worker_state_name, on_worker))
@@ -155,7 +154,7 @@ class Agent(Object):
         if log_made is not None:
             options.log = pointer(log_made)
         self._kept = (made, log_kept, events)
-        open_object(self, library.rdzv_agent_open, byref(options))
+        open_object(self, library.rdzv_agent_open, byref(options), here=True)  # the workers die with this thread
 
     def _free(self, pointer: int) -> None:
         library.rdzv_agent_free(pointer)
@@ -174,7 +173,7 @@ class Agent(Object):
     def run(self) -> Outcome:
         """Runs the job until it is over for this node, once."""
         out = c_void_p()
-        self._once(library.rdzv_agent_run, byref(out))
+        self._told(library.rdzv_agent_run, byref(out))
         try:
             made = cast(out, POINTER(AgentResultStruct)).contents
             failures = tuple(plain(Failure, library.rdzv_agent_result_failure(out, i).contents, None)
@@ -203,7 +202,7 @@ class EtcdProcess(Object):
                                      data_dir=optional_text(data_dir, "data_dir"), port=port,
                                      timeout_ms=milliseconds(timeout) if timeout is not None else 0)
         options.size = sizeof(options)
-        open_object(self, library.rdzv_etcd_process_start, byref(options))
+        open_object(self, library.rdzv_etcd_process_start, byref(options), here=True)
 
     def _free(self, pointer: int) -> None:
         library.rdzv_etcd_process_free(pointer)

@@ -45,7 +45,6 @@ class Server(Object):
         formed again finds no keys of the one before. With `state_etcd` use start=False and run(), which tells when another server
         has become the active one."""
         super().__init__()
-        self._serving = False  # by run()
         unknown = set(limits) - set(LIMITS)
         if unknown:
             raise Invalid(f"limit '{unknown.pop()}': choose one of {', '.join(LIMITS)}")
@@ -73,11 +72,10 @@ class Server(Object):
         """Serves in the calling thread until the server is stopped, or a signal is caught. With state_etcd, it first
         waits until no other server is active; a server that loses its lease stands by again. Stale: the state in
         state_dir was replaced by another one."""
-        self._serving = True
-        self._try(library.rdzv_server_run)
+        self._told(library.rdzv_server_run)
 
     def _interrupt(self, number: int) -> None:
-        if self._serving and self._pointer:
+        if self._pointer:
             library.rdzv_server_stop(self._pointer)
 
     def _stop(self, pointer: int) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from ctypes import POINTER, byref, c_bool, c_int64, c_size_t, c_uint64, c_void_p, pointer, sizeof
 
-from rdzv._call import (Cancel, Handle, Object, as_array, as_arrays, as_bytes, left_of, limited, make_log,
+from rdzv._call import (Handle, Object, as_array, as_arrays, as_bytes, left_of, limited, make_log,
                         milliseconds, milliseconds_or, open_object, optional_text, take, take_all, text_of)
 from rdzv._library import (Etcd3StoreOptions, EtcdOptions, EtcdStoreOptions, FileOptions, HashOptions, TcpOptions,
                            Value, library)
@@ -63,19 +63,20 @@ class Store(Object):
     _kind = "store"
     _instead = "use clone() in this process, and open the store in the other one"
 
-    def __init__(self, cancel: Cancel | None = None) -> None:
+    def __init__(self) -> None:
         """Not for programs: use hash, file, tcp, etcd, etcd3."""
-        super().__init__(cancel)
+        super().__init__()
+        self._is_view = False
         self._kept: list[object] = []
         self._views: list[Any] = []
-        self._name = b""
+        self._patience: float | None = None  # of close, for the views
 
     # ---- opening
 
     def _common(self, options: Options, timeout: Seconds | None, log: LogFunction | None, level: str) -> Options:
         made, kept = make_log(log, level)
         self._kept.append(kept)
-        options.size, options.cancel_fd = sizeof(options), self._cancel.fd
+        options.size = sizeof(options)
         options.timeout_ms = milliseconds_or(timeout, 0)
         if made is not None:
             options.log = pointer(made)
@@ -143,11 +144,15 @@ class Store(Object):
     def prefix(self, prefix: Data) -> Self:
         """Opens a view in which the key k is the key "prefix/k" of this store. It is closed with this store."""
         import weakref
-        view = type(self)(self._cancel)
-        view._waits = self._waits
+        view = type(self)()
+        view._waits, view._is_view, view._paused = self._waits, True, self._paused
         view._kept.append(self)  # it must outlive the view
-        self._ask(lambda base: open_object(view, library.rdzv_store_open_prefix, base, as_bytes(prefix)))
-        self._views = [each for each in self._views if each() is not None] + [weakref.ref(view)]
+
+        def open_view(base: int) -> None:
+            open_object(view, library.rdzv_store_open_prefix, base, as_bytes(prefix))
+            self._views = [each for each in self._views if each() is not None] + [weakref.ref(view)]
+
+        self._ask(open_view)  # close() waits for it, and then closes the views
         return view
 
     def clone(self) -> Self:
@@ -155,22 +160,24 @@ class Store(Object):
         store = type(self)()
         store._waits = self._waits
         store._kept.append(self._kept[0] if self._kept else None)
-        self._ask(lambda base: open_object(store, library.rdzv_store_clone_with, base, store._cancel.fd))
+        self._ask(lambda base: open_object(store, library.rdzv_store_clone_with, base, 0))
         return store
 
-    def _free(self, pointer: int) -> None:
-        library.rdzv_store_free(pointer)
+    def _stop(self, pointer: int) -> None:
+        if not self._is_view:  # a view and its base are canceled together
+            library.rdzv_store_cancel(pointer)
 
-    def _close(self, patience: float | None) -> None:
-        for view in self._views:
-            opened = view()
-            if opened is not None:
-                opened._close(patience)
-        super()._close(patience)
+    def _free(self, pointer: int) -> None:
+        views = [view() for view in self._views]
+        if all([view is None or view._close(self._patience) for view in views]):
+            library.rdzv_store_free(pointer)
+
+    def _close(self, patience: float | None) -> bool:
+        self._patience = patience
+        return super()._close(patience)
 
     def cancel(self) -> None:
         """Makes the running call and all later ones raise Canceled."""
-        self._cancel.for_good = True
         self._ask(library.rdzv_store_cancel)
 
     # ---- about the store
@@ -325,7 +332,7 @@ class Store(Object):
         """Takes the oldest value of a queue. Without `block`, an empty queue raises Empty, or gives the default."""
         value = Value()
         with or_default(default) as found:
-            self._patiently(self._once, limited(library.rdzv_store_queue_pop, timeout), as_bytes(key), block, value)
+            self._once(limited(library.rdzv_store_queue_pop, timeout), as_bytes(key), block, value)
             found.value = take(value)
         return found.value
 
@@ -372,7 +379,7 @@ class Store(Object):
 def adopt(base: int) -> Store:
     """A clone of a store that a result owns."""
     store = Store()
-    open_object(store, library.rdzv_store_clone_with, c_void_p(base), store._cancel.fd)
+    open_object(store, library.rdzv_store_clone_with, c_void_p(base), 0)
     return store
 
 

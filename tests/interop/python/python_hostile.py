@@ -5,10 +5,14 @@ import copy
 import gc
 import multiprocessing
 import pickle
+import threading
+import time
 import unittest
 
 import rdzv
-from python_api import QUICK, in_child
+import rdzv._call
+from python_api import QUICK, SOON, in_child
+from rdzv import store
 
 LIARS = """
 import rdzv, sys, threading
@@ -138,7 +142,7 @@ class Copies(unittest.TestCase):
     def all_objects(self):
         store, node = rdzv.Store.tcp(self.server.address), self.node()
         yield from (self.server, store, store.prefix("p"), store.clone(), rdzv.Store.hash(), node, node.next(),
-                    rdzv.Agent(["/bin/true"], standalone=True), rdzv.EtcdProcess(), store._cancel, rdzv.Etcd("here:1"))
+                    rdzv.Agent(["/bin/true"], standalone=True), rdzv.EtcdProcess(), rdzv._call.Cancel(), rdzv.Etcd("here:1"))
 
     def test_every_object_refuses_every_copy(self):
         for one in self.all_objects():
@@ -173,6 +177,51 @@ class Copies(unittest.TestCase):
             self.assertEqual(pickle.loads(pickle.dumps(value)), value)
             self.assertEqual(copy.copy(value), value)
             self.assertEqual(copy.deepcopy(value), value)
+
+
+class Views(unittest.TestCase):
+    """A view and its base are closed by different threads."""
+
+    def test_a_view_that_is_opened_while_its_base_is_closed(self):
+        """It is refused, or closed with its base. Close comes at the end of the opening."""
+        base, opening = rdzv.Store.hash(), store.open_object
+        closing = threading.Thread(target=base.close)
+
+        def open_then_close(*arguments):
+            opening(*arguments)
+            closing.start()
+            while not base.closed:
+                time.sleep(0.001)
+
+        store.open_object = open_then_close
+        try:
+            view = base.prefix("p")
+        finally:
+            store.open_object = opening
+        closing.join()
+        self.assertTrue(view.closed)
+
+    def test_a_view_that_is_closed_under_a_wait(self):
+        server = rdzv.Server(port=0)
+        self.addCleanup(server.close)
+        base = rdzv.Store.tcp(server.address, timeout=SOON)
+        view, ended = base.prefix("p"), []
+
+        def wait():
+            try:
+                view.get("never")
+            except rdzv.errors.Canceled as error:
+                ended.append(error)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        while not view._calls:
+            time.sleep(0.001)
+        view.close()
+        thread.join(SOON)
+        self.assertEqual(len(ended), 1)
+        base.set("k", "v")
+        self.assertEqual(base.get("k"), b"v")
 
 
 class End(unittest.TestCase):
