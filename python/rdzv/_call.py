@@ -20,6 +20,7 @@ import _thread
 import _weakref
 import atexit
 import itertools
+import operator
 import os
 import time
 from ctypes import byref, c_void_p, sizeof, string_at
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     Text = Union[str, bytes]
     Data = Union[str, bytes, bytearray, memoryview]
     Seconds = Union[float, timedelta]
+    # The keys of a Mapping are invariant: a dict[str, bytes] is no Mapping[Data, Data].
+    Items = Union[Mapping[str, Data], Mapping[bytes, Data], Mapping[Data, Data]]
     LogFunction = Callable[[str, str], object]
 
 CANCELED = -4
@@ -77,16 +80,33 @@ def optional_text(text: Text | None, what: str = "text") -> bytes | None:
     return data
 
 
+def needed_text(text: Text, what: str) -> bytes:
+    """For C, which does not expect NULL there."""
+    data = optional_text(text, what)
+    if data is None:
+        raise TypeError(f"{what}: bytes or str is expected, not None")
+    return data
+
+
+def integer(number: int, kind: Any, what: str) -> int:
+    """A number that fits into the type of C: ctypes would cut it off."""
+    value = operator.index(number)
+    if kind(value).value != value:
+        raise OverflowError(f"{what} {value}: it does not fit into {8 * sizeof(kind)} bits" +
+                            (", or is negative" if value < 0 else ""))
+    return value
+
+
 def as_array(texts: Iterable[Data]) -> tuple[Array[Bytes], int]:
     kept = [as_bytes(text) for text in texts]
     return (Bytes * len(kept))(*kept), len(kept)
 
 
-def as_arrays(items: Mapping[Data, Data]) -> tuple[Array[Bytes], Array[Bytes], int]:
+def as_arrays(items: Items) -> tuple[Array[Bytes], Array[Bytes], int]:
     """Keys and values of one copy: another thread may change the original meanwhile."""
-    own = dict(items)
-    keys, count = as_array(own.keys())
-    values, _ = as_array(own.values())
+    copy: dict[Any, Data] = dict(items)
+    keys, count = as_array(copy.keys())
+    values, _ = as_array(copy.values())
     return keys, values, count
 
 
@@ -164,7 +184,8 @@ class Handle:
 
     def __reduce__(self) -> Any:
         """What pickle, copy and multiprocessing call. A subclass may say how it is opened again."""
-        raise TypeError(f"a {self._kind} of rdzv cannot be copied or pickled: it is a handle of this process "
+        article = "an" if self._kind[0] in "aeiouE" else "a"
+        raise TypeError(f"{article} {self._kind} of rdzv cannot be copied or pickled: it is a handle of this process "
                         f"({self._instead})")
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from ctypes import POINTER, byref, c_bool, c_int64, c_size_t, c_void_p, cast, pointer, sizeof
 
-from rdzv._call import (Object, end_callback, left_of, make_log, milliseconds, open_object, optional_text, take,
+from rdzv._call import (Object, end_callback, integer, left_of, make_log, milliseconds, needed_text, open_object, optional_text, take,
                         take_all, text_of)
 from rdzv._library import EventStruct, OnEvent, Params, ResultStruct, StatusStruct, Value, library
 from rdzv.errors import Error, Invalid, Timeout
@@ -251,7 +251,8 @@ def conf_text(conf: Conf) -> bytes | None:
 def node_range(nnodes: str | int | tuple[int, int]) -> tuple[int, int]:
     """ "2", "2:4", 2, (2, 4) """
     if isinstance(nnodes, tuple):
-        return nnodes
+        least, most = nnodes
+        return least, most
     first, colon, last = str(nnodes).partition(":")
     try:
         return int(first), int(last if colon else first)
@@ -285,7 +286,8 @@ class MadeParams:
         self.event = pass_events(on_event) if on_event else OnEvent(0)
         self.params = Params(
             backend=optional_text(backend, "backend"), endpoint=optional_text(endpoint, "endpoint"),
-            run_id=optional_text(run_id, "run_id"), min_nodes=least, max_nodes=most, conf=conf_text(conf),
+            run_id=optional_text(run_id, "run_id"), min_nodes=integer(least, c_int64, "nnodes"),
+            max_nodes=integer(most, c_int64, "nnodes"), conf=conf_text(conf),
             local_addr=optional_text(local_addr, "local_addr"), on_event=self.event,
             program=optional_text(program, "program"), ignore_unknown=ignore_unknown,
             find_master_later=find_master_later)
@@ -368,7 +370,8 @@ class Handler(Object):
 
     def set_workers(self, role: Text | None, local_world_size: int, restarts: int = 0) -> None:
         """Tells role and number of this node's workers with each later join."""
-        self._call(library.rdzv_handler_set_workers, optional_text(role, "role"), local_world_size, restarts)
+        self._call(library.rdzv_handler_set_workers, optional_text(role, "role"),
+                   integer(local_world_size, c_int64, "local_world_size"), integer(restarts, c_int64, "restarts"))
 
     # ---- changes
 
@@ -461,11 +464,11 @@ class Handler(Object):
     # ---- extra data: backend etcd only
 
     def set_extra(self, key: Text, value: Text) -> None:
-        self._call(library.rdzv_handler_set_extra, optional_text(key, "key"), optional_text(value, "value"))
+        self._call(library.rdzv_handler_set_extra, needed_text(key, "key"), needed_text(value, "value"))
 
     def get_extra(self, key: Text, timeout: Seconds) -> bytes:
         value = Value()
-        self._call(library.rdzv_handler_get_extra, optional_text(key, "key"), milliseconds(timeout), value)
+        self._call(library.rdzv_handler_get_extra, needed_text(key, "key"), milliseconds(timeout), value)
         return take(value)
 
 
@@ -522,5 +525,6 @@ def list_runs(backend: Text | None = None, endpoint: Text | None = None, *, conf
 def remove_run(backend: Text | None = None, endpoint: Text | None = None, *, run_id: Text, conf: Conf = None) -> int:
     """Removes a run and all its keys; returns how many there were."""
     runs, count = _Runs(), c_size_t()
-    runs._ask_runs(library.rdzv_runs_remove, _params(backend, endpoint, run_id, conf), byref(count))
+    runs._ask_runs(library.rdzv_runs_remove, _params(backend, endpoint, needed_text(run_id, "run_id"), conf),
+                   byref(count))
     return count.value

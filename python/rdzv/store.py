@@ -12,20 +12,20 @@ from __future__ import annotations
 import time
 from ctypes import POINTER, byref, c_bool, c_int64, c_size_t, c_uint64, c_void_p, pointer, sizeof
 
-from rdzv._call import (Handle, Object, as_array, as_arrays, as_bytes, left_of, limited, make_log,
-                        milliseconds, milliseconds_or, open_object, optional_text, take, take_all, text_of)
+from rdzv._call import (Handle, Object, as_array, as_arrays, as_bytes, integer, left_of, limited, make_log,
+                        milliseconds, milliseconds_or, needed_text, open_object, optional_text, take, take_all, text_of)
 from rdzv._library import (Etcd3StoreOptions, EtcdOptions, EtcdStoreOptions, FileOptions, HashOptions, TcpOptions,
                            Value, library)
 from rdzv.errors import Empty, Invalid, Timeout
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
     from typing import Any, TypeVar, overload
 
     from typing_extensions import Self
 
-    from rdzv._call import Data, LogFunction, Seconds, Text
+    from rdzv._call import Data, Items, LogFunction, Seconds, Text
 
     Options = TypeVar("Options", bound=Any)
     Default = TypeVar("Default")
@@ -101,8 +101,8 @@ class Store(Object):
              log: LogFunction | None = None, level: str = "warning") -> Self:
         """Opens a store in a file that several processes share: PyTorch's FileStore."""
         store = cls()
-        options = FileOptions(num_workers=num_workers, run_id=optional_text(run_id, "run_id"))
-        return store._open(timeout, library.rdzv_store_open_file, optional_text(path, "path"),
+        options = FileOptions(num_workers=integer(num_workers, c_int64, "num_workers"), run_id=optional_text(run_id, "run_id"))
+        return store._open(timeout, library.rdzv_store_open_file, needed_text(path, "path"),
                            byref(store._common(options, timeout, log, level)))
 
     @classmethod
@@ -120,7 +120,7 @@ class Store(Object):
                              secret_file=optional_text(secret_file, "secret_file"),
                              tls_ca=optional_text(tls_ca, "tls_ca"), tls_cert=optional_text(tls_cert, "tls_cert"),
                              tls_key=optional_text(tls_key, "tls_key"), tls_host=optional_text(tls_host, "tls_host"))
-        return store._open(timeout, library.rdzv_store_open_tcp, optional_text(endpoint, "endpoint"),
+        return store._open(timeout, library.rdzv_store_open_tcp, needed_text(endpoint, "endpoint"),
                            byref(store._common(options, timeout, log, level)))
 
     @classmethod
@@ -130,7 +130,7 @@ class Store(Object):
         store = cls()
         options = store._common(EtcdStoreOptions(), timeout, log, level)
         options.etcd = pointer((etcd or Etcd())._options())
-        return store._open(timeout, library.rdzv_store_open_etcd, optional_text(prefix, "prefix"), byref(options))
+        return store._open(timeout, library.rdzv_store_open_etcd, needed_text(prefix, "prefix"), byref(options))
 
     @classmethod
     def etcd3(cls, prefix: Text, etcd: Etcd | None = None, *, lease: Seconds | None = None,
@@ -139,7 +139,7 @@ class Store(Object):
         store = cls()
         options = store._common(Etcd3StoreOptions(lease_ms=milliseconds_or(lease, 0)), timeout, log, level)
         options.etcd = pointer((etcd or Etcd())._options())
-        return store._open(timeout, library.rdzv_store_open_etcd3, optional_text(prefix, "prefix"), byref(options))
+        return store._open(timeout, library.rdzv_store_open_etcd3, needed_text(prefix, "prefix"), byref(options))
 
     def prefix(self, prefix: Data) -> Self:
         """Opens a view in which the key k is the key "prefix/k" of this store. It is closed with this store."""
@@ -238,7 +238,8 @@ class Store(Object):
     def add(self, key: Data, delta: int = 1, *, timeout: Seconds | None = None) -> int:
         """Adds to the number in a value, and returns the sum."""
         total = c_int64()
-        self._write(limited(library.rdzv_store_add, timeout), as_bytes(key), delta, byref(total))
+        self._write(limited(library.rdzv_store_add, timeout), as_bytes(key), integer(delta, c_int64, "delta"),
+                    byref(total))
         return total.value
 
     def compare_set(self, key: Data, expected: Data, desired: Data, *, timeout: Seconds | None = None) -> bytes:
@@ -302,11 +303,11 @@ class Store(Object):
             found.value = take_all(values, count)
         return found.value
 
-    def multi_set(self, items: Mapping[Data, Data], *, timeout: Seconds | None = None) -> None:
+    def multi_set(self, items: Items, *, timeout: Seconds | None = None) -> None:
         """Sets several keys, in one step where the store can."""
         self._write(limited(library.rdzv_store_multi_set, timeout), *as_arrays(items))
 
-    def publish(self, items: Mapping[Data, Data], *, timeout: Seconds | None = None) -> None:
+    def publish(self, items: Items, *, timeout: Seconds | None = None) -> None:
         """Sets several keys that no other process writes: a write whose outcome is unknown is repeated."""
         self._write(limited(library.rdzv_store_publish, timeout), *as_arrays(items))
 
@@ -354,8 +355,8 @@ class Store(Object):
         """Sets the value if the key has that version. Returns whether it did, the current value if it did not, and the
         version that holds then."""
         swapped, current, version = c_bool(), Value(), c_uint64()
-        self._write(limited(library.rdzv_store_compare_set_version, timeout), as_bytes(key), expected, as_bytes(value),
-                    byref(swapped), current, byref(version))
+        self._write(limited(library.rdzv_store_compare_set_version, timeout), as_bytes(key),
+                    integer(expected, c_uint64, "version"), as_bytes(value), byref(swapped), current, byref(version))
         return swapped.value, take(current), version.value
 
     @overload
@@ -367,6 +368,7 @@ class Store(Object):
     def wait_changed(self, key: Data, known: int, timeout: Seconds | None = None, *, default: object = RAISE) -> object:
         """Waits until the key has another version than `known`."""
         value, version, name = Value(), c_uint64(), as_bytes(key)
+        known = integer(known, c_uint64, "version")
         total = left = milliseconds_or(timeout, TIMEOUT_OF_STORE)
         began = time.monotonic()
         with or_default(default) as found:

@@ -118,6 +118,41 @@ thread.join()
 print(set(store.get("k")))
 """, "{0}\n")
 
+    def test_none_where_c_expects_a_text(self):
+        self.assert_prints("""
+import rdzv
+server = rdzv.Server(port=0)
+node = rdzv.Handler(endpoint=server.address, run_id="j", conf={"is_host": False})
+for call in (lambda: rdzv.Store.tcp(None), lambda: rdzv.Store.file(None), lambda: rdzv.Store.etcd(None),
+             lambda: rdzv.Store.etcd3(None), lambda: rdzv.Store.hash().prefix(None), lambda: node.set_extra(None, "v"),
+             lambda: node.set_extra("k", None), lambda: node.get_extra(None, 1), lambda: rdzv.Agent(["x", None, "y"]),
+             lambda: rdzv.Agent("text"), lambda: rdzv.remove_run(endpoint=server.address, run_id=None)):
+    try:
+        call()
+        print("no error")
+    except TypeError:
+        pass
+node.close()
+""", "")
+
+    def test_numbers_that_do_not_fit(self):
+        store = rdzv.Store.hash()
+        for call in (lambda: store.add("n", 2**64 + 5), lambda: store.add("n", 2**63),
+                     lambda: store.compare_set_version("n", 2**64, "v"), lambda: store.compare_set_version("n", -1, "v"),
+                     lambda: store.wait_changed("n", 2**64, 0), lambda: rdzv.Server(port=2**32 + 1),
+                     lambda: rdzv.Server(port=0, max_keys=-1), lambda: rdzv.Server(port=0, listen_fd=2**40),
+                     lambda: rdzv.Handler(endpoint="here:1", run_id="j", nnodes=2**64 + 1),
+                     lambda: rdzv.Handler(endpoint="here:1", run_id="j", nnodes=(1, 2**64 + 1)),
+                     lambda: rdzv.Agent(["x"], standalone=True, max_restarts=2**64),
+                     lambda: rdzv.Store.file("/nowhere/file", num_workers=2**64 + 1)):
+            with self.assertRaises(OverflowError):
+                call()
+        for call in (lambda: store.add("n", 1.5), lambda: store.add("n", "1"), lambda: rdzv.Server(port=1.5)):
+            with self.assertRaises(TypeError):
+                call()
+        self.assertEqual(store.num_keys(), 0)
+        self.assertEqual((store.add("n", 2**63 - 1), store.add("n", -2**63 + 1)), (2**63 - 1, 0))
+
     def test_a_buffer_that_is_gone(self):
         store, view = rdzv.Store.hash(), memoryview(b"abc")
         view.release()
