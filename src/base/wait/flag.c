@@ -178,6 +178,11 @@ int flag_thread_fd(const struct flag *flag) {
   return thread_fd > 0 && flag && (flag->state || flag->borrowed_fd > 0) ? thread_fd : -1;
 }
 
+bool flag_canceled(const struct flag *flag) {
+  struct pollfd fd = {.fd = flag_thread_fd(flag), .events = POLLIN};
+  return flag_raised(flag) || poll(&fd, 1, 0) > 0;
+}
+
 /* Polls the descriptors and that of this thread. */
 static int poll_with_thread(const struct flag *flag, struct pollfd *fds, nfds_t count, int left) {
   struct pollfd all[MOST_POLLED + 1];

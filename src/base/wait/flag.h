@@ -82,6 +82,9 @@ void flag_set_thread_fd(int fd);
 /* That descriptor, for a wait for this flag; -1: none. */
 int flag_thread_fd(const struct flag *flag);
 
+/* Is the flag up, or is this thread canceled? */
+bool flag_canceled(const struct flag *flag);
+
 /* Waits for nothing but the flag: 0 when the deadline has passed, RDZV_E_CANCELED. */
 int flag_pause(const struct flag *flag, deadline until);
 

@@ -321,25 +321,30 @@ class Handlers(unittest.TestCase):
         self.assertEqual(self.store.get("p/k"), b"v")
 
     def test_a_write_of_another_thread_goes_on(self):
-        """The main thread waits for the same handle. A handler that raises ends its call alone."""
+        """The main thread waits for the same handle. Ctrl-C, and a handler that raises, end its call alone, and at
+        once."""
         def stop():
             raise InterruptedError
 
-        self.handle(stop)
         self.store.num_keys()
-        self.slow.passes.clear()
-        ended = []
-        thread = threading.Thread(target=lambda: ended.append(self.store.add("n", 1)))
-        thread.start()
-        wait_until(lambda: self.other.check(["n"]))
-        killer = threading.Thread(target=lambda: (wait_until(lambda: len(self.store._calls) == 2),
-                                                  os.kill(os.getpid(), signal.SIGUSR1), self.slow.passes.set()))
-        killer.start()
-        with self.assertRaises(InterruptedError):
-            self.store.get("never")
-        thread.join()
-        killer.join()
-        self.assertEqual((ended, self.other.get("n")), ([1], b"1"))
+        for number, raised in ((signal.SIGINT, KeyboardInterrupt), (signal.SIGUSR1, InterruptedError)):
+            if number == signal.SIGUSR1:
+                self.handle(stop)
+            self.slow.passes.clear()
+            key, ended = f"n{number}", []
+            thread = threading.Thread(target=lambda: ended.append(self.store.add(key, 1)))
+            thread.start()
+            wait_until(lambda: self.other.check([key]))
+            killer = threading.Thread(target=lambda: (wait_until(lambda: len(self.store._calls) == 2),
+                                                      os.kill(os.getpid(), number)))
+            with self.assertRaises(raised):
+                killer.start()
+                self.store.get("never")
+            killer.join()
+            self.assertEqual(ended, [])
+            self.slow.passes.set()
+            thread.join()
+            self.assertEqual((ended, self.other.get(key)), ([1], b"1"))
 
     def test_it_raises_at_any_moment_of_a_write(self):
         def stop():
