@@ -178,6 +178,11 @@ RDZV_API int rdzv_store_set_request_timeout(rdzv_store *store, int64_t timeout_m
  * bindings to languages in which each call takes a timeout. */
 RDZV_API void rdzv_store_limit_calls(int64_t timeout_ms);
 
+/** Cancels the calls that this thread makes on any store or handler: while the descriptor is readable, a call that
+ * waits returns RDZV_E_CANCELED. Calls of other threads on the same object go on. It must stay open until it is
+ * replaced; 0 removes it. For bindings to languages in which a signal ends the call of one thread. */
+RDZV_API void rdzv_thread_cancel_fd(int fd);
+
 /** Operations that some stores lack. They return RDZV_E_UNSUPPORTED there. */
 enum {
   RDZV_FEATURE_APPEND = 1 << 0,    /**< append */

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """How a call goes to the library: its errors, its end by a signal, objects that are closed while calls run on them.
 
-ctypes lets other threads run during a call. But Python runs signal handlers between two of its own instructions only,
-and a call that waits for another process may not return for minutes. So a call in the main thread has Python write
-each signal to a pipe (signal.set_wakeup_fd). A thread of this module reads it, and cancels a call that has not returned a
-moment later, through the descriptor that the object was opened with. Python then runs its handlers. If they raise
-nothing, the call is made again, with the time that is left.
+ctypes lets other threads run during a call. But Python runs signal handlers in the main thread only, between two of its
+own instructions, and a call that waits for another process may not return for minutes.
 
-A write must not be made again: it may have taken effect, and another client may have written since. And joining a round
-again would cost the node its place. Where a signal handler may return, these calls are made in a thread of their own:
-the main thread waits for it in Python, and runs the handlers there.
+If the program has signal handlers, a call of the main thread is made in a thread of its own. The main thread waits for
+it in Python, and runs the handlers there. A handler that returns changes nothing. A handler that raises ends the call.
+
+If it has none, only Ctrl-C can raise, and it always does. Then the call is made directly, which is faster. Python's own
+signal handler ends it: it writes to the descriptor that cancels the calls of this thread (signal.set_wakeup_fd).
+
+A call is canceled by the descriptor of its thread (rdzv_thread_cancel_fd). Calls of other threads on the same object go
+on.
 """
 from __future__ import annotations
 
@@ -18,12 +20,13 @@ import _thread
 import _weakref
 import atexit
 import itertools
+import operator
 import os
 import time
 from ctypes import byref, c_void_p, sizeof, string_at
 
 from rdzv._library import Bytes, ErrorStruct, Log, LogWrite, Value, library
-from rdzv.errors import Canceled, Invalid, Timeout, error_of
+from rdzv.errors import Invalid, Timeout, error_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,10 +40,12 @@ if TYPE_CHECKING:
     Text = Union[str, bytes]
     Data = Union[str, bytes, bytearray, memoryview]
     Seconds = Union[float, timedelta]
+    # The keys of a Mapping are invariant: a dict[str, bytes] is no Mapping[Data, Data].
+    Items = Union[Mapping[str, Data], Mapping[bytes, Data], Mapping[Data, Data]]
     LogFunction = Callable[[str, str], object]
 
 CANCELED = -4
-MOMENT = 0.05  # seconds from a signal until the call is canceled: most calls return by themselves before
+A_LOOK = 0.1  # seconds: a signal that another thread has caught is handled so much later at most
 LONGEST = 2**53  # milliseconds; what a timeout may be at most
 NUMBERS = tuple(map(int, _signal.valid_signals()))
 LEVELS = ("off", "error", "warning", "info", "debug")
@@ -75,16 +80,33 @@ def optional_text(text: Text | None, what: str = "text") -> bytes | None:
     return data
 
 
+def needed_text(text: Text, what: str) -> bytes:
+    """For C, which does not expect NULL there."""
+    data = optional_text(text, what)
+    if data is None:
+        raise TypeError(f"{what}: bytes or str is expected, not None")
+    return data
+
+
+def integer(number: int, kind: Any, what: str) -> int:
+    """A number that fits into the type of C: ctypes would cut it off."""
+    value = operator.index(number)
+    if kind(value).value != value:
+        raise OverflowError(f"{what} {value}: it does not fit into {8 * sizeof(kind)} bits" +
+                            (", or is negative" if value < 0 else ""))
+    return value
+
+
 def as_array(texts: Iterable[Data]) -> tuple[Array[Bytes], int]:
     kept = [as_bytes(text) for text in texts]
     return (Bytes * len(kept))(*kept), len(kept)
 
 
-def as_arrays(items: Mapping[Data, Data]) -> tuple[Array[Bytes], Array[Bytes], int]:
+def as_arrays(items: Items) -> tuple[Array[Bytes], Array[Bytes], int]:
     """Keys and values of one copy: another thread may change the original meanwhile."""
-    own = dict(items)
-    keys, count = as_array(own.keys())
-    values, _ = as_array(own.values())
+    copy: dict[Any, Data] = dict(items)
+    keys, count = as_array(copy.keys())
+    values, _ = as_array(copy.values())
     return keys, values, count
 
 
@@ -112,11 +134,14 @@ def limited(function: Callable[..., int], timeout: Seconds | None) -> Callable[.
     number = milliseconds(timeout)
 
     def call(*arguments: object) -> int:
+        before = getattr(own, "limit", -1)  # of the call that this one is nested in
         try:
+            own.limit = number
             library.rdzv_store_limit_calls(number)
             return function(*arguments)
         finally:
-            library.rdzv_store_limit_calls(-1)
+            own.limit = before
+            library.rdzv_store_limit_calls(before)
 
     return call
 
@@ -146,118 +171,7 @@ def failure(code: int, error: ErrorStruct) -> Exception:
     return error_of(code, message.decode("utf-8", "replace"))
 
 
-# ---- a call in the main thread ------------------------------------------------------------------------------------
-
-
-class Signals:
-    """Where Python writes signals while the main thread is in a call, and the thread that reads them."""
-
-    def __init__(self) -> None:
-        self.main = 0
-        self.read_fd = self.write_fd = -1
-        self.interrupt: tuple[Callable[[int], None], int] | None = None  # what ends the call of the main thread
-        self.fired = False  # was it called?
-        self.cancel: Cancel | None = None  # what it raises
-        self.raised: BaseException | None = None  # by a signal handler, in a callback
-        self.forward_fd = -1
-        self.number = 0
-        self.lock = _thread.allocate_lock()
-
-    def reset(self) -> None:
-        """In a child of fork: the thread is not there. The main thread of the parent may be in a call."""
-        before = _signal.set_wakeup_fd(-1)
-        if before == self.write_fd:
-            before = self.forward_fd
-        if before >= 0:
-            try:
-                _signal.set_wakeup_fd(before)
-            except (OSError, ValueError):  # it is closed since
-                pass
-        for fd in (self.read_fd, self.write_fd):
-            if fd >= 0:
-                os.close(fd)
-        self.__init__()  # type: ignore[misc]
-        self.find_main()
-
-    def find_main(self) -> None:
-        import threading
-        self.main = threading.main_thread().ident or 0
-
-    def start(self) -> None:
-        self.read_fd, self.write_fd = os.pipe()
-        os.set_blocking(self.write_fd, False)
-        _thread.start_new_thread(self.watch, (self.read_fd,))
-
-    def watch(self, fd: int) -> None:
-        while True:
-            try:
-                caught = os.read(fd, 64)
-            except OSError:
-                return
-            if not caught:
-                return
-            current = self.interrupt
-            if self.forward_fd >= 0:
-                try:
-                    os.write(self.forward_fd, caught)
-                except OSError:
-                    pass
-            if current:
-                time.sleep(MOMENT)
-                self.fire(current, caught)
-
-    def fire(self, current: tuple[Callable[[int], None], int], caught: bytes) -> None:
-        with self.lock:
-            if self.interrupt is current:
-                self.fired = True
-                for number in caught:
-                    current[0](number)
-
-    def over(self) -> None:
-        """The call has returned; nothing ends it from here on. Also before a call: Python may have raised in the middle of
-        this."""
-        with self.lock:
-            self.interrupt = None
-        if self.fired and self.cancel:
-            self.cancel.down()
-        self.fired, self.cancel = False, None
-
-
-raised_by_signals: tuple[type[Exception], ...] = ()  # by handlers that a program has set
-signals = Signals()
-signals.find_main()
-os.register_at_fork(after_in_child=signals.reset)
-
-
-def handlers_may_return() -> bool:
-    """Has the program a signal handler that need not raise, so that the call that it interrupts has to go on? SIGINT's
-    own handler always raises."""
-    for number in NUMBERS:
-        handler = _signal.getsignal(number)
-        if callable(handler) and handler is not _signal.default_int_handler:
-            return True
-    return False
-
-
-def call_in_main(interrupt: Callable[[int], None], cancel: Cancel, function: Callable[..., int],
-                 arguments: Sequence[object]) -> int:
-    if signals.write_fd < 0:
-        signals.start()
-    if signals.fired or signals.interrupt:  # Python may have raised before the end of the last call was noted
-        signals.over()
-    signals.number += 1
-    signals.cancel = cancel
-    before = _signal.set_wakeup_fd(signals.write_fd, warn_on_full_buffer=False)
-    try:
-        signals.forward_fd = before if before != signals.write_fd else -1
-        signals.interrupt = (interrupt, signals.number)
-        return function(*arguments)
-    finally:
-        signals.over()
-        _signal.set_wakeup_fd(signals.forward_fd)
-        if signals.raised:
-            raised, signals.raised = signals.raised, None
-            raise raised
+# ---- what ends a call -------------------------------------------------------------------------------------------
 
 
 class Handle:
@@ -270,39 +184,49 @@ class Handle:
 
     def __reduce__(self) -> Any:
         """What pickle, copy and multiprocessing call. A subclass may say how it is opened again."""
-        raise TypeError(f"a {self._kind} of rdzv cannot be copied or pickled: it is a handle of this process "
+        article = "an" if self._kind[0] in "aeiouE" else "a"
+        raise TypeError(f"{article} {self._kind} of rdzv cannot be copied or pickled: it is a handle of this process "
                         f"({self._instead})")
 
 
 class Cancel(Handle):
-    """A descriptor that cancels calls while it is readable. A view has that of its base."""
+    """A pipe that cancels the calls of one thread while it can be read."""
 
-    __slots__ = ("fds", "fd", "end", "pid", "for_good")
+    __slots__ = ("fds", "fd", "end", "lock", "call", "stopped", "signaled")
 
     def __init__(self) -> None:
-        self.pid = os.getpid()
-        self.for_good = False  # by the user, not by a signal
+        self.lock = _thread.allocate_lock()
+        self.call: Call | None = None  # the innermost call of the thread
+        self.stopped = False  # another thread may have written
+        self.signaled = False  # a signal may have
         self.fds: list[int] = []
-        # In one call of C each: Python does not raise between making a descriptor and storing it.
-        if hasattr(os, "eventfd"):
-            self.fds.extend(map(os.eventfd, (0,), (os.O_CLOEXEC | os.O_NONBLOCK,)))  # the values of EFD_…
-        else:
-            self.fds.extend(itertools.chain.from_iterable(map(os.pipe2, (os.O_CLOEXEC | os.O_NONBLOCK,))))
-        self.fd, self.end = self.fds[0], self.fds[-1]
+        # In one call of C: Python does not raise between making the descriptors and storing them.
+        self.fds.extend(itertools.chain.from_iterable(map(os.pipe2, (os.O_CLOEXEC | os.O_NONBLOCK,))))
+        self.fd, self.end = self.fds
 
-    def up(self, _number: int = 0) -> None:
-        if self.pid != os.getpid():
-            return  # a child of fork shares the descriptor, not the calls
+    def up(self) -> None:
         try:
-            os.write(self.end, b"\1\0\0\0\0\0\0\0")
-        except OSError:
+            os.write(self.end, b"\1")
+        except OSError:  # it is full: it is up
             pass
+
+    def stop(self, call: Call) -> None:
+        with self.lock:
+            self.stopped = True  # before the look: the thread looks in the other order
+            if call.running:
+                self.up()
 
     def down(self) -> None:
-        try:
-            os.read(self.fd, 8)
-        except OSError:
-            pass
+        with self.lock:
+            self.stopped = self.signaled = False
+            try:
+                while len(os.read(self.fd, 4096)) == 4096:
+                    pass
+            except OSError:  # it is empty
+                pass
+            if self.call is not None and self.call.running and self.call.stopped:
+                self.stopped = True
+                self.up()
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
         """May be called when the modules of an ending interpreter are empty already."""
@@ -311,6 +235,138 @@ class Cancel(Handle):
                 close(fd)
             except OSError:
                 pass
+
+
+class Call:
+    """One call on an object. Another thread, or a signal handler, can stop it."""
+
+    __slots__ = ("thread", "cancel", "running", "stopped")
+
+    def __init__(self) -> None:
+        self.thread = _thread.get_ident()
+        self.cancel: Cancel | None = None
+        self.running = True
+        self.stopped = False
+
+    def stop(self) -> None:
+        self.stopped = True
+        if self.cancel is not None:
+            self.cancel.stop(self)
+
+
+class Threads:
+    """The main thread, and descriptors that no thread uses."""
+
+    def __init__(self) -> None:
+        self.main = 0
+        self.spare: list[Cancel] = []
+        self.wakes = -1  # the wake-up descriptor of Python while the main thread is in a call
+        self.raised: BaseException | None = None  # by a signal, in a callback
+
+    def find_main(self) -> None:
+        import threading
+        self.main = threading.main_thread().ident or 0
+
+    def reset(self) -> None:
+        """In a child of fork: descriptors are those of the parent."""
+        if self.wakes >= 0:
+            _signal.set_wakeup_fd(-1)
+        library.rdzv_thread_cancel_fd(0)
+        own.__dict__.clear()
+        self.__init__()  # type: ignore[misc]
+        self.find_main()
+
+
+own: Any = _thread._local()  # type: ignore[attr-defined]  # cancel: the Cancel of this thread; limit: the timeout of its call in milliseconds
+raised_by_signals: tuple[type[Exception], ...] = ()  # by handlers that a program has set
+threads = Threads()
+threads.find_main()
+os.register_at_fork(after_in_child=threads.reset)
+
+
+def own_cancel() -> Cancel:
+    cancel: Cancel | None = getattr(own, "cancel", None)
+    if cancel is None:
+        cancel = own.cancel = Cancel()
+        library.rdzv_thread_cancel_fd(cancel.fd)
+    return cancel
+
+
+def in_main() -> bool:
+    return _thread.get_ident() == threads.main
+
+
+NONE = frozenset((None, 0, 1, _signal.default_int_handler))  # SIG_DFL, SIG_IGN; Ctrl-C always raises
+
+
+def has_handlers() -> bool:
+    """Has the program a signal handler of its own?"""
+    try:
+        return not NONE.issuperset(map(_signal.getsignal, NUMBERS))
+    except TypeError:  # it cannot be hashed
+        return True
+
+
+def take_raised() -> None:
+    """Raises what a signal has raised in a callback."""
+    if threads.raised is not None:
+        raised, threads.raised = threads.raised, None
+        raise raised
+
+
+def call_in_main(cancel: Cancel, function: Callable[..., int], arguments: Sequence[object]) -> int | None:
+    """Ctrl-C ends the call. None: the program has a wake-up descriptor of its own, and the call was not made."""
+    before = -1
+    cancel.signaled = True  # until it is certain that no signal has come
+    try:
+        threads.wakes = cancel.end
+        before = _signal.set_wakeup_fd(cancel.end, warn_on_full_buffer=False)
+        code = function(*arguments) if before in (-1, cancel.end) else None
+    finally:
+        if before != cancel.end:  # a call in a callback of another one leaves it
+            _signal.set_wakeup_fd(before)
+            threads.wakes = -1
+    if code != CANCELED and before != cancel.end:
+        cancel.signaled = False
+    take_raised()
+    return code
+
+
+class Told:
+    """Tells each signal that Python catches to a function, while the main thread is in a long call."""
+
+    def __init__(self, tell: Callable[[int], None]) -> None:
+        self.tell = tell
+        self.ended = _thread.allocate_lock()
+        self.ended.acquire()
+        self.read_fd, self.write_fd = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(self.write_fd, False)
+
+    def __enter__(self) -> Told:
+        self.before = _signal.set_wakeup_fd(self.write_fd, warn_on_full_buffer=False)
+        threads.wakes = self.write_fd
+        _thread.start_new_thread(self.run, ())
+        return self
+
+    def run(self) -> None:
+        try:
+            while caught := os.read(self.read_fd, 64):
+                if self.before >= 0:
+                    try:
+                        os.write(self.before, caught)
+                    except OSError:
+                        pass
+                for number in caught:
+                    self.tell(number)
+        finally:
+            self.ended.release()
+
+    def __exit__(self, *_exception: object) -> None:
+        _signal.set_wakeup_fd(self.before)
+        threads.wakes = -1
+        os.close(self.write_fd)
+        self.ended.acquire()
+        os.close(self.read_fd)
 
 
 # ---- objects of the library ---------------------------------------------------------------------------------------
@@ -323,126 +379,180 @@ class Object(Handle):
 
     _waits = True  # may a call that changes something wait for another process?
 
-    def __init__(self, cancel: Cancel | None = None) -> None:
+    def __init__(self) -> None:
+        self._pid = os.getpid()
         self._pointer: int | None = None
-        self._cancel = cancel or Cancel()
-        self._calls: set[object] = set()  # one for each call that runs
-        self._abandoned: set[int] = set()  # threads whose call is not to go on
+        self._late: list[int] = []  # the pointer of a closed object on which calls run
+        self._calls: set[Call] = set()
+        self._paused: set[Call] = set()  # calls of the main thread that a signal handler can pause; of all views, too
         self._done: Any = None  # set when a call ends while another thread closes
 
     def _free(self, pointer: int) -> None:
         raise NotImplementedError
 
     def _stop(self, pointer: int) -> None:
-        """Makes calls that run return soon."""
-        self._cancel.up()
+        """Makes calls that run return soon, but for those of threads of Python's."""
 
-    def _try(self, function: Callable[..., int], *arguments: object) -> bool:
-        """Calls function(pointer, *arguments, error), which returns 0 or a code. False: a signal ended the call, and
-        its handler did not raise."""
-        error = ErrorStruct()
-        calls, token = self._calls, object()
+    # ---- one call
+
+    def _here(self, call: Call, function: Callable[..., int], arguments: Sequence[object],
+              error: ErrorStruct) -> int | None:
+        """Calls function(pointer, *arguments, error) in this thread."""
+        cancel, calls = own_cancel(), self._calls
+        outer = cancel.call
         try:
-            calls.add(token)  # a signal handler may raise right after it
+            calls.add(call)  # a signal may raise right after it
+            call.thread, call.cancel = _thread.get_ident(), cancel
+            if cancel.signaled or cancel.stopped:
+                cancel.down()
+            cancel.call = call
             pointer = self._pointer
             if not pointer:
-                raise Invalid(f"the {self._kind} is closed")
-            if _thread.get_ident() == signals.main:
-                code = call_in_main(self._interrupt, self._cancel, function, (pointer, *arguments, error))
-            else:
-                code = function(pointer, *arguments, error)
+                raise closed_error(self)
+            if call.stopped:
+                return CANCELED
+            if call.thread == threads.main:
+                return call_in_main(cancel, function, (pointer, *arguments, error))
+            return function(pointer, *arguments, error)
         finally:
-            calls.discard(token)
-            if self._done:
-                self._done.set()
+            call.running = False
+            cancel.call = outer
+            calls.discard(call)
+            if self._late:
+                self._over()
+            if cancel.stopped:
+                cancel.down()
+
+    def _over(self) -> None:
+        """A call has ended on an object that is closed."""
+        if self._done:
+            self._done.set()
+        self._free_late()
+
+    def _free_late(self) -> None:
+        if not self._calls:
+            try:
+                pointer = self._late.pop()
+            except IndexError:
+                return
+            self._free(pointer)
+
+    def _run(self, call: Call, seconds: float, function: Callable[..., int], arguments: Sequence[object],
+             error: ErrorStruct) -> int:
+        code = None
+        if seconds < 0 and not (in_main() and has_handlers()):
+            code = self._here(call, function, arguments, error)
+        if code is None:
+            code = self._apart(call, seconds, function, arguments, error)
+        return code
+
+    def _apart(self, call: Call, seconds: float, function: Callable[..., int], arguments: Sequence[object],
+               error: ErrorStruct) -> int:
+        """The same in a thread of its own, which is ended when the time is over; -1: never."""
+        call.cancel, call.running = None, True
+        apart = Apart(self, call, function, arguments, error)
+        try:
+            _thread.start_new_thread(apart.run, ())
+            in_time = apart.wait(seconds)
+            if not in_time:
+                call.stop()
+                apart.wait(-1)
+        except BaseException:
+            call.stop()
+            if not apart.claim.acquire(False):  # else it does not begin
+                apart.wait(-1)
+            raise
+        code = apart.result()
+        if code == CANCELED and not in_time:
+            raise Timeout(f"the call on the {self._kind} did not end within {seconds:g} s")
+        return code
+
+    # ---- kinds of calls
+
+    def _try(self, function: Callable[..., int], *arguments: object) -> bool:
+        """Calls function(pointer, *arguments, error), which returns 0 or a code. False: a signal handler has used the
+        object, and the call is to be made again."""
+        call, error = Call(), ErrorStruct()
+        is_main = in_main()
+        try:
+            if is_main:
+                self._pause()
+                self._paused.add(call)
+            code = self._run(call, -1, function, arguments, error)
+        finally:
+            if is_main:
+                self._paused.discard(call)
         if code >= 0:
             return True
-        if code != CANCELED or not self._pointer or self._cancel.for_good or _thread.get_ident() in self._abandoned:
+        if code != CANCELED or not self._pointer or not call.stopped:
             raise failure(code, error)
         return False
 
+    def _pause(self) -> None:
+        """In a signal handler: the call that it interrupts lets this one go first."""
+        for call in list(self._paused):
+            call.stop()
+
     def _call(self, function: Callable[..., int], *arguments: object) -> None:
-        """A call that can be made again after a signal."""
+        """A call that can be made again."""
         while not self._try(function, *arguments):
             pass
 
-    def _once(self, function: Callable[..., int], *arguments: object) -> None:
+    def _once(self, function: Callable[..., int], *arguments: object, seconds: float = -1) -> None:
         """A call that must not be made twice."""
-        if not self._try(function, *arguments):
-            raise Canceled(f"the call on the {self._kind} was interrupted by a signal (it may have taken effect)")
+        error = ErrorStruct()
+        if self._paused and in_main():
+            self._pause()
+        code = self._run(Call(), seconds, function, arguments, error)
+        if code < 0:
+            raise failure(code, error)
 
     def _write(self, function: Callable[..., int], *arguments: object) -> None:
-        """A call that must not be made twice, nor be canceled by a signal whose handler raises nothing."""
+        """A call that must not be made twice. If it does not wait, nothing needs to end it."""
         if self._waits:
-            self._patiently(self._once, function, *arguments)
-        else:
             self._once(function, *arguments)
-
-    def _patiently(self, how: Callable[..., None], *arguments: object) -> None:
-        """Calls how(*arguments), in a thread of its own where a signal in the main thread might cancel it for nothing."""
-        if _thread.get_ident() != signals.main or not handlers_may_return():
-            how(*arguments)
-        else:
-            self._apart(-1, how, *arguments)
-
-    def _apart(self, seconds: float, how: Callable[..., None], *arguments: object) -> None:
-        """Calls how(*arguments) in a thread of its own, and ends it when the time is over; -1: never. Timeout."""
-        begun: list[int] = []
-        given_up: list[None] = []
-        raised: list[BaseException] = []
-        done = _thread.allocate_lock()
-        done.acquire()
-
-        def run() -> None:
-            begun.append(_thread.get_ident())
-            try:
-                if not given_up:
-                    how(*arguments)
-            except BaseException as error:
-                raised.append(error)
-            finally:
-                done.release()
-
-        in_time = False
-        try:
-            _thread.start_new_thread(run, ())
-            in_time = done.acquire(True, min(seconds, _thread.TIMEOUT_MAX))  # Python runs signal handlers here
-        finally:
-            if not in_time:
-                given_up.append(None)
-                self._abandon(begun, done)
-        if not in_time and (not begun or (raised and isinstance(raised[0], Canceled))):
-            raise Timeout(f"the call on the {self._kind} did not end within {seconds:g} s")
-        if raised:
-            raise raised.pop()
-
-    def _abandon(self, begun: list[int], done: Any) -> None:
-        """Ends the call of the other thread, if it has begun."""
-        if not begun:
             return
-        self._abandoned.update(begun)
-        self._cancel.up()
-        try:
-            done.acquire()
-        finally:
-            self._cancel.down()
-            self._abandoned.difference_update(begun)
+        error = ErrorStruct()
+        code = self._ask(lambda pointer: function(pointer, *arguments, error))
+        if code < 0:
+            raise failure(code, error)
+
+    def _told(self, function: Callable[..., int], *arguments: object) -> None:
+        """A call in this thread that ends as _interrupt makes it end when a signal comes."""
+        error = ErrorStruct()
+
+        def call(pointer: int) -> int:
+            code: int = function(pointer, *arguments, error)
+            return code
+
+        if in_main():
+            with Told(self._interrupt):
+                code = self._ask(call)
+            take_raised()
+        else:
+            code = self._ask(call)
+        if code < 0:
+            raise failure(code, error)
 
     def _interrupt(self, number: int) -> None:
-        self._cancel.up()
+        """A signal has come while _told runs."""
 
     def _ask(self, function: Callable[[int], Any]) -> Any:
-        """Calls a function that does not wait and cannot fail."""
-        token = object()
+        """Calls a function that no signal ends."""
+        call, calls = Call(), self._calls
         try:
-            self._calls.add(token)
-            if not self._pointer:
-                raise Invalid(f"the {self._kind} is closed")
-            return function(self._pointer)
+            calls.add(call)
+            pointer = self._pointer
+            if not pointer:
+                raise closed_error(self)
+            return function(pointer)
         finally:
-            self._calls.discard(token)
-            if self._done:
-                self._done.set()
+            call.running = False
+            calls.discard(call)
+            if self._late:
+                self._over()
+
+    # ---- closing
 
     @property
     def closed(self) -> bool:
@@ -450,25 +560,42 @@ class Object(Handle):
         return self._pointer is None
 
     def close(self) -> None:
-        """Frees the object. Calls of other threads that run on it return with Canceled first."""
+        """Frees the object. Calls that run on it return with Canceled first. In a callback or a signal handler of a call
+        on it, the object is freed when that call returns."""
         self._close(None)
 
-    def _close(self, patience: float | None) -> None:
+    def _close(self, patience: float | None) -> bool:
+        """False: the time was over, and the object is left as it is."""
         pointer, self._pointer = self._pointer, None
         if not pointer:
-            return
-        if self._calls and self._cancel.pid == os.getpid():  # in a child of fork they are those of the parent
-            import threading
-            self._done = threading.Event()
-            self._stop(pointer)
-            until = None if patience is None else time.monotonic() + patience
-            while self._calls:
-                left = None if until is None else until - time.monotonic()
-                if left is not None and left <= 0:
-                    return  # the interpreter ends: it is left as it is
-                self._done.wait(left)
-                self._done.clear()
-        self._free(pointer)
+            return not self._late
+        self._late.append(pointer)
+        if self._pid != os.getpid():
+            self._calls.clear()  # of the parent
+        elif self._calls and not self._end_calls(pointer, patience):
+            self._late.clear()
+            return False
+        self._free_late()
+        return True
+
+    def _end_calls(self, pointer: int, patience: float | None) -> bool:
+        """Waits for the calls of other threads."""
+        import threading
+        self._done = threading.Event()
+        self._stop(pointer)
+        until = None if patience is None else time.monotonic() + patience
+        this = _thread.get_ident()
+        while True:
+            running = [call for call in list(self._calls) if call.thread != this]
+            for call in running:
+                call.stop()
+            if not running:
+                return True
+            left = None if until is None else until - time.monotonic()
+            if left is not None and left <= 0:
+                return False
+            self._done.wait(left)
+            self._done.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -482,25 +609,85 @@ class Object(Handle):
             self._free(pointer)
 
 
-def open_object(opened: Object, function: Callable[..., int], *arguments: object) -> None:
-    """Calls function(*arguments, out, error), and gives the object what it opened. The time to open restarts after a
-    signal whose handler raises nothing."""
-    while True:
-        out, error = c_void_p(), ErrorStruct()
-        full = (*arguments, byref(out), error)
-        try:
-            if _thread.get_ident() == signals.main:
-                code = call_in_main(opened._cancel.up, opened._cancel, function, full)
-            else:
-                code = function(*full)
-        finally:
-            if out:  # also where a signal handler has raised since: it is freed with the object
-                opened._pointer = out.value  # without a call, in which another one could raise
-        if code >= 0:
-            keep(opened)
+class Apart:
+    """A call in a thread of its own."""
+
+    def __init__(self, opened: Object, call: Call, function: Callable[..., int], arguments: Sequence[object],
+                 error: ErrorStruct) -> None:
+        self.opened, self.call = opened, call
+        self.function, self.arguments, self.error = function, arguments, error
+        self.claim = _thread.allocate_lock()  # whoever takes it decides whether the call is made
+        self.done = _thread.allocate_lock()
+        self.done.acquire()
+        self.outcome: list[int | BaseException] = []
+
+    def run(self) -> None:
+        if not self.claim.acquire(False):
             return
-        if code != CANCELED or opened._cancel.for_good:
-            raise failure(code, error)
+        outcome: int | BaseException = CANCELED
+        try:
+            own.cancel = threads.spare.pop() if threads.spare else Cancel()
+            library.rdzv_thread_cancel_fd(own.cancel.fd)
+            outcome = self.opened._here(self.call, self.function, self.arguments, self.error) or 0
+            own.cancel.down()
+            threads.spare.append(own.cancel)
+        except BaseException as error:
+            outcome = error
+        finally:
+            self.outcome.append(outcome)
+            self.done.release()
+
+    def wait(self, seconds: float) -> bool:
+        """Python runs signal handlers here. They may raise at any moment, so the outcome tells whether it is done."""
+        until = time.monotonic() + seconds
+        while not self.outcome:
+            left = min(A_LOOK, until - time.monotonic()) if seconds >= 0 else A_LOOK
+            if left <= 0:
+                return False
+            self.done.acquire(True, left)
+        return True
+
+    def result(self) -> int:
+        outcome = self.outcome[0]
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+
+def closed_error(opened: Object) -> Invalid:
+    return Invalid(f"the {opened._kind} is closed")
+
+
+class Opening(Object):
+    """An object that is being opened: its calls can be ended as those of others."""
+
+    def __init__(self, opened: Object) -> None:
+        super().__init__()
+        self._kind, self._pointer = opened._kind, 1
+
+    def _free(self, pointer: int) -> None:
+        pass
+
+
+def open_object(opened: Object, function: Callable[..., int], *arguments: object, here: bool = False) -> None:
+    """Calls function(*arguments, out, error), and gives the object what it opened. `here`: in this thread in any case."""
+    out, error, opening = c_void_p(), ErrorStruct(), Opening(opened)
+
+    def call(_pointer: int, *full: object) -> int:
+        return function(*full)
+
+    full = (*arguments, byref(out))
+    try:
+        if here:
+            code = opening._ask(lambda pointer: call(pointer, *full, error))
+        else:
+            code = opening._run(Call(), -1, call, full, error)
+    finally:
+        if out:  # also where a signal handler has raised since: it is freed with the object
+            opened._pointer = out.value  # without a call, in which another one could raise
+    if code < 0:
+        raise failure(code, error)
+    keep(opened)
 
 
 # ---- the end of the interpreter -----------------------------------------------------------------------------------
@@ -516,7 +703,7 @@ def close_all() -> None:
     this is called gets a moment to come out of it."""
     for reference in list(live.values()):
         opened = reference()
-        if opened is not None and opened._pointer and opened._cancel.pid == os.getpid():
+        if opened is not None and opened._pointer and opened._pid == os.getpid():
             opened._close(1.0)
 
 
@@ -530,8 +717,8 @@ def end_callback(error: BaseException) -> None:
     """What a callback raises must not end what it tells. A signal's exception is raised when the call returns, which
     the signal ends."""
     is_signal = not isinstance(error, Exception) or isinstance(error, raised_by_signals)
-    if is_signal and _thread.get_ident() == signals.main:
-        signals.raised = error
+    if is_signal and in_main():
+        threads.raised = error
 
 
 def make_log(log: LogFunction | None, level: str) -> tuple[Log | None, object]:

@@ -237,6 +237,7 @@ FUNCTIONS: dict[str, tuple[object, list[object]]] = {
     "store_get_timeout": (c_int64, [c_void_p]),
     "store_set_request_timeout": (c_int, [c_void_p, c_int64, FAIL]),
     "store_limit_calls": (None, [c_int64]),
+    "thread_cancel_fd": (None, [c_int]),
     "store_features": (c_uint, [c_void_p]),
     "store_describe": (c_char_p, [c_void_p]),
     "store_set": (c_int, [c_void_p, Bytes, Bytes, FAIL]),

@@ -8,9 +8,10 @@ A signal that Python handles, SIGINT or SIGTERM, goes to the workers, and the no
 """
 from __future__ import annotations
 
-from ctypes import POINTER, byref, c_char_p, c_void_p, cast, pointer, sizeof
+from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_uint64, c_void_p, cast, pointer, sizeof
 
-from rdzv._call import Object, end_callback, make_log, milliseconds, milliseconds_or, open_object, optional_text, text_of
+from rdzv._call import (Object, end_callback, integer, make_log, milliseconds, milliseconds_or, needed_text, open_object,
+                        optional_text, text_of)
 from rdzv._library import (AgentOptions, AgentResultStruct, EtcdProcessOptions, OnAgentEvent, OnWorkerEvent, library)
 from rdzv.handler import MadeParams, Values
 
@@ -133,15 +134,17 @@ class Agent(Object):
                  level: str = "warning") -> None:
         """The parameters of the rendezvous are those of Handler; the others have the names of torchrun's flags."""
         super().__init__()
-        words = [optional_text(word, "argv") for word in argv]
-        made = MadeParams(backend, endpoint, run_id, nnodes, conf, local_addr, None, False, False, None, log, level,
-                          self._cancel.fd)
+        if isinstance(argv, (str, bytes)):
+            raise TypeError("argv: a list of words is expected, not one text")
+        words = [needed_text(word, "argv") for word in argv]
+        made = MadeParams(backend, endpoint, run_id, nnodes, conf, local_addr, None, False, False, None, log, level)
         log_made, log_kept = make_log(log, level)
         events = (pass_events(AgentEvent, OnAgentEvent, library.rdzv_agent_state_name, on_agent),
                   pass_events(WorkerEvent, OnWorkerEvent, library.rdzv_worker_state_name, on_worker))
         options = AgentOptions(
             rendezvous=pointer(made.params), standalone=standalone, argv=(c_char_p * (len(words) + 1))(*words, None),
-            nproc_per_node=optional_text(str(nproc_per_node), "nproc_per_node"), role=optional_text(role, "role"), max_restarts=max_restarts,
+            nproc_per_node=optional_text(str(nproc_per_node), "nproc_per_node"), role=optional_text(role, "role"),
+            max_restarts=integer(max_restarts, c_int64, "max_restarts"),
             log_dir=optional_text(log_dir, "log_dir"), redirects=optional_text(redirects, "redirects"),
             tee=optional_text(tee, "tee"), local_ranks_filter=optional_text(local_ranks_filter, "local_ranks_filter"),
             line_prefix=optional_text(line_prefix, "line_prefix"),
@@ -150,12 +153,13 @@ class Agent(Object):
             shutdown_timeout_ms=milliseconds_or(shutdown_timeout, 0),
             exit_barrier_timeout_ms=milliseconds_or(exit_barrier_timeout, 0), on_agent=events[0], on_worker=events[1],
             virtual_local_rank=virtual_local_rank, numa_binding=optional_text(numa_binding, "numa_binding"),
-            adopt_orphans=adopt_orphans, worker_descriptors=worker_descriptors, direct_master=direct_master)
+            adopt_orphans=adopt_orphans, worker_descriptors=integer(worker_descriptors, c_uint64, "worker_descriptors"),
+            direct_master=direct_master)
         options.size = sizeof(options)
         if log_made is not None:
             options.log = pointer(log_made)
         self._kept = (made, log_kept, events)
-        open_object(self, library.rdzv_agent_open, byref(options))
+        open_object(self, library.rdzv_agent_open, byref(options), here=True)  # the workers die with this thread
 
     def _free(self, pointer: int) -> None:
         library.rdzv_agent_free(pointer)
@@ -169,12 +173,13 @@ class Agent(Object):
 
     def stop(self, signal: int = 15) -> None:
         """Sends the signal to the workers and ends the run: this node leaves. The second call kills the workers."""
-        self._ask(lambda agent: library.rdzv_agent_stop(agent, signal))
+        number = integer(signal, c_int, "signal")
+        self._ask(lambda agent: library.rdzv_agent_stop(agent, number))
 
     def run(self) -> Outcome:
         """Runs the job until it is over for this node, once."""
         out = c_void_p()
-        self._once(library.rdzv_agent_run, byref(out))
+        self._told(library.rdzv_agent_run, byref(out))
         try:
             made = cast(out, POINTER(AgentResultStruct)).contents
             failures = tuple(plain(Failure, library.rdzv_agent_result_failure(out, i).contents, None)
@@ -200,10 +205,10 @@ class EtcdProcess(Object):
                  port: int = 0, timeout: Seconds | None = None) -> None:
         super().__init__()
         options = EtcdProcessOptions(binary=optional_text(binary, "binary"), log_path=optional_text(log_path, "log_path"),
-                                     data_dir=optional_text(data_dir, "data_dir"), port=port,
+                                     data_dir=optional_text(data_dir, "data_dir"), port=integer(port, c_int, "port"),
                                      timeout_ms=milliseconds(timeout) if timeout is not None else 0)
         options.size = sizeof(options)
-        open_object(self, library.rdzv_etcd_process_start, byref(options))
+        open_object(self, library.rdzv_etcd_process_start, byref(options), here=True)
 
     def _free(self, pointer: int) -> None:
         library.rdzv_etcd_process_free(pointer)

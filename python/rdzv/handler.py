@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from ctypes import POINTER, byref, c_bool, c_int64, c_size_t, c_void_p, cast, pointer, sizeof
 
-from rdzv._call import (Object, end_callback, left_of, make_log, milliseconds, open_object, optional_text, take,
+from rdzv._call import (Object, end_callback, integer, left_of, make_log, milliseconds, needed_text, open_object, optional_text, take,
                         take_all, text_of)
 from rdzv._library import EventStruct, OnEvent, Params, ResultStruct, StatusStruct, Value, library
 from rdzv.errors import Error, Invalid, Timeout
@@ -186,10 +186,10 @@ class Result(Object):
     def _free(self, pointer: int) -> None:
         library.rdzv_result_free(pointer)
 
-    def _close(self, patience: float | None) -> None:
+    def _close(self, patience: float | None) -> bool:
         if self._store is not None:
             self._store._close(patience)
-        super()._close(patience)
+        return super()._close(patience)
 
     @property
     def store(self) -> Store:
@@ -251,7 +251,8 @@ def conf_text(conf: Conf) -> bytes | None:
 def node_range(nnodes: str | int | tuple[int, int]) -> tuple[int, int]:
     """ "2", "2:4", 2, (2, 4) """
     if isinstance(nnodes, tuple):
-        return nnodes
+        least, most = nnodes
+        return least, most
     first, colon, last = str(nnodes).partition(":")
     try:
         return int(first), int(last if colon else first)
@@ -279,14 +280,15 @@ class MadeParams:
     def __init__(self, backend: Text | None, endpoint: Text | None, run_id: Text | None,
                  nnodes: str | int | tuple[int, int], conf: Conf, local_addr: Text | None, program: Text | None,
                  ignore_unknown: bool, find_master_later: bool, on_event: Callable[[Event], object] | None,
-                 log: LogFunction | None, level: str, cancel_fd: int) -> None:
+                 log: LogFunction | None, level: str) -> None:
         least, most = node_range(nnodes)
         made, self.log = make_log(log, level)
         self.event = pass_events(on_event) if on_event else OnEvent(0)
         self.params = Params(
             backend=optional_text(backend, "backend"), endpoint=optional_text(endpoint, "endpoint"),
-            run_id=optional_text(run_id, "run_id"), min_nodes=least, max_nodes=most, conf=conf_text(conf),
-            local_addr=optional_text(local_addr, "local_addr"), cancel_fd=cancel_fd, on_event=self.event,
+            run_id=optional_text(run_id, "run_id"), min_nodes=integer(least, c_int64, "nnodes"),
+            max_nodes=integer(most, c_int64, "nnodes"), conf=conf_text(conf),
+            local_addr=optional_text(local_addr, "local_addr"), on_event=self.event,
             program=optional_text(program, "program"), ignore_unknown=ignore_unknown,
             find_master_later=find_master_later)
         self.params.size = sizeof(self.params)
@@ -309,11 +311,14 @@ class Handler(Object):
         backend, endpoint and run id. `conf` is a dict, or text as --rdzv-conf takes it."""
         super().__init__()
         self._made = MadeParams(backend, endpoint, run_id, nnodes, conf, local_addr, program, ignore_unknown,
-                                find_master_later, on_event, log, level, self._cancel.fd)
+                                find_master_later, on_event, log, level)
         if url is None:
             open_object(self, library.rdzv_handler_open, byref(self._made.params))
         else:
             open_object(self, library.rdzv_handler_open_url, optional_text(url, "url"), byref(self._made.params))
+
+    def _stop(self, pointer: int) -> None:
+        library.rdzv_handler_cancel(pointer)
 
     def _free(self, pointer: int) -> None:
         library.rdzv_handler_free(pointer)
@@ -329,7 +334,6 @@ class Handler(Object):
 
     def cancel(self) -> None:
         """Makes next, wait_change and status raise Canceled, now and later."""
-        self._cancel.for_good = True
         self._ask(library.rdzv_handler_cancel)
 
     # ---- about the node
@@ -352,10 +356,8 @@ class Handler(Object):
         join_timeout of the rendezvous, at most."""
         result, out = Result(), c_void_p()
         try:
-            if timeout is None:
-                self._patiently(self._call, library.rdzv_handler_next, byref(out))
-            else:
-                self._apart(milliseconds(timeout) / 1000, self._call, library.rdzv_handler_next, byref(out))
+            seconds = -1 if timeout is None else milliseconds(timeout) / 1000
+            self._once(library.rdzv_handler_next, byref(out), seconds=seconds)
         finally:
             if out:  # also where a signal handler has raised since
                 result._opened(out)
@@ -363,12 +365,13 @@ class Handler(Object):
 
     def find_master(self, result: Result) -> None:
         """Waits until rank 0 has published its address, for a handler with find_master_later."""
-        result._ask(lambda made: self._patiently(self._call, library.rdzv_handler_find_master, made))
+        result._ask(lambda made: self._once(library.rdzv_handler_find_master, made))
         result._read_master()
 
     def set_workers(self, role: Text | None, local_world_size: int, restarts: int = 0) -> None:
         """Tells role and number of this node's workers with each later join."""
-        self._call(library.rdzv_handler_set_workers, optional_text(role, "role"), local_world_size, restarts)
+        self._call(library.rdzv_handler_set_workers, optional_text(role, "role"),
+                   integer(local_world_size, c_int64, "local_world_size"), integer(restarts, c_int64, "restarts"))
 
     # ---- changes
 
@@ -426,15 +429,15 @@ class Handler(Object):
 
     def set_closed(self, reason: Text | None = None) -> None:
         """Closes the rendezvous for all nodes, for good."""
-        self._patiently(self._call, library.rdzv_handler_set_closed, optional_text(reason, "reason"))
+        self._once(library.rdzv_handler_set_closed, optional_text(reason, "reason"))
 
     def leave(self) -> None:
         """Takes this node out of the rendezvous; the other nodes go on."""
-        self._patiently(self._call, library.rdzv_handler_leave)
+        self._once(library.rdzv_handler_leave)
 
     def shutdown(self) -> None:
         """Closes the rendezvous for all nodes, and stops the heartbeat of this one."""
-        self._patiently(self._call, library.rdzv_handler_shutdown)
+        self._once(library.rdzv_handler_shutdown)
 
     def set_close_timeout(self, timeout: Seconds) -> None:
         """Limits the time of leave, set_closed and shutdown."""
@@ -461,11 +464,11 @@ class Handler(Object):
     # ---- extra data: backend etcd only
 
     def set_extra(self, key: Text, value: Text) -> None:
-        self._call(library.rdzv_handler_set_extra, optional_text(key, "key"), optional_text(value, "value"))
+        self._call(library.rdzv_handler_set_extra, needed_text(key, "key"), needed_text(value, "value"))
 
     def get_extra(self, key: Text, timeout: Seconds) -> bytes:
         value = Value()
-        self._call(library.rdzv_handler_get_extra, optional_text(key, "key"), milliseconds(timeout), value)
+        self._call(library.rdzv_handler_get_extra, needed_text(key, "key"), milliseconds(timeout), value)
         return take(value)
 
 
@@ -493,7 +496,7 @@ def read_status(out: c_void_p) -> Status:
 
 
 class _Runs(Object):
-    """Only for its cancel descriptor."""
+    """Only for its call, which a signal can end."""
 
     _kind = "call"
 
@@ -508,19 +511,20 @@ class _Runs(Object):
         pass
 
 
-def _params(backend: Text | None, endpoint: Text | None, run_id: Text | None, conf: Conf, runs: _Runs) -> MadeParams:
-    return MadeParams(backend, endpoint, run_id, 1, conf, None, None, False, False, None, None, "off", runs._cancel.fd)
+def _params(backend: Text | None, endpoint: Text | None, run_id: Text | None, conf: Conf) -> MadeParams:
+    return MadeParams(backend, endpoint, run_id, 1, conf, None, None, False, False, None, None, "off")
 
 
 def list_runs(backend: Text | None = None, endpoint: Text | None = None, *, conf: Conf = None) -> list[str]:
     """The run ids that a store or an etcd cluster holds."""
     runs, values, count = _Runs(), POINTER(Value)(), c_size_t()
-    runs._ask_runs(library.rdzv_runs_list, _params(backend, endpoint, None, conf, runs), byref(values), byref(count))
+    runs._ask_runs(library.rdzv_runs_list, _params(backend, endpoint, None, conf), byref(values), byref(count))
     return [text_of(each) for each in take_all(values, count.value)]
 
 
 def remove_run(backend: Text | None = None, endpoint: Text | None = None, *, run_id: Text, conf: Conf = None) -> int:
     """Removes a run and all its keys; returns how many there were."""
     runs, count = _Runs(), c_size_t()
-    runs._ask_runs(library.rdzv_runs_remove, _params(backend, endpoint, run_id, conf, runs), byref(count))
+    runs._ask_runs(library.rdzv_runs_remove, _params(backend, endpoint, needed_text(run_id, "run_id"), conf),
+                   byref(count))
     return count.value

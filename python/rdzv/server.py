@@ -6,9 +6,9 @@
 """
 from __future__ import annotations
 
-from ctypes import byref, pointer, sizeof
+from ctypes import byref, c_int, c_size_t, pointer, sizeof
 
-from rdzv._call import Object, make_log, milliseconds, milliseconds_or, open_object, optional_text, text_of
+from rdzv._call import Object, integer, make_log, milliseconds, milliseconds_or, open_object, optional_text, text_of
 from rdzv._library import ServerOptions, library
 from rdzv.errors import Invalid
 
@@ -45,13 +45,13 @@ class Server(Object):
         formed again finds no keys of the one before. With `state_etcd` use start=False and run(), which tells when another server
         has become the active one."""
         super().__init__()
-        self._serving = False  # by run()
         unknown = set(limits) - set(LIMITS)
         if unknown:
             raise Invalid(f"limit '{unknown.pop()}': choose one of {', '.join(LIMITS)}")
         made, self._log = make_log(log, level)
         options: Any = ServerOptions(
-            bind=optional_text(bind, "bind"), port=ANY_PORT if port == 0 else port or 0, listen_fd=listen_fd,
+            bind=optional_text(bind, "bind"), port=ANY_PORT if port == 0 else integer(port or 0, c_int, "port"),
+            listen_fd=integer(listen_fd, c_int, "listen_fd"),
             run_id=optional_text(run_id, "run_id"), request_timeout_ms=milliseconds_or(request_timeout, 0),
             idle_timeout_ms=milliseconds_or(idle_timeout, 0), session_timeout_ms=milliseconds_or(session_timeout, 0),
             run_ttl_ms=milliseconds_or(run_ttl, 0), state_dir=optional_text(state_dir, "state_dir"),
@@ -59,7 +59,8 @@ class Server(Object):
             tls_key=optional_text(tls_key, "tls_key"), tls_client_ca=optional_text(tls_client_ca, "tls_client_ca"),
             allow_plain=optional_text(allow_plain, "allow_plain"),
             state_prefix=optional_text(state_prefix, "state_prefix"), state_lease_ms=milliseconds_or(state_lease, 0),
-            advertise=optional_text(advertise, "advertise"), renew_groups=renew_groups, **limits)
+            advertise=optional_text(advertise, "advertise"), renew_groups=renew_groups,
+            **{name: integer(limit, c_size_t, name) for name, limit in limits.items()})
         options.size = sizeof(options)
         if made is not None:
             options.log = pointer(made)
@@ -73,11 +74,10 @@ class Server(Object):
         """Serves in the calling thread until the server is stopped, or a signal is caught. With state_etcd, it first
         waits until no other server is active; a server that loses its lease stands by again. Stale: the state in
         state_dir was replaced by another one."""
-        self._serving = True
-        self._try(library.rdzv_server_run)
+        self._told(library.rdzv_server_run)
 
     def _interrupt(self, number: int) -> None:
-        if self._serving and self._pointer:
+        if self._pointer:
             library.rdzv_server_stop(self._pointer)
 
     def _stop(self, pointer: int) -> None:

@@ -12,20 +12,20 @@ from __future__ import annotations
 import time
 from ctypes import POINTER, byref, c_bool, c_int64, c_size_t, c_uint64, c_void_p, pointer, sizeof
 
-from rdzv._call import (Cancel, Handle, Object, as_array, as_arrays, as_bytes, left_of, limited, make_log,
-                        milliseconds, milliseconds_or, open_object, optional_text, take, take_all, text_of)
+from rdzv._call import (Handle, Object, as_array, as_arrays, as_bytes, integer, left_of, limited, make_log,
+                        milliseconds, milliseconds_or, needed_text, open_object, optional_text, take, take_all, text_of)
 from rdzv._library import (Etcd3StoreOptions, EtcdOptions, EtcdStoreOptions, FileOptions, HashOptions, TcpOptions,
                            Value, library)
 from rdzv.errors import Empty, Invalid, Timeout
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
     from typing import Any, TypeVar, overload
 
     from typing_extensions import Self
 
-    from rdzv._call import Data, LogFunction, Seconds, Text
+    from rdzv._call import Data, Items, LogFunction, Seconds, Text
 
     Options = TypeVar("Options", bound=Any)
     Default = TypeVar("Default")
@@ -63,19 +63,20 @@ class Store(Object):
     _kind = "store"
     _instead = "use clone() in this process, and open the store in the other one"
 
-    def __init__(self, cancel: Cancel | None = None) -> None:
+    def __init__(self) -> None:
         """Not for programs: use hash, file, tcp, etcd, etcd3."""
-        super().__init__(cancel)
+        super().__init__()
+        self._is_view = False
         self._kept: list[object] = []
         self._views: list[Any] = []
-        self._name = b""
+        self._patience: float | None = None  # of close, for the views
 
     # ---- opening
 
     def _common(self, options: Options, timeout: Seconds | None, log: LogFunction | None, level: str) -> Options:
         made, kept = make_log(log, level)
         self._kept.append(kept)
-        options.size, options.cancel_fd = sizeof(options), self._cancel.fd
+        options.size = sizeof(options)
         options.timeout_ms = milliseconds_or(timeout, 0)
         if made is not None:
             options.log = pointer(made)
@@ -100,8 +101,8 @@ class Store(Object):
              log: LogFunction | None = None, level: str = "warning") -> Self:
         """Opens a store in a file that several processes share: PyTorch's FileStore."""
         store = cls()
-        options = FileOptions(num_workers=num_workers, run_id=optional_text(run_id, "run_id"))
-        return store._open(timeout, library.rdzv_store_open_file, optional_text(path, "path"),
+        options = FileOptions(num_workers=integer(num_workers, c_int64, "num_workers"), run_id=optional_text(run_id, "run_id"))
+        return store._open(timeout, library.rdzv_store_open_file, needed_text(path, "path"),
                            byref(store._common(options, timeout, log, level)))
 
     @classmethod
@@ -119,7 +120,7 @@ class Store(Object):
                              secret_file=optional_text(secret_file, "secret_file"),
                              tls_ca=optional_text(tls_ca, "tls_ca"), tls_cert=optional_text(tls_cert, "tls_cert"),
                              tls_key=optional_text(tls_key, "tls_key"), tls_host=optional_text(tls_host, "tls_host"))
-        return store._open(timeout, library.rdzv_store_open_tcp, optional_text(endpoint, "endpoint"),
+        return store._open(timeout, library.rdzv_store_open_tcp, needed_text(endpoint, "endpoint"),
                            byref(store._common(options, timeout, log, level)))
 
     @classmethod
@@ -129,7 +130,7 @@ class Store(Object):
         store = cls()
         options = store._common(EtcdStoreOptions(), timeout, log, level)
         options.etcd = pointer((etcd or Etcd())._options())
-        return store._open(timeout, library.rdzv_store_open_etcd, optional_text(prefix, "prefix"), byref(options))
+        return store._open(timeout, library.rdzv_store_open_etcd, needed_text(prefix, "prefix"), byref(options))
 
     @classmethod
     def etcd3(cls, prefix: Text, etcd: Etcd | None = None, *, lease: Seconds | None = None,
@@ -138,16 +139,20 @@ class Store(Object):
         store = cls()
         options = store._common(Etcd3StoreOptions(lease_ms=milliseconds_or(lease, 0)), timeout, log, level)
         options.etcd = pointer((etcd or Etcd())._options())
-        return store._open(timeout, library.rdzv_store_open_etcd3, optional_text(prefix, "prefix"), byref(options))
+        return store._open(timeout, library.rdzv_store_open_etcd3, needed_text(prefix, "prefix"), byref(options))
 
     def prefix(self, prefix: Data) -> Self:
         """Opens a view in which the key k is the key "prefix/k" of this store. It is closed with this store."""
         import weakref
-        view = type(self)(self._cancel)
-        view._waits = self._waits
+        view = type(self)()
+        view._waits, view._is_view, view._paused = self._waits, True, self._paused
         view._kept.append(self)  # it must outlive the view
-        self._ask(lambda base: open_object(view, library.rdzv_store_open_prefix, base, as_bytes(prefix)))
-        self._views = [each for each in self._views if each() is not None] + [weakref.ref(view)]
+
+        def open_view(base: int) -> None:
+            open_object(view, library.rdzv_store_open_prefix, base, as_bytes(prefix))
+            self._views = [each for each in self._views if each() is not None] + [weakref.ref(view)]
+
+        self._ask(open_view)  # close() waits for it, and then closes the views
         return view
 
     def clone(self) -> Self:
@@ -155,22 +160,24 @@ class Store(Object):
         store = type(self)()
         store._waits = self._waits
         store._kept.append(self._kept[0] if self._kept else None)
-        self._ask(lambda base: open_object(store, library.rdzv_store_clone_with, base, store._cancel.fd))
+        self._ask(lambda base: open_object(store, library.rdzv_store_clone_with, base, 0))
         return store
 
-    def _free(self, pointer: int) -> None:
-        library.rdzv_store_free(pointer)
+    def _stop(self, pointer: int) -> None:
+        if not self._is_view:  # a view and its base are canceled together
+            library.rdzv_store_cancel(pointer)
 
-    def _close(self, patience: float | None) -> None:
-        for view in self._views:
-            opened = view()
-            if opened is not None:
-                opened._close(patience)
-        super()._close(patience)
+    def _free(self, pointer: int) -> None:
+        views = [view() for view in self._views]
+        if all([view is None or view._close(self._patience) for view in views]):
+            library.rdzv_store_free(pointer)
+
+    def _close(self, patience: float | None) -> bool:
+        self._patience = patience
+        return super()._close(patience)
 
     def cancel(self) -> None:
         """Makes the running call and all later ones raise Canceled."""
-        self._cancel.for_good = True
         self._ask(library.rdzv_store_cancel)
 
     # ---- about the store
@@ -231,7 +238,8 @@ class Store(Object):
     def add(self, key: Data, delta: int = 1, *, timeout: Seconds | None = None) -> int:
         """Adds to the number in a value, and returns the sum."""
         total = c_int64()
-        self._write(limited(library.rdzv_store_add, timeout), as_bytes(key), delta, byref(total))
+        self._write(limited(library.rdzv_store_add, timeout), as_bytes(key), integer(delta, c_int64, "delta"),
+                    byref(total))
         return total.value
 
     def compare_set(self, key: Data, expected: Data, desired: Data, *, timeout: Seconds | None = None) -> bytes:
@@ -295,11 +303,11 @@ class Store(Object):
             found.value = take_all(values, count)
         return found.value
 
-    def multi_set(self, items: Mapping[Data, Data], *, timeout: Seconds | None = None) -> None:
+    def multi_set(self, items: Items, *, timeout: Seconds | None = None) -> None:
         """Sets several keys, in one step where the store can."""
         self._write(limited(library.rdzv_store_multi_set, timeout), *as_arrays(items))
 
-    def publish(self, items: Mapping[Data, Data], *, timeout: Seconds | None = None) -> None:
+    def publish(self, items: Items, *, timeout: Seconds | None = None) -> None:
         """Sets several keys that no other process writes: a write whose outcome is unknown is repeated."""
         self._write(limited(library.rdzv_store_publish, timeout), *as_arrays(items))
 
@@ -325,7 +333,7 @@ class Store(Object):
         """Takes the oldest value of a queue. Without `block`, an empty queue raises Empty, or gives the default."""
         value = Value()
         with or_default(default) as found:
-            self._patiently(self._once, limited(library.rdzv_store_queue_pop, timeout), as_bytes(key), block, value)
+            self._once(limited(library.rdzv_store_queue_pop, timeout), as_bytes(key), block, value)
             found.value = take(value)
         return found.value
 
@@ -347,8 +355,8 @@ class Store(Object):
         """Sets the value if the key has that version. Returns whether it did, the current value if it did not, and the
         version that holds then."""
         swapped, current, version = c_bool(), Value(), c_uint64()
-        self._write(limited(library.rdzv_store_compare_set_version, timeout), as_bytes(key), expected, as_bytes(value),
-                    byref(swapped), current, byref(version))
+        self._write(limited(library.rdzv_store_compare_set_version, timeout), as_bytes(key),
+                    integer(expected, c_uint64, "version"), as_bytes(value), byref(swapped), current, byref(version))
         return swapped.value, take(current), version.value
 
     @overload
@@ -360,6 +368,7 @@ class Store(Object):
     def wait_changed(self, key: Data, known: int, timeout: Seconds | None = None, *, default: object = RAISE) -> object:
         """Waits until the key has another version than `known`."""
         value, version, name = Value(), c_uint64(), as_bytes(key)
+        known = integer(known, c_uint64, "version")
         total = left = milliseconds_or(timeout, TIMEOUT_OF_STORE)
         began = time.monotonic()
         with or_default(default) as found:
@@ -372,7 +381,7 @@ class Store(Object):
 def adopt(base: int) -> Store:
     """A clone of a store that a result owns."""
     store = Store()
-    open_object(store, library.rdzv_store_clone_with, c_void_p(base), store._cancel.fd)
+    open_object(store, library.rdzv_store_clone_with, c_void_p(base), 0)
     return store
 
 

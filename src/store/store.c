@@ -95,6 +95,8 @@ static _Thread_local int64_t limit_ms = -1;
 
 void rdzv_store_limit_calls(int64_t timeout_ms) { limit_ms = timeout_ms; }
 
+void rdzv_thread_cancel_fd(int fd) { flag_set_thread_fd(fd); }
+
 int64_t store_call_limit(void) { return limit_ms; }
 
 static struct store_call begin(rdzv_store *store, int64_t timeout_ms, rdzv_error *error) {

@@ -397,7 +397,7 @@ class TorchHandler(api.RendezvousHandler):  # type: ignore[misc]
 
     def _leave_at_exit(self) -> None:
         """torchrun 1.13 ends by a signal without a word to its handler."""
-        if not self._ended and self._handler._cancel.pid == os.getpid():
+        if not self._ended and self._handler._pid == os.getpid():
             self._end(self._handler.leave, "left", 0)
 
     # ---- records

@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
@@ -166,6 +167,36 @@ bool flag_raised(const struct flag *flag) {
 
 /* ---- waiting -------------------------------------------------------------------------------------------------- */
 
+#define MOST_POLLED 8 /* no caller waits for more descriptors */
+
+/* Cancels the waits of this thread while it is readable; 0: none. */
+static _Thread_local int thread_fd;
+
+void flag_set_thread_fd(int fd) { thread_fd = fd; }
+
+int flag_thread_fd(const struct flag *flag) {
+  return thread_fd > 0 && flag && (flag->state || flag->borrowed_fd > 0) ? thread_fd : -1;
+}
+
+bool flag_canceled(const struct flag *flag) {
+  struct pollfd fd = {.fd = flag_thread_fd(flag), .events = POLLIN};
+  return flag_raised(flag) || poll(&fd, 1, 0) > 0;
+}
+
+/* Polls the descriptors and that of this thread. */
+static int poll_with_thread(const struct flag *flag, struct pollfd *fds, nfds_t count, int left) {
+  struct pollfd all[MOST_POLLED + 1];
+  const int also = flag_thread_fd(flag);
+  if (also < 0 || count > MOST_POLLED) return poll(fds, count, left);
+  memcpy(all, fds, count * sizeof *fds);
+  all[count] = (struct pollfd){.fd = also, .events = POLLIN};
+  const int ready = poll(all, count + 1, left);
+  if (ready <= 0) return ready;
+  memcpy(fds, all, count * sizeof *fds);
+  fds[count - 1].revents |= all[count].revents; /* the place of the flag */
+  return ready;
+}
+
 int flag_poll(const struct flag *flag, struct pollfd *fds, nfds_t count, deadline until) {
   const int fd = flag ? flag_fd(flag) : -1;
   if (fd < 0 && flag && flag->state) return RDZV_E_IO;
@@ -173,7 +204,7 @@ int flag_poll(const struct flag *flag, struct pollfd *fds, nfds_t count, deadlin
   struct waiting *waiting = flag_waiting(flag);
   for (;;) {
     waiting_tick(waiting);
-    const int ready = poll(fds, count + 1, deadline_poll(waiting_until(waiting, until)));
+    const int ready = poll_with_thread(flag, fds, count + 1, deadline_poll(waiting_until(waiting, until)));
     if (ready > 0) return fds[count].revents ? RDZV_E_CANCELED : 0;
     if (ready == 0 && deadline_left(until) == 0) return RDZV_E_TIMEOUT;
     if (ready < 0 && errno != EINTR) return RDZV_E_IO;
@@ -209,7 +240,7 @@ static int await_in_group(const struct flag *awaited, const struct flag *cancel,
 int flag_await(const struct flag *awaited, const struct flag *cancel, deadline until) {
   const struct flag_state *other = cancel ? cancel->state : NULL;
   const bool together = !other || (other->group == awaited->state->group && other->epoll_fd < 0);
-  if (awaited->state->group && together && !(cancel && !other && cancel->borrowed_fd > 0))
+  if (awaited->state->group && together && flag_thread_fd(cancel) < 0 && !(cancel && !other && cancel->borrowed_fd > 0))
     return await_in_group(awaited, cancel, until);
   struct pollfd fds[2] = {{.fd = flag_fd(awaited), .events = POLLIN}};
   return fds[0].fd < 0 ? RDZV_E_IO : flag_poll(cancel, fds, 1, until);

@@ -75,6 +75,16 @@ void flag_close(struct flag *flag);
  * `flag` may be NULL. */
 int flag_poll(const struct flag *flag, struct pollfd *fds, nfds_t count, deadline until);
 
+/* Cancels the waits of this thread for any flag while the descriptor is readable; 0: none. See rdzv_thread_cancel_fd.
+ */
+void flag_set_thread_fd(int fd);
+
+/* That descriptor, for a wait for this flag; -1: none. */
+int flag_thread_fd(const struct flag *flag);
+
+/* Is the flag up, or is this thread canceled? */
+bool flag_canceled(const struct flag *flag);
+
 /* Waits for nothing but the flag: 0 when the deadline has passed, RDZV_E_CANCELED. */
 int flag_pause(const struct flag *flag, deadline until);
 

@@ -218,7 +218,9 @@ static bool has_line(const struct http_transfer *transfer) {
  * line, or to a body longer than `len`. Returns curl's code, or a negative RDZV_E code. */
 static int run_transfer(struct http_transfer *transfer, size_t len, deadline until, const struct flag *cancel) {
   if (flag_need_fd(cancel, NULL) < 0) return RDZV_E_NO_MEMORY; /* a call that cannot be canceled is not begun */
-  struct curl_waitfd fds[1] = {{.fd = cancel ? flag_fd(cancel) : -1, .events = CURL_WAIT_POLLIN}};
+  const int also = flag_thread_fd(cancel);
+  struct curl_waitfd fds[2] = {{.fd = cancel ? flag_fd(cancel) : -1, .events = CURL_WAIT_POLLIN},
+                               {.fd = also, .events = CURL_WAIT_POLLIN}};
   CURLM *multi = transfer->line->multi;
   struct waiting *waiting = flag_waiting(cancel);
   for (int running;;) {
@@ -229,9 +231,9 @@ static int run_transfer(struct http_transfer *transfer, size_t len, deadline unt
     if (running == 0) return RDZV_E_NO_MEMORY;
     if (deadline_left(until) == 0) return RDZV_E_TIMEOUT;
     const int left = deadline_poll(waiting_until(waiting, until));
-    if (curl.multi_poll(multi, fds, cancel ? 1 : 0, left, NULL) != CURLM_OK) return RDZV_E_NO_MEMORY;
+    if (curl.multi_poll(multi, fds, !cancel ? 0 : also < 0 ? 1 : 2, left, NULL) != CURLM_OK) return RDZV_E_NO_MEMORY;
     waiting_tick(waiting);
-    if (cancel && flag_raised(cancel)) return RDZV_E_CANCELED;
+    if ((cancel && flag_raised(cancel)) || (also >= 0 && (fds[1].revents & CURL_WAIT_POLLIN))) return RDZV_E_CANCELED;
   }
 }
 

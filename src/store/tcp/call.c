@@ -11,6 +11,7 @@
 enum {
   FIRST_PAUSE_MS = 20,
   LONGEST_PAUSE_MS = 1000,
+  LOOK_MS = 50,    /* how often a call that waits for the handle looks whether it is canceled */
   SLACK_MS = 1000, /* beyond its own time, for the call that holds the handle */
   GRACE_MS = 2000, /* beyond the end of a wait, for what belongs to it */
 };
@@ -22,11 +23,14 @@ static int lock_handle(struct tcp_store *tcp, const struct store_call *call) {
   if (store_call_limit() >= 0) wait = store_call_limit();
   const deadline until = deadline_after(wait < INT64_MAX - SLACK_MS ? wait + SLACK_MS : wait);
   pthread_mutex_lock(&tcp->lock);
-  while (tcp->busy && thread_cond_wait(&tcp->not_busy, &tcp->lock, until)) {
-  }
+  bool canceled = false;
+  while (tcp->busy && !canceled && deadline_left(until) > 0)
+    if (!thread_cond_wait(&tcp->not_busy, &tcp->lock, deadline_sooner(deadline_after(LOOK_MS), until)))
+      canceled = flag_canceled(call->cancel);
   const bool locked = !tcp->busy;
   if (locked) tcp->busy = true;
   pthread_mutex_unlock(&tcp->lock);
+  if (!locked && canceled) return error_set(call->error, RDZV_E_CANCELED, "canceled");
   return locked ? 0 : error_set(call->error, RDZV_E_TIMEOUT, "another call on this handle did not end in time");
 }
 

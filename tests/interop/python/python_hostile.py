@@ -5,10 +5,14 @@ import copy
 import gc
 import multiprocessing
 import pickle
+import threading
+import time
 import unittest
 
 import rdzv
-from python_api import QUICK, in_child
+import rdzv._call
+from python_api import QUICK, SOON, in_child
+from rdzv import store
 
 LIARS = """
 import rdzv, sys, threading
@@ -114,6 +118,41 @@ thread.join()
 print(set(store.get("k")))
 """, "{0}\n")
 
+    def test_none_where_c_expects_a_text(self):
+        self.assert_prints("""
+import rdzv
+server = rdzv.Server(port=0)
+node = rdzv.Handler(endpoint=server.address, run_id="j", conf={"is_host": False})
+for call in (lambda: rdzv.Store.tcp(None), lambda: rdzv.Store.file(None), lambda: rdzv.Store.etcd(None),
+             lambda: rdzv.Store.etcd3(None), lambda: rdzv.Store.hash().prefix(None), lambda: node.set_extra(None, "v"),
+             lambda: node.set_extra("k", None), lambda: node.get_extra(None, 1), lambda: rdzv.Agent(["x", None, "y"]),
+             lambda: rdzv.Agent("text"), lambda: rdzv.remove_run(endpoint=server.address, run_id=None)):
+    try:
+        call()
+        print("no error")
+    except TypeError:
+        pass
+node.close()
+""", "")
+
+    def test_numbers_that_do_not_fit(self):
+        store = rdzv.Store.hash()
+        for call in (lambda: store.add("n", 2**64 + 5), lambda: store.add("n", 2**63),
+                     lambda: store.compare_set_version("n", 2**64, "v"), lambda: store.compare_set_version("n", -1, "v"),
+                     lambda: store.wait_changed("n", 2**64, 0), lambda: rdzv.Server(port=2**32 + 1),
+                     lambda: rdzv.Server(port=0, max_keys=-1), lambda: rdzv.Server(port=0, listen_fd=2**40),
+                     lambda: rdzv.Handler(endpoint="here:1", run_id="j", nnodes=2**64 + 1),
+                     lambda: rdzv.Handler(endpoint="here:1", run_id="j", nnodes=(1, 2**64 + 1)),
+                     lambda: rdzv.Agent(["x"], standalone=True, max_restarts=2**64),
+                     lambda: rdzv.Store.file("/nowhere/file", num_workers=2**64 + 1)):
+            with self.assertRaises(OverflowError):
+                call()
+        for call in (lambda: store.add("n", 1.5), lambda: store.add("n", "1"), lambda: rdzv.Server(port=1.5)):
+            with self.assertRaises(TypeError):
+                call()
+        self.assertEqual(store.num_keys(), 0)
+        self.assertEqual((store.add("n", 2**63 - 1), store.add("n", -2**63 + 1)), (2**63 - 1, 0))
+
     def test_a_buffer_that_is_gone(self):
         store, view = rdzv.Store.hash(), memoryview(b"abc")
         view.release()
@@ -138,7 +177,7 @@ class Copies(unittest.TestCase):
     def all_objects(self):
         store, node = rdzv.Store.tcp(self.server.address), self.node()
         yield from (self.server, store, store.prefix("p"), store.clone(), rdzv.Store.hash(), node, node.next(),
-                    rdzv.Agent(["/bin/true"], standalone=True), rdzv.EtcdProcess(), store._cancel, rdzv.Etcd("here:1"))
+                    rdzv.Agent(["/bin/true"], standalone=True), rdzv.EtcdProcess(), rdzv._call.Cancel(), rdzv.Etcd("here:1"))
 
     def test_every_object_refuses_every_copy(self):
         for one in self.all_objects():
@@ -173,6 +212,51 @@ class Copies(unittest.TestCase):
             self.assertEqual(pickle.loads(pickle.dumps(value)), value)
             self.assertEqual(copy.copy(value), value)
             self.assertEqual(copy.deepcopy(value), value)
+
+
+class Views(unittest.TestCase):
+    """A view and its base are closed by different threads."""
+
+    def test_a_view_that_is_opened_while_its_base_is_closed(self):
+        """It is refused, or closed with its base. Close comes at the end of the opening."""
+        base, opening = rdzv.Store.hash(), store.open_object
+        closing = threading.Thread(target=base.close)
+
+        def open_then_close(*arguments):
+            opening(*arguments)
+            closing.start()
+            while not base.closed:
+                time.sleep(0.001)
+
+        store.open_object = open_then_close
+        try:
+            view = base.prefix("p")
+        finally:
+            store.open_object = opening
+        closing.join()
+        self.assertTrue(view.closed)
+
+    def test_a_view_that_is_closed_under_a_wait(self):
+        server = rdzv.Server(port=0)
+        self.addCleanup(server.close)
+        base = rdzv.Store.tcp(server.address, timeout=SOON)
+        view, ended = base.prefix("p"), []
+
+        def wait():
+            try:
+                view.get("never")
+            except rdzv.errors.Canceled as error:
+                ended.append(error)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        while not view._calls:
+            time.sleep(0.001)
+        view.close()
+        thread.join(SOON)
+        self.assertEqual(len(ended), 1)
+        base.set("k", "v")
+        self.assertEqual(base.get("k"), b"v")
 
 
 class End(unittest.TestCase):

@@ -271,6 +271,153 @@ class Signals(unittest.TestCase):
         agent.close()
 
 
+class Handlers(unittest.TestCase):
+    """What signal handlers do to the call that they interrupt."""
+
+    def setUp(self):
+        self.server = rdzv.Server(port=0)
+        self.addCleanup(self.server.close)
+        self.slow = Slow(self.server.port)
+        self.addCleanup(self.slow.close)
+        self.store = rdzv.Store.tcp(self.slow.address, timeout=SOON)
+        self.other = rdzv.Store.tcp(self.server.address, timeout=SOON)
+
+    def handle(self, function, number=signal.SIGUSR1):
+        before = signal.signal(number, lambda *_: function())
+        self.addCleanup(signal.signal, number, before)
+
+    def kill_in_a_call(self, *more):
+        """Sends the signal when the store is in a call."""
+        def run():
+            wait_until(lambda: self.store._calls)
+            os.kill(os.getpid(), signal.SIGUSR1)
+            for each in more:
+                each()
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        self.addCleanup(thread.join)
+        return thread
+
+    def test_it_closes_the_store(self):
+        self.handle(self.store.close)
+        self.kill_in_a_call()
+        with self.assertRaises((errors.Canceled, errors.Invalid)):
+            self.store.get("never")
+        self.assertTrue(self.store.closed)
+
+    def test_it_writes_what_the_call_waits_for(self):
+        for read in (lambda: self.store.get("k1"), lambda: self.store.multi_get(["k2"])[0],
+                     lambda: self.store.wait(["k3"]) or b"v", lambda: self.store.wait_changed("k4", 0)[0]):
+            self.handle(lambda: self.store.multi_set({f"k{i}": "v" for i in range(1, 5)}))
+            for i in range(1, 5):
+                self.other.delete_key(f"k{i}")
+            self.kill_in_a_call()
+            self.assertEqual(read(), b"v")
+
+    def test_it_uses_a_view_of_the_store(self):
+        self.handle(lambda: self.store.prefix("p").set("k", "v"))
+        self.kill_in_a_call()
+        self.assertEqual(self.store.get("p/k"), b"v")
+
+    def test_a_write_of_another_thread_goes_on(self):
+        """The main thread waits for the same handle. Ctrl-C, and a handler that raises, end its call alone, and at
+        once."""
+        def stop():
+            raise InterruptedError
+
+        self.store.num_keys()
+        for number, raised in ((signal.SIGINT, KeyboardInterrupt), (signal.SIGUSR1, InterruptedError)):
+            if number == signal.SIGUSR1:
+                self.handle(stop)
+            self.slow.passes.clear()
+            key, ended = f"n{number}", []
+            thread = threading.Thread(target=lambda: ended.append(self.store.add(key, 1)))
+            thread.start()
+            wait_until(lambda: self.other.check([key]))
+            killer = threading.Thread(target=lambda: (wait_until(lambda: len(self.store._calls) == 2),
+                                                      os.kill(os.getpid(), number)))
+            with self.assertRaises(raised):
+                killer.start()
+                self.store.get("never")
+            killer.join()
+            self.assertEqual(ended, [])
+            self.slow.passes.set()
+            thread.join()
+            self.assertEqual((ended, self.other.get(key)), ([1], b"1"))
+
+    def test_it_raises_at_any_moment_of_a_write(self):
+        def stop():
+            raise InterruptedError
+
+        self.handle(stop, signal.SIGALRM)
+        store, raised = self.other, 0
+        for i in range(600):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, (i % 300 + 1) * 1e-6)
+                store.set("k", "v")
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except InterruptedError:
+                raised += 1
+        self.assertGreater(raised, 0)
+        self.assertFalse(store._calls)
+        store.set("k", "end")
+        self.assertEqual(store.get("k"), b"end")
+
+    def test_it_uses_a_store_with_a_timeout(self):
+        """The interrupted call keeps its own timeout."""
+        self.handle(lambda: self.other.check(["k"], timeout=SOON))
+        self.kill_in_a_call()
+        began = time.monotonic()
+        self.assertIsNone(self.store.get("never", timeout=0.2, default=None))
+        self.assertLess(time.monotonic() - began, SOON / 2)
+
+    def test_many_signals_at_once(self):
+        self.handle(lambda: None)
+        self.handle(lambda: None, signal.SIGUSR2)
+        self.kill_in_a_call(*[lambda: os.kill(os.getpid(), number)
+                              for number in (signal.SIGUSR1, signal.SIGUSR2) for _ in range(20)])
+        self.assertIsNone(self.store.get("never", timeout=0.3, default=None))
+        self.store.set("k", "v")
+        self.assertEqual(self.store.get("k"), b"v")
+
+    def test_opening_keeps_its_timeout(self):
+        silent = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(silent.close)
+        self.handle(lambda: None, signal.SIGALRM)
+        signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+        self.addCleanup(signal.setitimer, signal.ITIMER_REAL, 0)
+        with self.assertRaises(errors.Error):
+            rdzv.Store.tcp(f"127.0.0.1:{silent.getsockname()[1]}", timeout=0.3)
+
+    def test_the_wakeup_descriptor_is_left_alone(self):
+        """A handler uses the store, another one raises; the descriptor of the program is told each signal itself."""
+        read, write = os.pipe()
+        self.addCleanup(lambda: (os.close(read), os.close(write)))
+        os.set_blocking(write, False)
+        old = signal.set_wakeup_fd(write)
+        self.addCleanup(signal.set_wakeup_fd, old)
+        self.handle(lambda: self.store.check(["k"]))
+        self.kill_in_a_call()
+        self.store.get("never", timeout=0.2, default=None)
+        self.assertEqual(os.read(read, 9), bytes([signal.SIGUSR1]))
+        self.assertEqual(signal.set_wakeup_fd(write), write)
+
+        def stop():
+            raise InterruptedError
+
+        self.handle(stop)
+        self.kill_in_a_call()
+        with self.assertRaises(InterruptedError):
+            self.store.get("never")
+        self.assertEqual(signal.set_wakeup_fd(write), write)
+
+    def test_a_clone_of_a_canceled_store(self):
+        self.store.cancel()
+        with self.assertRaises(errors.Canceled):
+            self.store.clone()
+
+
 class Processes(unittest.TestCase):
     """What ends with a process, and what does not cross into another."""
 

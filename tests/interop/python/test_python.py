@@ -62,10 +62,13 @@ class Source(rdzvtest.Case):
                  "bytes": "reveal_type(rdzv.Store.hash().get('k', timeout=1))",
                  "bytes | None": "reveal_type(rdzv.Store.hash().get('k', timeout=1, default=None))",
                  "bytes | int": "reveal_type(rdzv.Store.hash().queue_pop('k', default=1))"}
+        mappings = ("str, bytes", "bytes, bytes", "str, str", "bytes, str")
         program = self.path("program.py")
         with open(program, "w", encoding="ascii") as file:
             file.write("import rdzv\nclass Own(rdzv.Store): pass\n")
             file.writelines(f"def f{i}() -> None:\n    {line}\n" for i, line in enumerate(lines.values()))
+            file.writelines(f"def g{i}(items: dict[{each}], store: rdzv.Store) -> None:\n"
+                            "    store.multi_set(items)\n    store.publish(items)\n" for i, each in enumerate(mappings))
         ended = subprocess.run(["mypy", "--strict", "--cache-dir", self.path("cache"), program], cwd=self.folder,
                                capture_output=True, text=True, timeout=LONG, check=False,
                                env=environment(MYPYPATH=os.path.join(rdzvtest.SOURCE, "python")))

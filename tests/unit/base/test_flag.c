@@ -258,6 +258,29 @@ static void test_a_signal_handler_ends_a_wait(void **state) {
   assert_true(signals >= 3);
 }
 
+/* The descriptor of a thread ends its waits for any flag, and leaves the flag down. */
+static void test_a_descriptor_of_the_thread_cancels_its_waits(void **state) {
+  struct fixture *f = *state;
+  struct flag_group group = {0};
+  struct flag one, other;
+  struct pollfd fds[2] = {{.fd = -1}};
+  assert_int_equal(flag_open_in(&one, &group, 0, NULL), 0);
+  assert_int_equal(flag_open_in(&other, &group, 0, NULL), 0);
+  flag_set_thread_fd(f->pipe[0]);
+  assert_false(flag_canceled(&f->cancel));
+  assert_code(flag_poll(&f->cancel, fds, 1, deadline_after(0)), RDZV_E_TIMEOUT);
+  assert_int_equal(write(f->pipe[1], "x", 1), 1);
+  assert_code(flag_poll(&f->cancel, fds, 1, INT64_MAX), RDZV_E_CANCELED);
+  assert_code(flag_await(&one, &other, INT64_MAX), RDZV_E_CANCELED);
+  assert_true(flag_canceled(&f->cancel));
+  assert_false(flag_raised(&f->cancel));
+  assert_code(flag_poll(NULL, fds, 1, deadline_after(0)), RDZV_E_TIMEOUT); /* nothing cancels this wait */
+  flag_set_thread_fd(0);
+  assert_code(flag_poll(&f->cancel, fds, 1, deadline_after(0)), RDZV_E_TIMEOUT);
+  flag_close(&one);
+  flag_close(&other);
+}
+
 #define WITH_FIXTURE(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void) {
@@ -278,6 +301,7 @@ int main(void) {
       WITH_FIXTURE(test_a_pause_lasts_until_its_deadline),
       WITH_FIXTURE(test_another_thread_ends_a_wait_without_an_end),
       WITH_FIXTURE(test_a_signal_handler_ends_a_wait),
+      WITH_FIXTURE(test_a_descriptor_of_the_thread_cancels_its_waits),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
