@@ -75,10 +75,11 @@ static int fail_file(const char *what, const char *path, rdzv_error *error) {
 }
 
 static int use_certificate(struct tls_context *context, const struct tls_names *names, rdzv_error *error) {
+  int result = regular_file_look("certificate", names->cert, error);
+  if (result == 0) result = private_file_look("key", names->key, error);
+  if (result < 0) return result;
   if (openssl.SSL_CTX_use_certificate_chain_file(context->ssl, names->cert) != 1)
     return fail_file("certificate", names->cert, error);
-  const int result = private_file_look("key", names->key, error);
-  if (result < 0) return result;
   if (openssl.SSL_CTX_use_PrivateKey_file(context->ssl, names->key, SSL_FILETYPE_PEM) != 1 ||
       openssl.SSL_CTX_check_private_key(context->ssl) != 1)
     return fail_file("key", names->key, error);
@@ -86,6 +87,8 @@ static int use_certificate(struct tls_context *context, const struct tls_names *
 }
 
 static int trust(struct tls_context *context, const char *ca, rdzv_error *error) {
+  const int result = regular_file_look("CA", ca, error);
+  if (result < 0) return result;
   if (openssl.SSL_CTX_load_verify_file(context->ssl, ca) != 1) return fail_file("CA", ca, error);
   context->ca = strdup(ca);
   if (!context->ca) return error_no_memory(error);

@@ -38,8 +38,6 @@ void secret_free(struct secret *secret) { private_free(secret, sizeof *secret); 
 /* ---- reading -------------------------------------------------------------------------------------------------- */
 
 static int check_file(const char *path, const struct stat *file, rdzv_error *error) {
-  if (!S_ISREG(file->st_mode))
-    return error_set(error, RDZV_E_INVALID, "cannot use secret file '%s': it is not a regular file", path);
   const int result = private_file_check(file, "secret file", path, error);
   if (result < 0) return result;
   if (file->st_size > FILE_MOST)

@@ -16,6 +16,10 @@ enum {
 
 /* ---- one write ------------------------------------------------------------------------------------------------ */
 
+bool place_is_own(const struct place_lease *lease, const struct etcd3_result *active) {
+  return active->kv_count == 1 && active->kvs[0].create_revision == lease->fence && active->kvs[0].lease == lease->id;
+}
+
 static int fail_stale(const struct place *place, const struct etcd3_result *active, rdzv_error *error) {
   char other[256] = "";
   if (active->kv_count > 0) place_read_active(rdzv_value_bytes(&active->kvs[0].value), other, sizeof other);
@@ -27,10 +31,10 @@ static int fail_stale(const struct place *place, const struct etcd3_result *acti
  * was. A write whose outcome is unknown is done once more, which does no harm. */
 static int restore_marker(struct place *place, int64_t revision, rdzv_error *error) {
   const struct etcd3_keys active = {.key = rdzv_str(place->active.text)}, batch = {.key = rdzv_str(place->batch.text)};
-  const struct etcd3_compare compares[] = {{active, ETCD3_TARGET_CREATE, ETCD3_EQUAL, place->fence, {0}},
+  const struct etcd3_compare compares[] = {{active, ETCD3_TARGET_CREATE, ETCD3_EQUAL, place->lease.fence, {0}},
                                            {active, ETCD3_TARGET_LEASE, ETCD3_EQUAL, place->lease.id, {0}},
                                            {batch, ETCD3_TARGET_MOD, ETCD3_EQUAL, revision, {0}}};
-  place->marker.fence = place->fence;
+  place->marker.fence = place->lease.fence;
   const struct place_text text = place_marker_text(&place->marker);
   const struct etcd3_op put = {ETCD3_OP_PUT, {.put = {batch.key, rdzv_str(text.text), 0, false}}};
   const struct etcd3_txn txn = {compares, 3, &put, 1, NULL, 0, ETCD3_REPEAT_FENCED};
@@ -45,22 +49,17 @@ static int restore_marker(struct place *place, int64_t revision, rdzv_error *err
   return AGAIN;
 }
 
-static bool is_ours(const struct place *place, const struct etcd3_result *active) {
-  return active->kv_count == 1 && active->kvs[0].create_revision == place->fence &&
-         active->kvs[0].lease == place->lease.id;
-}
-
 /* The conditions did not hold. 0: it was done by an earlier try. */
 static int judge(struct place *place, const struct etcd3_reply *reply, const char *wanted, rdzv_error *error) {
   if (reply->count != 2) return error_set(error, RDZV_E_PROTOCOL, "etcd answers a transaction with too few results");
   const struct etcd3_result *active = &reply->results[0], *batch = &reply->results[1];
-  if (!is_ours(place, active)) return fail_stale(place, active, error);
+  if (!place_is_own(&place->lease, active)) return fail_stale(place, active, error);
   if (place->disputes++ >= MOST_DISPUTES)
     return error_set(error, RDZV_E_IO, "another program keeps changing '%s' in etcd", place->batch.text);
   struct place_marker marker;
   if (batch->kv_count != 1) return restore_marker(place, 0, error);
   const rdzv_bytes text = rdzv_value_bytes(&batch->kvs[0].value);
-  if (place_read_marker(text, &marker, error) < 0 || marker.fence != place->fence)
+  if (place_read_marker(text, &marker, error) < 0 || marker.fence != place->lease.fence)
     return restore_marker(place, batch->kvs[0].mod_revision, error);
   place->marker = marker;
   place->marker_revision = batch->kvs[0].mod_revision;
@@ -72,7 +71,7 @@ static int judge(struct place *place, const struct etcd3_reply *reply, const cha
 static int write_fenced(struct place *place, struct etcd3_op *ops, size_t count, const struct place_marker *next,
                         rdzv_error *error) {
   const struct etcd3_keys active = {.key = rdzv_str(place->active.text)}, batch = {.key = rdzv_str(place->batch.text)};
-  const struct etcd3_compare compares[] = {{active, ETCD3_TARGET_CREATE, ETCD3_EQUAL, place->fence, {0}},
+  const struct etcd3_compare compares[] = {{active, ETCD3_TARGET_CREATE, ETCD3_EQUAL, place->lease.fence, {0}},
                                            {active, ETCD3_TARGET_LEASE, ETCD3_EQUAL, place->lease.id, {0}},
                                            {batch, ETCD3_TARGET_MOD, ETCD3_EQUAL, place->marker_revision, {0}}};
   const struct etcd3_op look[] = {{ETCD3_OP_RANGE, {.range = {.keys = active}}},
@@ -98,7 +97,7 @@ static int write_fenced(struct place *place, struct etcd3_op *ops, size_t count,
 }
 
 static struct place_marker next_marker(struct place *place, uint32_t staged) {
-  return (struct place_marker){++place->number, place->fence, staged};
+  return (struct place_marker){++place->number, place->lease.fence, staged};
 }
 
 /* ---- changes as operations ------------------------------------------------------------------------------------ */

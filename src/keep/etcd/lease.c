@@ -52,6 +52,15 @@ bool place_lease_holds(struct place_lease *lease) {
   return false;
 }
 
+/* A server that only reads would not notice by its commits that another one can become active. */
+static void look_at_key(struct place_lease *lease, const struct etcd_call *call) {
+  const struct etcd3_range range = {.keys = {.key = rdzv_str(lease->key)}};
+  struct etcd3_reply reply;
+  if (etcd3_range(lease->etcd, &range, call, &reply) != 0) return; /* the next renewal looks again */
+  if (!place_is_own(lease, &reply.results[0])) lose(lease, "another program deleted or changed its key in etcd");
+  etcd3_reply_free(&reply);
+}
+
 static void *keep(void *argument) {
   struct place_lease *lease = argument;
   const struct renewal renewal = {.every_ms = lease->ttl_ms / RENEWALS, .again_ms = RETRY_MS};
@@ -63,6 +72,7 @@ static void *keep(void *argument) {
     if (!place_lease_holds(lease)) break;
     const int result = etcd3_lease_keep_alive(lease->etcd, lease->id, &call, NULL);
     if (result == 0) extend(lease, sent);
+    if (result == 0) look_at_key(lease, &call);
     if (result == ETCD3_LEASE_GONE) lose(lease, "its lease has ended");
     next = renewal_next(&renewal, asked, clock_now_ms(), result == 0);
   }

@@ -102,6 +102,7 @@ static struct place *make(const rdzv_log *log) {
   place->lease.halt = &place->halt;
   place->lease.log = &place->log;
   place->lease.where = place->where;
+  place->lease.key = place->active.text;
   return place;
 }
 

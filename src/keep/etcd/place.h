@@ -19,8 +19,9 @@
  * Failure modes: An answer is lost: the transaction is sent again, or by the next commit; the marker tells whether it
  * was done, and the condition on it keeps a late one out. This server was paused, or cut off: the lease ends, another
  * server creates PREFIX/active, and the fence fails here: RDZV_E_STALE. Another program deletes or changes the marker:
- * the active server writes it again. etcd is full: RDZV_E_NO_SPACE, and the lease goes on. etcd has no leader: tries go
- * on until the lease may have ended; then the server has lost the place.
+ * the active server writes it again. It deletes or changes PREFIX/active: the next renewal of the lease sees it, and
+ * the server has lost the place. etcd is full: RDZV_E_NO_SPACE, and the lease goes on. etcd has no leader: tries go on
+ * until the lease may have ended; then the server has lost the place.
  */
 #ifndef RDZV_KEEP_ETCD_PLACE_H
 #define RDZV_KEEP_ETCD_PLACE_H
@@ -37,6 +38,8 @@ struct place;
 /* ---- lease.c ---- */
 struct place_lease {
   struct etcd3 *etcd; /* of the thread */
+  const char *key;    /* PREFIX/active, */
+  int64_t fence;      /* with the revision that created it */
   int64_t id;         /* 0: none */
   int64_t ttl_ms;
   int64_t asked_ms;      /* when it was asked for */
@@ -75,7 +78,6 @@ struct place {
   struct flag halt; /* stop calls: canceled, or the lease is lost */
   atomic_bool is_canceled;
   struct place_lease lease;
-  int64_t fence; /* the create revision of `active` */
 
   struct place_marker marker; /* as last known, */
   int64_t marker_revision;    /* with the revision that wrote it; 0: there is none */
@@ -101,6 +103,9 @@ int place_conclude(struct place *place, int result, const char *what, rdzv_error
 int place_become_active(struct place *place, rdzv_error *error);
 
 /* ---- commit.c ---- */
+
+/* Whether PREFIX/active, as it was read, is the key that this server created. */
+bool place_is_own(const struct place_lease *lease, const struct etcd3_result *active);
 
 /* Reads the marker, makes one in a new place, and puts a staged batch in place that counts. */
 int place_take_up(struct place *place, rdzv_error *error);

@@ -101,8 +101,8 @@ static int claim_with(struct candidate *candidate, const char *text, const struc
   int result = etcd3_txn(place->etcd, &txn, call, &reply);
   if (result != 0) return result > 0 ? RDZV_E_CONNECTION : result;
   const bool found = !reply.succeeded && reply.count == 1 && etcd3_holds(&reply.results[0], rdzv_str(text));
-  if (reply.succeeded) place->fence = reply.revision;
-  if (found) place->fence = reply.results[0].kvs[0].create_revision; /* an earlier try was done */
+  if (reply.succeeded) place->lease.fence = reply.revision;
+  if (found) place->lease.fence = reply.results[0].kvs[0].create_revision; /* an earlier try was done */
   result = reply.succeeded || found;
   etcd3_reply_free(&reply);
   return result;

@@ -160,6 +160,16 @@ class Wrong(Case):
             self.assertIn("cannot use the key of etcd's client", done.stderr)
         self.stop(server)
 
+    def test_a_fifo_is_refused_and_not_waited_for(self):
+        cert, key = issued("right", "server", HERE, 2)
+        fifo = self.path("fifo")
+        os.mkfifo(fifo, 0o600)
+        for what, words in (("key", ("--tls-cert", cert, "--tls-key", fifo)), ("certificate", ("--tls-cert", fifo, "--tls-key", key)),
+                            ("CA", ("--tls-cert", cert, "--tls-key", key, "--tls-client-ca", fifo))):
+            done = self.rdzv("serve", "--port", "0", *words)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(f"cannot use {what} '{fifo}': it is not a regular file", done.stderr)
+
     def test_a_reload_keeps_the_key_when_others_can_read_the_file(self):
         cert, key = self.path("server.crt"), self.path("server.key")
         for source, copy in zip(issued("right", "server", HERE, 2), (cert, key)):

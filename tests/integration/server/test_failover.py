@@ -290,6 +290,17 @@ class Keys(Case):
         group.await_active(server)
         self.ok(self.store(server, "num-keys"), "3")
 
+    def test_a_deleted_active_key_makes_a_server_that_only_reads_a_standby(self):
+        group = self.group(servers.LEASE)
+        active, standby = group.start(2)
+        self.ok(self.store(active, "set", "k", "old"))
+        servers.ask(group.member, "/v3/kv/deleterange", key=base64.b64encode(f"{group.prefix}/active".encode()).decode())
+        group.await_active(standby)
+        self.ok(self.store(standby, "set", "k", "new"))
+        wait_until(lambda: "another program deleted or changed its key in etcd" in group.text(active), "it notices")
+        wait_until(lambda: "standby; active server" in group.text(active), "it stands by")
+        self.ok(self.store(active, "get", "k"), "new")
+
     def test_an_active_key_that_was_overwritten_costs_a_turn(self):
         group = self.group()
         server, = group.start(1)
