@@ -24,6 +24,11 @@ PYTHON = "/usr/bin/python3"
 SANITIZED = os.environ.get("RDZV_SANITIZE", "")
 DEADLINE = 120.0  # for anything that should happen soon
 
+# Children inherit ignored signals: `nohup make test`, or a shell that starts the tests in the background, must not change a result.
+for number in signal.SIGHUP, signal.SIGINT, signal.SIGQUIT:
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
 
 def built(path):
     """A file or folder that the build makes. scripts/test-targets finds these calls, with the text as it stands here, and so
