@@ -74,11 +74,15 @@ static void leave(struct rendezvous *rendezvous) {
   if (rdzv_handler_leave(rendezvous->handler, &error) < 0) complain(me, "%s", error.message);
 }
 
+/* A node whose join timed out is still listed. After other failures there is nothing to leave, or no way to. */
+static bool has_to_leave(int code) { return code == EXIT_YES || code == EXIT_IO || code == EXIT_TIMEOUT; }
+
 static int one_round(struct rendezvous *rendezvous, const struct settings *settings, char **argv) {
   rdzv_result *result = NULL;
   int code = next(rendezvous, &result);
+  const bool listed = result ? !settings->once : code == EXIT_TIMEOUT;
   if (result && code == EXIT_YES && *argv) code = run_command(me, result, argv);
-  if (!settings->once && result) leave(rendezvous);
+  if (listed) leave(rendezvous);
   rdzv_result_free(result);
   return code;
 }
@@ -98,7 +102,7 @@ int cmd_join(int argc, char **argv) {
     code = one_round(&rendezvous, &settings, argv + rest);
   } else {
     code = rounds(&rendezvous);
-    if (code == EXIT_YES || code == EXIT_IO) leave(&rendezvous); /* else there is nothing to leave, or no way to */
+    if (has_to_leave(code)) leave(&rendezvous);
   }
   rendezvous_close(&rendezvous);
   return code;
