@@ -119,7 +119,7 @@ typedef struct rdzv_node_status {
 typedef struct rdzv_status {
   bool exists;       /**< Did a node ever join? If not, the other fields have no meaning. */
   int64_t round;     /**< The number of the round. */
-  const char *phase; /**< "gathering", "last call", "complete", "closed"; "ended": all nodes have left. */
+  const char *phase; /**< "gathering", "last call", "complete", "closed"; "ended": all nodes have left or died. */
   bool complete;     /**< Is the round complete? Also if the rendezvous is closed. */
   bool closed;       /**< Is the rendezvous closed? */
   int64_t
@@ -131,9 +131,12 @@ typedef struct rdzv_status {
   size_t spares;        /**< The number of spares. */
   const char *layout;   /**< The PyTorch version that the state is written for: "2.6". */
   const char *reason;   /**< Why the rendezvous was closed; "" if it is open, or no node gave a reason. */
-  int64_t ended_us;     /**< When it was closed or left by its last node, by that node's clock: microseconds since 1970.
-                           0: it was not, or it is not known. */
-  const char *ended_by; /**< The node that closed it, or left last; "" if it is not known. */
+  int64_t ended_us;     /**< When it was closed, or its last node left or was heard last, by that node's clock:
+                           microseconds since 1970. 0: it has not ended, or it is not known. */
+  const char *ended_by; /**< The node that closed it, or left or died last; "" if it is not known. */
+  bool died;            /**< Did the last node die? Where nodes write their heartbeats themselves, they may have wrong
+                           clocks: then the phase becomes "ended" after several calls in which no heartbeat came for
+                           5.5 s. */
 } rdzv_status;
 
 RDZV_BEGIN

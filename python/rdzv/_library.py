@@ -162,7 +162,7 @@ class StatusStruct(Structure):
     _fields_ = [("exists", c_bool), ("round", c_int64), ("phase", c_char_p), ("complete", c_bool), ("closed", c_bool),
                 ("deadline_left_ms", c_int64), ("min_nodes", c_int64), ("max_nodes", c_int64),
                 ("participants", c_size_t), ("waiting", c_size_t), ("spares", c_size_t), ("layout", c_char_p),
-                ("reason", c_char_p), ("ended_us", c_int64), ("ended_by", c_char_p)]
+                ("reason", c_char_p), ("ended_us", c_int64), ("ended_by", c_char_p), ("died", c_bool)]
 
 
 class AgentEventStruct(Structure):

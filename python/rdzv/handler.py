@@ -122,7 +122,7 @@ class Status(Values):
     """A rendezvous at one moment."""
 
     __slots__ = ("exists", "round", "phase", "complete", "closed", "deadline_left", "min_nodes", "max_nodes",
-                 "participants", "waiting", "spares", "layout", "reason", "ended", "ended_by", "nodes")
+                 "participants", "waiting", "spares", "layout", "reason", "ended", "ended_by", "died", "nodes")
     exists: bool
     round: int
     phase: str
@@ -138,6 +138,7 @@ class Status(Values):
     reason: str
     ended: float | None  # seconds since 1970
     ended_by: str
+    died: bool  # the last node, instead of leaving
     nodes: tuple[NodeStatus, ...]
 
 
@@ -489,7 +490,7 @@ def read_status(out: c_void_p) -> Status:
                   max_nodes=made.max_nodes or None, participants=made.participants, waiting=made.waiting, spares=made.spares,
                   layout=text_of(made.layout), reason=text_of(made.reason),
                   ended=made.ended_us / 1e6 if made.ended_us > 0 else None, ended_by=text_of(made.ended_by),
-                  nodes=tuple(nodes))
+                  died=made.died, nodes=tuple(nodes))
 
 
 # ---- runs ---------------------------------------------------------------------------------------------------------

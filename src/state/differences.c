@@ -26,6 +26,17 @@ bool differences_parse_nnodes(const char *settings, int64_t *min_nodes, int64_t 
   return true;
 }
 
+/* The value of that name, "name=" included, in a text of settings; *len is 0 if there is none. */
+static const char *find_value(const char *settings, const char *name, size_t name_len, size_t *len) {
+  for (const char *at = settings; at; at = strchr(at, ' '), at = at ? at + 1 : NULL) {
+    if (strncmp(at, name, name_len) != 0) continue;
+    *len = strcspn(at + name_len, " ");
+    return at + name_len;
+  }
+  *len = 0;
+  return "";
+}
+
 /* ---- entries -------------------------------------------------------------------------------------------------- */
 
 struct entry {
@@ -145,6 +156,27 @@ bool differences_nnodes(const struct rendezvous_state *state, int64_t *min_nodes
   return read_entries(state, entries) > 0 && differences_parse_nnodes(entries[0].settings, min_nodes, max_nodes);
 }
 
+static double find_number(const char *settings, const char *name) {
+  size_t len;
+  const char *value = find_value(settings, name, strlen(name), &len);
+  return len > 0 ? strtod(value, NULL) : 0;
+}
+
+int64_t differences_dead_time(const struct rendezvous_state *state) {
+  enum { MOST_MS = INT32_MAX };
+  struct entry entries[DIFFERENCES_MOST];
+  const size_t count = read_entries(state, entries);
+  int64_t longest = 0;
+  for (size_t i = 0; i < count; i++) {
+    const double ms = 1000 * find_number(entries[i].settings, "keep_alive_interval=") *
+                      find_number(entries[i].settings, "keep_alive_max_attempt=");
+    if (ms > 0 && ms < MOST_MS && (int64_t)ms > longest) longest = (int64_t)ms;
+  }
+  bool ours = longest > 0;
+  for (size_t i = 0; i < state->count; i++) ours &= state->nodes[i].ours;
+  return ours || longest > TORCH_DEAD_MS ? longest : TORCH_DEAD_MS;
+}
+
 /* ---- warning -------------------------------------------------------------------------------------------------- */
 
 const struct state_node *differences_find_torch(const struct rendezvous_state *state) {
@@ -166,17 +198,6 @@ static bool tell_torch(struct differences *told, const struct rendezvous_setting
            (double)settings->keep_alive_interval / 1000, settings->keep_alive_max_attempt, TORCH_DEAD_MS / 1000,
            (double)dead_time / 1000, node_text(&torch->desc).text);
   return true;
-}
-
-/* The value of that name, "name=" included, in a text of settings; *len is 0 if there is none. */
-static const char *find_value(const char *settings, const char *name, size_t name_len, size_t *len) {
-  for (const char *at = settings; at; at = strchr(at, ' '), at = at ? at + 1 : NULL) {
-    if (strncmp(at, name, name_len) != 0) continue;
-    *len = strcspn(at + name_len, " ");
-    return at + name_len;
-  }
-  *len = 0;
-  return "";
 }
 
 struct summary differences_describe(const char *own, const char *others, const char *other) {

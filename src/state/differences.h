@@ -45,6 +45,9 @@ bool differences_is_entered(const struct rendezvous_state *state, const struct r
 /* Takes out the entries of nodes that are gone. */
 void differences_clean(struct rendezvous_state *state);
 
+/* The longest dead time of the nodes: that of PyTorch where a node has no entry, or none is valid. */
+int64_t differences_dead_time(const struct rendezvous_state *state);
+
 /* The number of nodes that the first entry has. False: the state has no entry. */
 bool differences_nnodes(const struct rendezvous_state *state, int64_t *min_nodes, int64_t *max_nodes);
 

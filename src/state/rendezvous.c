@@ -240,7 +240,7 @@ static int remove_self(struct rendezvous_context *context, unsigned kind) {
   if (left == 0) state_remove(context->state, node);
   if (left == 0 && context->settings->marks) differences_clean(context->state);
   if (context->state->count == 0 && context->settings->marks && !context->state->closed)
-    ending_note(context->state, context->node, context->now.wall_us);
+    ending_note(context->state, context->node, false, context->now.wall_us);
   return 0;
 }
 
@@ -259,7 +259,7 @@ int rendezvous_apply(struct rendezvous_context *context, enum rendezvous_action 
     case ACTION_MARK_RENDEZVOUS_COMPLETE: return mark_complete(context, error);
     case ACTION_MARK_RENDEZVOUS_CLOSED:
       context->state->closed = true;
-      if (context->settings->marks) ending_note(context->state, context->node, context->now.wall_us);
+      if (context->settings->marks) ending_note(context->state, context->node, false, context->now.wall_us);
       return 0;
     case ACTION_ENTER_SETTINGS: differences_enter(context->state, context->node, context->settings); return 0;
     default: return 0; /* changes nothing */

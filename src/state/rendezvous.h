@@ -174,7 +174,7 @@ enum rendezvous_phase {
   PHASE_LAST_CALL, /* enough, and more may come until the deadline */
   PHASE_COMPLETE,
   PHASE_CLOSED,
-  PHASE_ENDED, /* not closed, but all nodes have left */
+  PHASE_ENDED, /* not closed, but all nodes have left or died */
 };
 
 enum rendezvous_phase rendezvous_phase(const struct rendezvous_state *state);

@@ -97,8 +97,9 @@ struct wire_native_status {
   enum torch_layout layout;
   const char *reason;           /* for closing; "": none is known */
   int64_t min_nodes, max_nodes; /* as the first node has them; 0: not known */
-  int64_t ended_us;             /* when it was closed or left by all nodes; 0: it was not, or it is not known */
+  int64_t ended_us;             /* when it was closed, or its last node left or died; 0: not, or it is not known */
   const char *ended_by;         /* the node that did; "": not known */
+  bool died;                    /* it died. With nodes: all are silent by their clocks, this one the shortest */
 };
 
 struct wire_native_node {

@@ -7,7 +7,7 @@
 #include "wire/cursor.h"
 #include "wire/native.h"
 
-enum { FLAG_EXISTS = 1, FLAG_COMPLETE = 2, FLAG_CLOSED = 4, STATUS_FLAGS = 7 };
+enum { FLAG_EXISTS = 1, FLAG_COMPLETE = 2, FLAG_CLOSED = 4, FLAG_DIED = 8, STATUS_FLAGS = 15 };
 enum { KINDS_MASK = NODE_PARTICIPANT | NODE_WAITING | NODE_SPARE, WAY_SHIFT = 3, MOST_TRAITS = 2 << 3 | 7 };
 enum { LEAST_NODE_BYTES = 6 }; /* a list cannot claim more nodes than it has bytes for */
 
@@ -39,7 +39,7 @@ void wire_native_begin_status(struct wire_native_writer *writer, struct wire_wri
                               const struct wire_native_status *status, size_t count) {
   begin(writer, out, WIRE_NATIVE_STATUS);
   wire_put8(out, (uint8_t)((status->exists ? FLAG_EXISTS : 0) | (status->complete ? FLAG_COMPLETE : 0) |
-                           (status->closed ? FLAG_CLOSED : 0)));
+                           (status->closed ? FLAG_CLOSED : 0) | (status->died ? FLAG_DIED : 0)));
   wire_put8(out, (uint8_t)status->layout);
   put_signed(out, status->round);
   put_signed(out, status->call_left_ms);
@@ -110,6 +110,7 @@ int wire_native_read_status(struct wire_native_reader *reader, rdzv_bytes body, 
   out->exists = flags & FLAG_EXISTS;
   out->complete = flags & FLAG_COMPLETE;
   out->closed = flags & FLAG_CLOSED;
+  out->died = flags & FLAG_DIED;
   out->layout = wire_take8(&cursor, TORCH_NEWEST, "the layout");
   out->round = wire_take_signed(&cursor, "the round");
   out->call_left_ms = wire_take_signed(&cursor, "the time of the last call");

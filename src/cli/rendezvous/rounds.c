@@ -86,6 +86,7 @@ static int print_status_json(const char *command, const rdzv_status *status, con
   json_object_set_new(object, "ended_at",
                       status->ended_us > 0 ? json_string(time_text(status->ended_us).text) : json_null());
   json_object_set_new(object, "ended_by", *status->ended_by ? json_string(status->ended_by) : json_null());
+  json_object_set_new(object, "died", json_boolean(status->died && strcmp(status->phase, "ended") == 0));
   if (status->closed) json_object_set_new(object, "reason", json_string(status->reason));
   return print_object(command, object);
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "cli/rendezvous/table.h"
 #include "cli/rendezvous/view.h"
 
 #include <poll.h>
@@ -7,8 +8,8 @@
 
 static const char *const me = "rdzv status";
 
-enum { VIEW_MS = 1000, WATCH_MS = 5000 };   /* heartbeats that grow old are news, too */
-enum { SILENT_MS = 15000, NEXT_MS = 6000 }; /* a node is dead then by default; the next heartbeat has come by then */
+enum { VIEW_MS = 1000, WATCH_MS = 5000 }; /* heartbeats that grow old are news, too */
+enum { SILENT_MS = 15000 };               /* a node is dead then by default */
 
 struct settings {
   struct rendezvous_flags flags;
@@ -81,9 +82,9 @@ static int64_t now_ms(void) { /* of the monotonic clock */
 /* A heartbeat has the time of its node's clock, which may have been set: one that is old by it is waited for. What is
  * old then has not come for so long. */
 static int look(struct rendezvous *rendezvous, int64_t wait_ms, rdzv_status **out, rdzv_error *error) {
-  const int64_t until = now_ms() + wait_ms + NEXT_MS;
+  const int64_t until = now_ms() + wait_ms + STATUS_NEXT_MS;
   int result = rdzv_handler_status(rendezvous->handler, wait_ms, out, error);
-  for (int64_t left; result == 0 && is_silent(*out) && (left = until - now_ms()) > 0;) {
+  for (int64_t left; result == 0 && (is_silent(*out) || status_is_doubtful(*out)) && (left = until - now_ms()) > 0;) {
     rdzv_status_free(*out);
     result = rdzv_handler_status(rendezvous->handler, left, out, error);
   }

@@ -52,13 +52,20 @@ bool status_differs(const rdzv_status *a, const rdzv_status *b) {
   return !is_same_run(a, b) || rdzv_status_node_count(a) != rdzv_status_node_count(b) || !has_nodes(a, b);
 }
 
+bool status_is_doubtful(const rdzv_status *status) { return status->died && strcmp(status->phase, "ended") != 0; }
+
 /* ---- the run -------------------------------------------------------------------------------------------------- */
 
 static void print_end(FILE *out, const rdzv_status *status) {
-  const bool left = strcmp(status->phase, "ended") == 0;
+  const bool ended = strcmp(status->phase, "ended") == 0;
+  const struct shown by = shown(status->ended_by);
   if (status->ended_us > 0) fprintf(out, " at %s", time_text(status->ended_us).text);
-  if (*status->ended_by) fprintf(out, left ? ": the last node, '%s', left" : " by '%s'", shown(status->ended_by).text);
-  if (left && !*status->ended_by) fprintf(out, ": all nodes have left");
+  if (ended && *by.text)
+    fprintf(out, ": the last node, '%s', %s", by.text, status->died ? "died" : "left");
+  else if (*by.text)
+    fprintf(out, " by '%s'", by.text);
+  else if (ended)
+    fprintf(out, ": all nodes have left or died");
 }
 
 void print_phase(FILE *out, const rdzv_status *status) {

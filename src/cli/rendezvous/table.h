@@ -21,6 +21,11 @@ struct time_text time_text(int64_t us);
 /* Without what changes all the time: ages, trips, the time that is left. */
 bool status_differs(const rdzv_status *a, const rdzv_status *b);
 
+/* Do all nodes seem to be dead? Their clocks may be wrong: a look after STATUS_NEXT_MS tells, as the next heartbeat has
+ * come by then. */
+bool status_is_doubtful(const rdzv_status *status);
+enum { STATUS_NEXT_MS = 6000 };
+
 /* Round, phase, how it ended; how many nodes there are. Without an end of line. */
 void print_phase(FILE *out, const rdzv_status *status);
 void print_counts(FILE *out, const rdzv_status *status);

@@ -67,6 +67,20 @@ static int64_t deadline_left_ms(const struct rendezvous_state *state) {
   return left > 0 ? left : 0;
 }
 
+static int64_t age_seen(const void *swap, const struct state_node *node) { return age_of((struct swap *)swap, node); }
+
+static void set_end(struct swap *swap, rdzv_status *status) {
+  const struct rendezvous_state *state = &swap->view.state;
+  struct ending ending;
+  struct ending_silence silence;
+  if (ending_is_silence(state, age_seen, swap, clock_wall_us(), &silence)) {
+    status_set_silent(status, &swap->view.still, silence.node.text, silence.at_us);
+  } else if ((state->closed || state->count == 0) && ending_read(state, &ending)) {
+    status_set_end(status, ending.node, ending.at_us);
+    status->died = ending.died;
+  }
+}
+
 rdzv_status *view_status(struct swap *swap) {
   const struct rendezvous_state *state = &swap->view.state;
   struct status *status = calloc(1, sizeof *status);
@@ -80,9 +94,8 @@ rdzv_status *view_status(struct swap *swap) {
                                .layout = torch_traits(swap->layout)->version,
                                .reason = "",
                                .ended_by = ""};
-  struct ending ending;
   differences_nnodes(state, &status->base.min_nodes, &status->base.max_nodes);
-  if (ending_read(state, &ending)) status_set_end(&status->base, ending.node, ending.at_us);
+  set_end(swap, &status->base);
   if (add_nodes(swap, status)) return &status->base;
   rdzv_status_free(&status->base);
   return NULL;
@@ -110,6 +123,17 @@ void status_set_end(rdzv_status *base, const char *node, int64_t at_us) {
   snprintf(status->ended_by.text, sizeof status->ended_by.text, "%s", node);
   base->ended_by = status->ended_by.text;
   base->ended_us = at_us;
+}
+
+void status_look(struct status_still *still, uint64_t token) {
+  if (still->since_ms == 0 || still->token != token) *still = (struct status_still){token, clock_now_ms()};
+}
+
+void status_set_silent(rdzv_status *status, const struct status_still *still, const char *node, int64_t at_us) {
+  status->died = true;
+  if (clock_now_ms() - still->since_ms < STATUS_STILL_MS) return;
+  status->phase = rendezvous_phase_name(PHASE_ENDED);
+  status_set_end(status, node, at_us);
 }
 
 void status_set_reason(rdzv_status *base, char *reason) {

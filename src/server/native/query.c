@@ -92,14 +92,25 @@ static void copy_reason(rdzv_bytes from, char reason[NATIVE_MAX_REASON + 1]) {
   reason[len] = '\0';
 }
 
+static int64_t age_seen(const void *argument, const struct state_node *node) { return see(argument, node).heard_ms; }
+
+/* The coordinator notes the death of native nodes; other nodes have heartbeats in the state. */
+static struct ending find_end(const struct subject *subject, struct ending_silence *silence) {
+  struct ending ending;
+  const bool is_over = subject->state->closed || subject->state->count == 0;
+  if (!subject->run && ending_is_silence(subject->state, age_seen, subject, subject->now.wall_us, silence))
+    return (struct ending){silence->node.text, silence->at_us, true};
+  return is_over && ending_read(subject->state, &ending) ? ending : (struct ending){.node = ""};
+}
+
 static void put_status(struct rdzv_server *server, const struct subject *subject) {
   enum { ALL = NODE_PARTICIPANT | NODE_WAITING | NODE_SPARE };
   struct wire_native_writer writer;
   char reason[NATIVE_MAX_REASON + 1] = "";
   rdzv_bytes stored;
-  struct ending ending;
+  struct ending_silence silence;
+  const struct ending ending = find_end(subject, &silence);
   int64_t min_nodes = 0, max_nodes = 0;
-  ending_read(subject->state, &ending);
   differences_nnodes(subject->state, &min_nodes, &max_nodes);
   if (subject->state->closed && natives_get(server, subject->id, RUN_PART_REASON, &stored) != 0)
     copy_reason(stored, reason);
@@ -113,7 +124,8 @@ static void put_status(struct rdzv_server *server, const struct subject *subject
                                             .min_nodes = min_nodes,
                                             .max_nodes = max_nodes,
                                             .ended_us = ending.at_us,
-                                            .ended_by = ending.node};
+                                            .ended_by = ending.node,
+                                            .died = ending.died};
   wire_native_begin_status(&writer, &server->aside, &status, count_nodes(subject->state, ALL));
   add_nodes(&writer, subject, subject->state, ALL);
 }

@@ -3,6 +3,7 @@
 #include "state/native/run.h"
 
 #include "base/error.h"
+#include "state/ending.h"
 #include "state/join.h"
 
 #include <inttypes.h>
@@ -319,9 +320,19 @@ static bool is_dying(void *argument, const struct state_node *node) {
   return true;
 }
 
+/* Without the last one the run has ended. */
+static void note_death(struct coordinator_run *run, struct moment now) {
+  const struct native_node *last = NULL;
+  for (const struct native_node *node = run->nodes; node; node = node->by_node.next)
+    if (node->dying && (!last || node->heard > last->heard)) last = node;
+  if (last && run->state.count == 0 && !run->state.closed && last->settings.marks)
+    ending_note(&run->state, &last->node, true, now.wall_us);
+}
+
 void run_bury(struct coordinator_run *run, struct moment now) {
   const struct rendezvous_state before = run->state;
   if (rendezvous_sanitize(&run->state, &run->settings, is_dying, run) > 0) {
+    note_death(run, now);
     last_call_observe(&run->last_call, &run->state, &run->settings, now, true, 0);
     run_note_change(run, &before);
   }

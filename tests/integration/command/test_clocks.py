@@ -32,24 +32,36 @@ class Clocks(rdzvtest.Case):
             file.write(SHIM % BACK_S)
         subprocess.run(["cc", "-shared", "-fPIC", "-o", self.path("shim.so"), self.path("shim.c"), "-ldl"], check=True)
 
-    def where(self):
-        return ["--rdzv-backend", "etcd-v2", "--rdzv-endpoint", etcd.shared().endpoint, "--rdzv-id", self.id()]
+    def places(self):
+        return {"etcd-v2": ["--rdzv-backend", "etcd-v2", "--rdzv-endpoint", etcd.shared().endpoint, "--rdzv-id", self.id()],
+                "swap": ["--rdzv-endpoint", self.serve().endpoint, "--rdzv-id", "job"]}
 
-    def age(self):
-        """What rdzv status says of the only node's last heartbeat, in milliseconds."""
-        done = self.rdzv("status", *self.where(), "--json")
+    def status(self, place):
+        done = self.rdzv("status", *place, "--json")
         self.assertEqual(done.returncode, 0, done.stderr)
-        return json.loads(done.stdout)["nodes"][0]["heartbeat_age_ms"]
+        return json.loads(done.stdout)
+
+    def age(self, place):
+        """What rdzv status says of the only node's last heartbeat, in milliseconds."""
+        return self.status(place)["nodes"][0]["heartbeat_age_ms"]
+
+    def phase(self, place):
+        return self.status(place)["phase"]
 
     def test_a_clock_that_was_set_back(self):
-        node = self.start([rdzvtest.RDZV, "join", *self.where(), "--rdzv-conf",
-                           "last_call_timeout=0.1,keep_alive_interval=0.5"], stdout=subprocess.PIPE,
-                          env={**os.environ, "LD_PRELOAD": self.path("shim.so")})
-        node.stdout.readline()
-        wait_until(lambda: self.age() < 1000 * BACK_S / 2, "a node that is heard has no age of hours")
-        node.kill()
-        node.wait()
-        wait_until(lambda: self.age() >= 1000 * BACK_S, "a node that is silent has the age of its last heartbeat")
+        for name, place in self.places().items():
+            with self.subTest(name):
+                conf = "last_call_timeout=0.1,keep_alive_interval=0.5" + (",mode=swap" if name == "swap" else "")
+                node = self.start([rdzvtest.RDZV, "join", *place, "--rdzv-conf", conf], stdout=subprocess.PIPE,
+                                  env={**os.environ, "LD_PRELOAD": self.path("shim.so")})
+                node.stdout.readline()
+                if name == "etcd-v2":  # a server has only the clock of the node
+                    wait_until(lambda: self.age(place) < 1000 * BACK_S / 2, "a node that is heard has no age of hours")
+                self.assertEqual(self.phase(place), "complete")  # its heartbeats come
+                node.kill()
+                node.wait()
+                wait_until(lambda: self.age(place) >= 1000 * BACK_S, "a node that is silent has the age of its last heartbeat")
+                wait_until(lambda: self.phase(place) == "ended", "its run has ended")
 
 
 if __name__ == "__main__":

@@ -87,6 +87,34 @@ class Status(Places):
         listed = self.rdzv("list", *places["native"][0]).stdout
         self.assertRegex(listed, rf"(?m)^native +ended +2 +0 +0  {TIME} by b_\d+_0$")
 
+    def test_a_run_whose_last_node_died_has_ended(self):
+        places = self.places()
+        died = {}
+        for name, place in places.items():
+            died[name] = self.node(place, name, "a", "1", "keep_alive_interval=0.2")
+            self.assertEqual(died[name].joined()["world_size"], 1)
+            self.assertEqual(self.status(place, name)["phase"], "complete")
+        for node in died.values():
+            node.kill()
+        for name, place in places.items():
+            with self.subTest(name):
+                by = f"a_{died[name].process.pid}_0"
+                status = self.await_phase(place, name, "ended")
+                self.assertRegex(status["ended_at"], f"^{TIME}$")
+                self.assertEqual((status["ended_by"], status["died"], status["closed"]), (by, True, False))
+        self.assertRegex(self.table(places["native"], "native"), rf"round 1, ended at {TIME}: the last node, 'a_\d+_0', died\n")
+        listed = self.rdzv("list", *places["swap"][0]).stdout
+        for name in ("native", "swap"):
+            self.assertRegex(listed, rf"(?m)^{name} +ended +\d +\d +0  {TIME}: a_{died[name].process.pid}_0 died$")
+        for name, place in places.items():
+            with self.subTest(name):
+                again = self.node(place, name, "b", "1", "keep_alive_interval=0.2")
+                again.joined()
+                status = self.status(place, name)
+                self.assertEqual((status["phase"], status["died"], status["ended_at"]), ("complete", False, None))
+                self.assertEqual(again.leave(), 0)
+                self.assertFalse(self.await_phase(place, name, "ended")["died"])
+
     def test_a_closed_run_says_when_and_by_whom(self):
         for name, place in self.places().items():
             with self.subTest(name):

@@ -78,7 +78,18 @@ static const char *phase_of(const struct wire_native_status *from, size_t nodes)
                                                                   : PHASE_GATHERING);
 }
 
-static int read_status(rdzv_bytes body, rdzv_status **out, rdzv_error *error) {
+/* `still`: NULL if it is not known. */
+static void set_end(rdzv_status *status, const struct wire_native_status *from, size_t nodes,
+                    const struct status_still *still) {
+  if (!from->exists || from->ended_us <= 0) return;
+  status->died = from->died;
+  if (!from->died || nodes == 0)
+    status_set_end(status, from->ended_by, from->ended_us);
+  else if (still)
+    status_set_silent(status, still, from->ended_by, from->ended_us);
+}
+
+static int read_status(rdzv_bytes body, const struct status_still *still, rdzv_status **out, rdzv_error *error) {
   struct wire_native_reader reader;
   struct wire_native_status from;
   int result = wire_native_read_status(&reader, body, &from, error);
@@ -97,7 +108,7 @@ static int read_status(rdzv_bytes body, rdzv_status **out, rdzv_error *error) {
                     .layout = torch_traits(from.exists ? from.layout : TORCH_NEWEST)->version,
                     .reason = "",
                     .ended_by = ""};
-  if (from.exists && from.ended_us > 0) status_set_end(&status->base, from.ended_by, from.ended_us);
+  set_end(&status->base, &from, reader.count, still);
   if (from.exists && from.closed && *from.reason) status_set_reason(&status->base, strdup(from.reason));
   result = read_nodes(&reader, status, error);
   if (result < 0)
@@ -124,6 +135,7 @@ static int see(struct native *native, rdzv_store *store, int64_t wait_ms, const 
   if (result == 0) {
     rdzv_value_free(&value);
     native->view.version = version;
+    status_look(&native->view.still, version);
   }
   return result == RDZV_E_TIMEOUT ? 0 : result;
 }
@@ -140,7 +152,7 @@ static int look(struct native *native, int64_t wait_ms, const struct flag *cance
   if (result == 0)
     result = ask(store, native->run_id, WIRE_NATIVE_QUERY_STATUS, WIRE_NATIVE_STATUS, cancel, &value, &body, error);
   if (result == 0) {
-    result = read_status(body, out, error);
+    result = read_status(body, wait_ms != DRIVER_LOOK_ASIDE ? &native->view.still : NULL, out, error);
     rdzv_value_free(&value);
   }
   rdzv_store_free(store);

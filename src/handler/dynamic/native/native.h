@@ -14,6 +14,7 @@
 #include "backend/c10d/store.h"
 #include "base/wait/waiting.h"
 #include "handler/dynamic/driver.h"
+#include "handler/status.h"
 #include "state/native/member.h"
 #include "store/tcp/io.h"
 #include "store/tcp/tcp.h"
@@ -47,6 +48,7 @@ struct native {
   struct {
     pthread_mutex_t call; /* one call at a time; guards: */
     uint64_t version;     /* of the state that was seen last */
+    struct status_still still;
   } view;
 };
 

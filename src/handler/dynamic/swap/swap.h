@@ -12,6 +12,7 @@
 #define RDZV_HANDLER_DYNAMIC_SWAP_SWAP_H
 
 #include "handler/dynamic/driver.h"
+#include "handler/status.h"
 #include "state/engine/engine.h"
 #include "state/pickle/layout.h"
 
@@ -47,6 +48,7 @@ struct swap {
     bool exists;
     struct rendezvous_state state;
     uint64_t token;
+    struct status_still still;
   } view;
 };
 

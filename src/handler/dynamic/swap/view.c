@@ -25,6 +25,7 @@ static void show(struct swap *swap, const struct engine_event *event) {
   state_free(&swap->view.state);
   swap->view.exists = event->state != NULL;
   swap->view.token = event->token;
+  status_look(&swap->view.still, event->token);
   const bool copied = !event->state || state_copy(&swap->view.state, event->state);
   finish(swap, copied ? 0 : error_no_memory(&swap->view.error), NULL);
 }
