@@ -23,6 +23,13 @@ typedef struct rdzv_handler rdzv_handler;
  */
 typedef struct rdzv_registry rdzv_registry;
 
+/** Whether a node is an agent: one that starts workers, and agrees with the other agents of a round on their ranks. */
+typedef enum rdzv_launcher {
+  RDZV_LAUNCHER_UNKNOWN = 0, /**< It is not known. */
+  RDZV_LAUNCHER_AGENT,       /**< It is, as `rdzv run`. rdzv_agent_open sets this. */
+  RDZV_LAUNCHER_NONE         /**< It is not, as `rdzv join`. */
+} rdzv_launcher;
+
 /**
  * The parameters of a rendezvous: PyTorch's RendezvousParameters. Set `size`; a field that is zero has its default.
  * Everything is copied.
@@ -100,6 +107,9 @@ typedef struct rdzv_params {
                           close to a known one is still refused. */
   bool find_master_later; /**< rdzv_handler_next does not wait until rank 0 has published its address; call
                              rdzv_handler_find_master. For agents that use the round's store before. */
+  rdzv_launcher launcher; /**< Whether this node is an agent. An agent and a node that is none cannot be in one run: the
+                             later one is refused with RDZV_E_LIMIT. */
+  int64_t max_restarts;   /**< Of an agent. All agents of a run should have the same; they warn of a difference. */
 } rdzv_params;
 
 /** Creates a handler for rdzv_handler_open, which has checked all of `params` but endpoint and conf. Returns 0, or a

@@ -135,7 +135,7 @@ class Params(Structure):
                 ("min_nodes", c_int64), ("max_nodes", c_int64), ("conf", c_char_p), ("local_addr", c_char_p),
                 ("cancel_fd", c_int), ("log", POINTER(Log)), ("on_event", OnEvent), ("event_user", c_void_p),
                 ("registry", c_void_p), ("program", c_char_p), ("ignore_unknown", c_bool),
-                ("find_master_later", c_bool)]
+                ("find_master_later", c_bool), ("launcher", c_int), ("max_restarts", c_int64)]
 
 
 class ParticipantStruct(Structure):

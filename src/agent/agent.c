@@ -181,6 +181,8 @@ static int open_rendezvous(rdzv_agent *agent, const rdzv_agent_options *options,
   uint64_t random[2] = {0};
   int result = 0;
   params.cancel_fd = flag_fd(&agent->stop);
+  params.launcher = RDZV_LAUNCHER_AGENT;
+  params.max_restarts = options->max_restarts;
   params.find_master_later = true; /* some agents of PyTorch publish it only when they have heard from all others */
   if (options->standalone) {
     if (getrandom(random, sizeof random, 0) < 0) random[0] = (uint64_t)clock_wall_us();

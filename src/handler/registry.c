@@ -104,6 +104,9 @@ int params_check(const rdzv_params *from, rdzv_params *to, rdzv_log *log, rdzv_e
   if (to->local_addr && strlen(to->local_addr) > MAX_ADDR)
     return error_set(error, RDZV_E_INVALID, "local_addr has %zu bytes: the limit is %d", strlen(to->local_addr),
                      MAX_ADDR);
+  if (to->launcher > RDZV_LAUNCHER_NONE || to->max_restarts < 0)
+    return error_set(error, RDZV_E_INVALID, "invalid launcher or max_restarts: %d, %" PRId64, (int)to->launcher,
+                     to->max_restarts);
   if (!utf8_is_valid(rdzv_str(to->run_id)) || (to->local_addr && !utf8_is_valid(rdzv_str(to->local_addr))))
     return error_set(error, RDZV_E_INVALID, "the run id or local_addr is not UTF-8");
   return params_check_nodes(to->min_nodes, to->max_nodes, error);

@@ -8,13 +8,23 @@
 
 /* ---- settings as text ----------------------------------------------------------------------------------------- */
 
+struct differences_launcher differences_launcher(enum launcher launcher, int64_t max_restarts) {
+  struct differences_launcher out = {""};
+  if (launcher == LAUNCHER_AGENT)
+    snprintf(out.text, sizeof out.text, " agent=yes max_restarts=%" PRId64, max_restarts);
+  else if (launcher == LAUNCHER_NONE)
+    snprintf(out.text, sizeof out.text, " agent=no");
+  return out;
+}
+
 struct differences_settings differences_settings(const struct rendezvous_settings *settings) {
   static const char *const orders[] = {"torch", "stable", "natural"};
   struct differences_settings out;
   snprintf(out.text, sizeof out.text,
-           "nnodes=%" PRId64 ":%" PRId64 " keep_alive_interval=%g keep_alive_max_attempt=%" PRId64 " rank_order=%s",
+           "nnodes=%" PRId64 ":%" PRId64 " keep_alive_interval=%g keep_alive_max_attempt=%" PRId64 " rank_order=%s%s",
            settings->min_nodes, settings->max_nodes, (double)settings->keep_alive_interval / 1000,
-           settings->keep_alive_max_attempt, orders[settings->rank_order]);
+           settings->keep_alive_max_attempt, orders[settings->rank_order],
+           differences_launcher(settings->launcher, settings->max_restarts).text);
   return out;
 }
 
@@ -200,22 +210,64 @@ static bool tell_torch(struct differences *told, const struct rendezvous_setting
   return true;
 }
 
-struct summary differences_describe(const char *own, const char *others, const char *other) {
-  struct summary out;
-  size_t len = (size_t)snprintf(out.text, sizeof out.text, "'%.120s' has ", other);
+/* Adds the values that both have and that differ. False: there is none. */
+static bool add_values(struct summary *out, size_t len, const char *own, const char *others) {
   const char *sep = "";
   for (const char *at = own; *at; at += strcspn(at, " "), at += *at == ' ') {
     const size_t name = strcspn(at, "="), own_len = strcspn(at + name, " ");
     size_t other_len;
     const char *value = find_value(others, at, name + 1, &other_len);
-    if (other_len == own_len - 1 && memcmp(value, at + name + 1, other_len) == 0) continue;
-    const int more = snprintf(out.text + len, sizeof out.text - len, "%s%.*s=%.*s, this node %.*s", sep, (int)name, at,
-                              (int)other_len, value, (int)own_len - 1, at + name + 1);
-    if (more < 0 || (size_t)more >= sizeof out.text - len) break;
+    if (other_len == 0 || (other_len == own_len - 1 && memcmp(value, at + name + 1, other_len) == 0)) continue;
+    const int more = snprintf(out->text + len, sizeof out->text - len, "%s%.*s=%.*s, this node %.*s", sep, (int)name,
+                              at, (int)other_len, value, (int)own_len - 1, at + name + 1);
+    if (more < 0 || (size_t)more >= sizeof out->text - len) break;
     len += (size_t)more;
     sep = "; ";
   }
-  snprintf(out.text + len, sizeof out.text - len, " (use the same values on all nodes)");
+  return *sep;
+}
+
+static void append(struct summary *out, const char *text) {
+  const size_t len = strlen(out->text);
+  snprintf(out->text + len, sizeof out->text - len, "%s", text);
+}
+
+static bool describe(const char *own, const char *others, const char *other, struct summary *out) {
+  const size_t len = (size_t)snprintf(out->text, sizeof out->text, "'%.120s' has ", other);
+  const bool differ = add_values(out, len, own, others);
+  append(out, " (use the same values on all nodes)");
+  return differ;
+}
+
+struct summary differences_describe(const char *own, const char *others, const char *other) {
+  struct summary out;
+  describe(own, others, other, &out);
+  return out;
+}
+
+/* 1: its node is an agent; 0: it is none; -1: not known. */
+static int find_agent(const char *settings) {
+  size_t len;
+  const char *value = find_value(settings, "agent=", 6, &len);
+  if (len == 3 && memcmp(value, "yes", 3) == 0) return 1;
+  return len == 2 && memcmp(value, "no", 2) == 0 ? 0 : -1;
+}
+
+struct summary differences_describe_clash(const char *own, const char *others, const char *other) {
+  struct summary out;
+  const int ours = find_agent(own), theirs = find_agent(others);
+  if (ours < 0 || theirs < 0 || ours == theirs) {
+    const size_t len = (size_t)snprintf(out.text, sizeof out.text,
+                                        "the --nnodes ranges of these nodes do not overlap: '%.120s' has ", other);
+    add_values(&out, len, own, others);
+    append(&out, " (use the same values on all nodes)");
+    return out;
+  }
+  snprintf(out.text, sizeof out.text,
+           "'%.120s' %s, and this node %s: they cannot be in one round (start all nodes with 'rdzv run', or choose "
+           "another --rdzv-id)",
+           other, theirs ? "is an agent, as of 'rdzv run'" : "is no agent, as of 'rdzv join'",
+           ours ? "is one" : "is none");
   return out;
 }
 
@@ -237,8 +289,10 @@ static bool note_told(struct differences *told, const char *settings) {
 
 bool differences_tell(struct differences *told, const char *own, const char *others, const char *other,
                       struct summary *out) {
-  if (!*others || strcmp(own, others) == 0 || !note_told(told, others)) return false;
-  *out = differences_describe(own, others, other);
+  struct summary found;
+  if (!*others || strcmp(own, others) == 0 || !describe(own, others, other, &found)) return false;
+  if (!note_told(told, others)) return false;
+  *out = found;
   return true;
 }
 
@@ -258,6 +312,8 @@ bool differences_next(struct differences *told, const struct rendezvous_state *s
 
 bool differences_clashes(const struct rendezvous_settings *settings, const char *others) {
   int64_t min_nodes, max_nodes;
+  const int agent = find_agent(others);
+  if (agent >= 0 && settings->launcher == (agent ? LAUNCHER_NONE : LAUNCHER_AGENT)) return true;
   return differences_parse_nnodes(others, &min_nodes, &max_nodes) &&
          (min_nodes > settings->max_nodes || max_nodes < settings->min_nodes);
 }
@@ -289,7 +345,7 @@ enum rendezvous_clash differences_clash(const struct rendezvous_state *state,
     if (!differences_clashes(settings, entries[i].settings) || !is_there(state, entries[i].node)) continue;
     if (!parse_node(entries[i].node, &room, &desc)) continue;
     clash = lives(argument, &desc) ? CLASH_SURE : CLASH_DOUBTFUL;
-    *out = differences_describe(own.text, entries[i].settings, entries[i].node);
+    *out = differences_describe_clash(own.text, entries[i].settings, entries[i].node);
   }
   return clash;
 }

@@ -2,7 +2,8 @@
 /*
  * Settings that must be the same on all nodes of a run, and nodes that differ in them. Every node warns of each
  * difference once: which node differs, in what, and both values. Where two numbers of nodes can never be in one round,
- * the node that came later fails.
+ * or one node is an agent and the other is none, the node that came later fails. A node that does not tell whether it
+ * is an agent can be with both.
  *
  * The settings are in an attribute of the state that PyTorch nodes carry along, one entry for all nodes that have the
  * same, in the order in which they came, with the name of one of these nodes:
@@ -23,7 +24,7 @@
 
 enum {
   DIFFERENCES_MOST = 8,            /* entries; a node whose settings are one more is not entered */
-  DIFFERENCES_SETTINGS_SIZE = 192, /* of an entry as text */
+  DIFFERENCES_SETTINGS_SIZE = 256, /* of an entry as text */
 };
 
 /* The settings of a node as an entry has them. */
@@ -31,6 +32,12 @@ struct differences_settings {
   char text[DIFFERENCES_SETTINGS_SIZE];
 };
 struct differences_settings differences_settings(const struct rendezvous_settings *settings);
+
+/* " agent=yes max_restarts=3", " agent=no"; "": not known. */
+struct differences_launcher {
+  char text[64];
+};
+struct differences_launcher differences_launcher(enum launcher launcher, int64_t max_restarts);
 
 /* The number of nodes in settings as text. False: they have none. Other nodes can write them, so they may be
  * malformed. */
@@ -81,6 +88,9 @@ bool differences_tell(struct differences *told, const char *own, const char *oth
 /* The sentence of a difference between a node's settings and those of another. */
 struct summary differences_describe(const char *own, const char *others, const char *other);
 
+/* The same where they clash: why, too. */
+struct summary differences_describe_clash(const char *own, const char *others, const char *other);
+
 /* ---- failing ---- */
 
 /* Can a node with these settings, and one with those as text, never be in one round? */
@@ -91,8 +101,8 @@ bool differences_clashes(const struct rendezvous_settings *settings, const char 
 bool differences_is_asked(const struct rendezvous_state *state, const struct node_desc *node,
                           const struct rendezvous_settings *settings);
 
-/* For a node that has not been in a round yet: one that has is not the later one. Does a node that came before have a
- * number of nodes that can never be in one round with ours? *out says so. It may be dead: then the caller waits until
+/* For a node that has not been in a round yet: one that has is not the later one. Does a node that came before have
+ * settings that can never be in one round with ours? *out says so. It may be dead: then the caller waits until
  * `lives` tells, or it is evicted. */
 typedef bool differences_lives(const void *argument, const struct node_desc *node);
 enum rendezvous_clash differences_clash(const struct rendezvous_state *state,

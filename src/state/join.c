@@ -50,8 +50,7 @@ const char *join_obstacle(const struct rendezvous_state *state, int64_t joined, 
 
 int join_fail(rdzv_error *error, enum rendezvous_action action, const char *wish, const struct summary *summary) {
   if (action == ACTION_ERROR_TIMEOUT) return error_set(error, RDZV_E_TIMEOUT, "%s timed out: %s", wish, summary->text);
-  if (action == ACTION_ERROR_CLASH)
-    return error_set(error, RDZV_E_LIMIT, "the --nnodes ranges of these nodes do not overlap: %s", summary->text);
+  if (action == ACTION_ERROR_CLASH) return error_set(error, RDZV_E_LIMIT, "%s", summary->text);
   const bool spare = action == ACTION_ERROR_GRACEFUL_EXIT;
   return error_set(error, spare ? RDZV_E_GRACEFUL_EXIT : RDZV_E_CLOSED, "%s",
                    spare ? "the rendezvous was closed while this node was a spare" : "the rendezvous is closed");

@@ -39,6 +39,9 @@ enum rank_order {
   RANK_ORDER_NATURAL, /* by node, numbers within an address as numbers */
 };
 
+/* Is a node an agent (rdzv_launcher)? */
+enum launcher { LAUNCHER_UNKNOWN, LAUNCHER_AGENT, LAUNCHER_NONE };
+
 /* Times in milliseconds. */
 struct rendezvous_settings {
   int64_t min_nodes;
@@ -50,6 +53,8 @@ struct rendezvous_settings {
   int64_t keep_alive_interval;
   int64_t keep_alive_max_attempt;
   enum rank_order rank_order;
+  enum launcher launcher;
+  int64_t max_restarts;     /* of an agent */
   bool has_redundancy_list; /* layouts before 2.3 have none: a node that finds the round full waits in no list */
   bool marks; /* write marks that only nodes of this library read: WORLD_LEFT, `ours` of a node, settings, the
                                end */

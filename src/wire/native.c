@@ -62,7 +62,7 @@ static void end_value(struct wire_writer *out, size_t start) {
 
 /* ---- requests ------------------------------------------------------------------------------------------------- */
 
-enum { FLAG_REDUNDANCY_LIST = 1, FLAG_MARKS = 2, JOIN_FLAGS = 3 };
+enum { FLAG_REDUNDANCY_LIST = 1, FLAG_MARKS = 2, FLAG_AGENT = 4, FLAG_NO_AGENT = 8, JOIN_FLAGS = 15 };
 
 static void put_op(struct wire_writer *out, enum wire_op op) { wire_put_op(out, WIRE_DIALECT_RDZV, op); }
 
@@ -76,7 +76,11 @@ static void put_settings(struct wire_writer *out, const struct rendezvous_settin
   wire_put64(out, (uint64_t)settings->keep_alive_interval);
   wire_put64(out, (uint64_t)settings->keep_alive_max_attempt);
   wire_put8(out, (uint8_t)settings->rank_order);
-  wire_put8(out, (settings->has_redundancy_list ? FLAG_REDUNDANCY_LIST : 0) | (settings->marks ? FLAG_MARKS : 0));
+  wire_put8(out, (settings->has_redundancy_list ? FLAG_REDUNDANCY_LIST : 0) | (settings->marks ? FLAG_MARKS : 0) |
+                     (settings->launcher == LAUNCHER_AGENT  ? FLAG_AGENT
+                      : settings->launcher == LAUNCHER_NONE ? FLAG_NO_AGENT
+                                                            : 0));
+  if (settings->launcher == LAUNCHER_AGENT) wire_put64(out, (uint64_t)settings->max_restarts);
 }
 
 static struct rendezvous_settings take_settings(struct wire_cursor *cursor) {
@@ -93,6 +97,8 @@ static struct rendezvous_settings take_settings(struct wire_cursor *cursor) {
   const unsigned flags = wire_take8(cursor, JOIN_FLAGS, "the flags");
   settings.has_redundancy_list = flags & FLAG_REDUNDANCY_LIST;
   settings.marks = flags & FLAG_MARKS;
+  settings.launcher = flags & FLAG_AGENT ? LAUNCHER_AGENT : flags & FLAG_NO_AGENT ? LAUNCHER_NONE : LAUNCHER_UNKNOWN;
+  settings.max_restarts = flags & FLAG_AGENT ? wire_take_number(cursor, 0, INT64_MAX, "max_restarts") : 0;
   return settings;
 }
 

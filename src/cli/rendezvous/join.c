@@ -95,6 +95,7 @@ int cmd_join(int argc, char **argv) {
   if (rest < 0) return rest == -2 ? EXIT_YES : EXIT_USAGE;
   int code = rest < argc ? check_executable(me, argv[rest], "") : EXIT_YES; /* before others wait for us */
   if (code == EXIT_YES) code = rendezvous_catch_signals(me);
+  settings.flags.launcher = RDZV_LAUNCHER_NONE;
   if (code == EXIT_YES) code = rendezvous_open(&rendezvous, me, &settings.flags, false);
   if (code != EXIT_YES) return code;
   if (!rendezvous.handler) return EXIT_YES; /* a signal came */

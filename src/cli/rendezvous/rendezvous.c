@@ -133,6 +133,7 @@ static rdzv_params params_of(const char *command, const struct rendezvous_flags 
                        .run_id = flags->run_id,
                        .conf = flags->conf,
                        .local_addr = flags->local_addr,
+                       .launcher = flags->launcher,
                        .cancel_fd = signal_pipe[0] > 0 ? signal_pipe[0] : 0,
                        .log = stderr_log(command, flags->log_level)};
 }

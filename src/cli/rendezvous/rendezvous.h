@@ -11,6 +11,7 @@
 struct rendezvous_flags {
   const char *backend, *endpoint, *run_id, *conf, *local_addr, *nnodes, *event_log;
   int log_level;
+  rdzv_launcher launcher;
   struct protection_flags protection;
 };
 

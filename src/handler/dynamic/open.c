@@ -94,6 +94,8 @@ static struct engine_config engine_config(const rdzv_params *params, unsigned op
   config.settings.keep_alive_interval = conf->keep_alive_interval;
   config.settings.keep_alive_max_attempt = conf->keep_alive_max_attempt;
   config.settings.rank_order = (enum rank_order)conf->rank_order;
+  config.settings.launcher = (enum launcher)params->launcher;
+  config.settings.max_restarts = params->max_restarts;
   if (getrandom(&config.seed, sizeof config.seed, GRND_NONBLOCK) < 0)
     config.seed = (uint64_t)clock_wall_us() ^ (uint64_t)getpid() << 32;
   return config;

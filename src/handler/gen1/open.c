@@ -74,6 +74,8 @@ static int init_machine(struct gen1 *handler, const rdzv_params *params, const s
                                          .join_timeout = conf->timeout,
                                          .last_call_timeout = conf->last_call_timeout,
                                          .close_timeout = conf->close_timeout,
+                                         .launcher = (enum launcher)params->launcher,
+                                         .max_restarts = params->max_restarts,
                                          .name = handler->base.node};
   uint64_t seed = (uint64_t)clock_wall_us() ^ (uint64_t)getpid() << 32;
   if (getrandom(&seed, sizeof seed, GRND_NONBLOCK) < 0) seed++;

@@ -101,6 +101,8 @@ static int init_machine(struct leased_handler *handler, const rdzv_params *param
   config.settings.last_call_timeout = conf->last_call_timeout;
   config.settings.close_timeout = conf->close_timeout;
   config.settings.rank_order = (enum rank_order)conf->rank_order;
+  config.settings.launcher = (enum launcher)params->launcher;
+  config.settings.max_restarts = params->max_restarts;
   config.seed = (uint64_t)clock_wall_us() ^ (uint64_t)getpid() << 32;
   if (getrandom(&config.seed, sizeof config.seed, GRND_NONBLOCK) < 0) config.seed++;
   leased_init(&handler->machine, &config);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Nodes that differ in their number of nodes (state/differences.h). The state has an entry for each number. A node that
- * comes fails if its range and that of the node of an entry do not overlap, and that node lives: its keep-alive is
+/* Nodes that differ in their number of nodes, or in being agents (state/differences.h). The state has an entry for each
+ * such setting. A node that comes fails if it clashes with the node of an entry, and that node lives: its keep-alive is
  * there. */
 #include "base/error.h"
 #include "state/gen1/machine.h"
@@ -13,7 +13,8 @@ enum { DOUBT_MS = 1000 }; /* a node puts its keep-alive right after it has joine
 
 struct differences_settings gen1_differences_settings(const struct gen1_settings *settings) {
   struct differences_settings out;
-  snprintf(out.text, sizeof out.text, "nnodes=%" PRId64 ":%" PRId64, settings->min_nodes, settings->max_nodes);
+  snprintf(out.text, sizeof out.text, "nnodes=%" PRId64 ":%" PRId64 "%s", settings->min_nodes, settings->max_nodes,
+           differences_launcher(settings->launcher, settings->max_restarts).text);
   return out;
 }
 
@@ -31,7 +32,9 @@ static bool is_dead(const struct gen1_node *node) {
 }
 
 bool gen1_find_clash(const struct gen1_node *node, struct gen1_entry *out) {
-  const struct rendezvous_settings own = {.min_nodes = node->settings.min_nodes, .max_nodes = node->settings.max_nodes};
+  const struct rendezvous_settings own = {.min_nodes = node->settings.min_nodes,
+                                          .max_nodes = node->settings.max_nodes,
+                                          .launcher = node->settings.launcher};
   struct gen1_entry entries[DIFFERENCES_MOST];
   const bool open = node->state.status == GEN1_STATUS_JOINABLE || node->state.status == GEN1_STATUS_FINAL;
   const size_t count = open && !is_dead(node) ? gen1_state_entries(&node->state, entries) : 0;
@@ -53,8 +56,7 @@ int64_t gen1_doubt_clash(struct gen1_node *node) {
 
 void gen1_error_clash(const struct gen1_node *node, const struct gen1_entry *clash, rdzv_error *error) {
   const struct differences_settings own = gen1_differences_settings(&node->settings);
-  error_set(error, RDZV_E_LIMIT, "the --nnodes ranges of these nodes do not overlap: %s",
-            differences_describe(own.text, clash->settings, clash->node).text);
+  error_set(error, RDZV_E_LIMIT, "%s", differences_describe_clash(own.text, clash->settings, clash->node).text);
 }
 
 /* A joinable round can still grow. */

@@ -109,7 +109,9 @@ struct gen1_update {
 struct gen1_settings {
   int64_t min_nodes, max_nodes;
   int64_t join_timeout, last_call_timeout, close_timeout;
-  const char *name; /* of the node, for others; NULL: it has no entry in the state */
+  enum launcher launcher;
+  int64_t max_restarts; /* of an agent */
+  const char *name;     /* of the node, for others; NULL: it has no entry in the state */
 };
 
 /* All private. */

@@ -62,7 +62,7 @@ void leased_check_clash(struct leased *node, const struct leased_event *event) {
   const bool read = oldest && leased_node_read(oldest->value, &other, NULL) == 0;
   const bool clashes = read && differences_clashes(&node->config.settings, other.settings);
   const struct differences_settings own = differences_settings(&node->config.settings);
-  if (clashes) node->clash = differences_describe(own.text, other.settings, node_text(&other.desc).text);
+  if (clashes) node->clash = differences_describe_clash(own.text, other.settings, node_text(&other.desc).text);
   if (read) leased_node_free(&other);
   if (!clashes) node->clash_lease = 0;
   node->clash_known = clashes && node->now.mono_ms > node->clash_ms;

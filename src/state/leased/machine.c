@@ -68,8 +68,7 @@ static void fail_closed(struct leased *node, struct leased_update *update) {
 }
 
 static void fail_clash(struct leased *node, struct leased_update *update) {
-  error_set(&update->error, RDZV_E_LIMIT,
-            "cannot join the rendezvous: the --nnodes ranges of these nodes do not overlap: %s", node->clash.text);
+  error_set(&update->error, RDZV_E_LIMIT, "cannot join the rendezvous: %s", node->clash.text);
   fail(node, LEASED_EV_ASK_JOIN, update);
 }
 

@@ -10,7 +10,7 @@ from join_node import Ours
 REFUSED = 6  # what `rdzv join` exits with
 
 
-class Differ(rdzvtest.Case):
+class Places(rdzvtest.Case):
     def places(self):
         server = self.serve()
         return {"native": ["--rdzv-endpoint", server.endpoint],
@@ -20,6 +20,8 @@ class Differ(rdzvtest.Case):
     def node(self, place, run_id, addr, nnodes, *more):
         return Ours(self, f"{run_id}-{addr}", [*place, "--rdzv-id", run_id, "--local-addr", addr, "--nnodes", nnodes, *more])
 
+
+class Differ(Places):
     def test_no_round_can_have_both(self):
         for name, place in self.places().items():
             with self.subTest(name):
@@ -64,6 +66,59 @@ class Differ(rdzvtest.Case):
                                  "rank_order=natural, this node stable (use the same values on all nodes)")
                 second.await_said(f"'a_{first.process.pid}_0' has nnodes=2:3, this node 2:4; "
                                   "rank_order=stable, this node natural (use the same values on all nodes)")
+
+
+class Agents(Places):
+    def places(self):
+        etcd.need()
+        at = ["--rdzv-endpoint", etcd.shared().endpoint]
+        return {**super().places(), **{name: ["--rdzv-backend", name, *at] for name in ("etcd-v2", "etcd-v3", "etcd")}}
+
+    def agent(self, place, run_id, addr, *more):
+        """Gives the process, and what it has said so far."""
+        path = self.path(f"agent-{run_id}-{addr}")
+        with open(path, "w", encoding="utf-8") as out:
+            process = self.start([rdzvtest.RDZV, "run", *(["--rdzv-backend", "c10d"] if "--rdzv-backend" not in place else []), *place,
+                                  "--rdzv-id", run_id, "--local-addr", addr, "--nnodes", "2", *more, "--no-python", "true"],
+                                 stdout=out, stderr=out)
+
+        def said():
+            with open(path, encoding="utf-8") as file:
+                return file.read()
+        return process, said
+
+    def test_an_agent_and_a_node_that_is_none(self):
+        for name, place in self.places().items():
+            with self.subTest(name):
+                run_id = f"{name}-{time.monotonic_ns()}"
+                first = self.node(place, run_id, "127.0.0.1", "2")
+                first.await_said("waiting for nodes")
+                agent, said = self.agent(place, run_id, "127.0.0.2")
+                self.assertNotEqual(agent.wait(rdzvtest.DEADLINE), 0, said())
+                self.assertRegex(said(), rf"rdzv run: cannot join the rendezvous: '127.0.0.1_{first.process.pid}(_0)?' is no agent, as of "
+                                 r"'rdzv join', and this node is one: they cannot be in one round \(start all nodes with 'rdzv run'")
+                self.node(place, run_id, "127.0.0.3", "2")
+                self.assertEqual(first.joined()["world_size"], 2)
+
+    def test_a_node_that_is_no_agent_comes_to_agents(self):
+        place = self.places()["native"]
+        agent, said = self.agent(place, "job", "127.0.0.1")
+        status = ["status", *place, "--rdzv-id", "job"]
+        rdzvtest.wait_until(lambda: "1 participant" in self.rdzv(*status).stdout, "the agent waits")
+        other = self.node(place, "job", "127.0.0.2", "2")
+        self.assertEqual(other.await_exit(), REFUSED, other.said())
+        self.assertIn(f"'127.0.0.1_{agent.pid}_0' is an agent, as of 'rdzv run', and this node is none: ", other.said())
+        rdzvtest.wait_until(lambda: f"'127.0.0.2_{other.process.pid}_0' has agent=no, this node yes" in said(), "the agent warns")
+
+    def test_agents_with_other_numbers_of_restarts(self):
+        for name, place in self.places().items():
+            with self.subTest(name):
+                run_id = f"{name}-{time.monotonic_ns()}"
+                agents = [self.agent(place, run_id, f"127.0.0.{number}", "--max-restarts", str(number)) for number in (1, 3)]
+                for process, said in agents:
+                    self.assertEqual(process.wait(rdzvtest.DEADLINE), 0, said())
+                told = "".join(said() for _, said in agents)
+                self.assertRegex(told, r"'\S+' has max_restarts=[13], this node [13] \(use the same values on all nodes\)")
 
 
 if __name__ == "__main__":

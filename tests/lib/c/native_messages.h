@@ -21,6 +21,8 @@ static inline struct native_join native_join_sample(void) {
   join.settings.min_nodes = 2;
   join.settings.max_nodes = 9;
   join.settings.rank_order = RANK_ORDER_STABLE;
+  join.settings.launcher = LAUNCHER_AGENT;
+  join.settings.max_restarts = 7;
   return join;
 }
 

@@ -144,8 +144,39 @@ static void test_more_settings_than_there_is_room_for(void **unused) {
   state_free(&state);
 }
 
+/* What one node does not tell is no difference. */
+static void test_agents(void **unused) {
+  (void)unused;
+  struct rendezvous_settings agent = of(2, 3), other = of(2, 3), none = of(2, 3), unknown = of(2, 3);
+  agent.launcher = other.launcher = LAUNCHER_AGENT;
+  agent.max_restarts = 1;
+  other.max_restarts = 3;
+  none.launcher = LAUNCHER_NONE;
+  const struct rendezvous_settings *const all[] = {&agent, &other, &none, &unknown};
+  static const struct {
+    size_t own, others;
+    bool differs, clashes;
+    const char *text;
+  } cases[] = {{0, 1, true, false, "'b_1_0' has max_restarts=3, this node 1 (use the same values on all nodes)"},
+               {0, 2, true, true, "'b_1_0' has agent=no, this node yes (use the same values on all nodes)"},
+               {2, 0, true, true, "'b_1_0' has agent=yes, this node no (use the same values on all nodes)"},
+               {0, 3, false, false, ""},
+               {3, 0, false, false, ""},
+               {2, 3, false, false, ""}};
+  for (size_t i = 0; i < COUNT_OF(cases); i++) {
+    const struct differences_settings own = differences_settings(all[cases[i].own]);
+    const struct differences_settings others = differences_settings(all[cases[i].others]);
+    struct differences told = {0};
+    struct summary summary = {""};
+    assert_int_equal(differences_tell(&told, own.text, others.text, "b_1_0", &summary), cases[i].differs);
+    assert_string_equal(summary.text, cases[i].text);
+    assert_int_equal(differences_clashes(all[cases[i].own], others.text), cases[i].clashes);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_agents),
       cmocka_unit_test(test_nodes_that_agree_have_one_entry),
       cmocka_unit_test(test_every_difference_is_told_once),
       cmocka_unit_test(test_every_setting_is_named),

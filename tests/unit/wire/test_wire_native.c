@@ -133,6 +133,7 @@ static void joins(void **scene) {
   assert_int_equal(got.settings.keep_alive_max_attempt, join.settings.keep_alive_max_attempt);
   assert_int_equal(got.settings.rank_order, RANK_ORDER_STABLE);
   assert_true(got.settings.has_redundancy_list && got.settings.marks);
+  assert_true(got.settings.launcher == LAUNCHER_AGENT && got.settings.max_restarts == 7);
   assert_true(got.layout == TORCH_2_3 && got.first_round == 4 && got.master_port == 29400);
   assert_string_equal(got.master_addr, "10.0.0.7");
   assert_string_equal(got.workers.role, "trainer");
@@ -202,6 +203,7 @@ static void wild_numbers_are_refused(void **scene) {
   BAD(settings.join_timeout, INT64_MAX);
   BAD(settings.keep_alive_max_attempt, INT64_MAX);
   BAD(settings.rank_order, 3);
+  BAD(settings.max_restarts, -1);
   BAD(layout, TORCH_NEWEST + 1);
   BAD(first_round, -1);
   BAD(master_port, 65536);
