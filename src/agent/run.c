@@ -6,6 +6,7 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum {
   KILL_MS = 5000,    /* for a killed process to be gone */
@@ -205,6 +206,14 @@ static void carry_leave(rdzv_agent *agent) {
   done(agent, SUPERVISOR_EV_DONE);
 }
 
+/* A static rendezvous cannot be closed, and the others would wait for this node at the exit barrier. A torchrun agent
+ * that failed comes to it, too. */
+static void tell_failed_exit(rdzv_agent *agent) {
+  rdzv_error error;
+  if (strcmp(agent->round->backend, "static") != 0 || agent->round->world_size == 1) return;
+  if (exchange_tell_exit(&agent->exchange, &error) < 0) log_line(&agent->log, RDZV_LOG_DEBUG, "%s", error.message);
+}
+
 /* After success one agent closes for all; after a failure, the agent that has it. */
 static void close_for_all(rdzv_agent *agent) {
   rdzv_error error;
@@ -215,6 +224,7 @@ static void close_for_all(rdzv_agent *agent) {
   const int closed =
       closes ? rdzv_handler_set_closed(agent->handler, failed ? agent->reason : "the job is done", &error) : 0;
   if (closed < 0) log_line(&agent->log, RDZV_LOG_WARNING, "%s", error.message);
+  if (failed) tell_failed_exit(agent);
   round_end(agent);
   rdzv_handler_set_linger(agent->handler, LINGER_MS, NULL);
   if (closed == 0 && rdzv_handler_leave(agent->handler, &error) < 0)

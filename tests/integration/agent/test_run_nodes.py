@@ -546,6 +546,29 @@ class Hosts(run_nodes.Run):
             self.gone(node)
         self.wait_notes(f"0 0/2 127.0.0.1:{port}", f"1 1/2 127.0.0.1:{port}")
 
+    def test_a_failed_node_of_a_static_rendezvous_is_not_waited_for(self):
+        """As with torchrun, a node whose workers are done ends well: there is no shared state that says otherwise."""
+        for failing in (0, 1):
+            for last in (0, 1):  # whose worker ends last
+                with self.subTest(f"rank {failing} fails, rank {last} is last"):
+                    port, name = run_nodes.free_port(), f"{failing}-{last}"
+                    worker = self.script(f"""
+                    note {name} $RANK
+                    [ $RANK = {last} ] && await go-{name}
+                    [ $RANK = {failing} ] && exit 3
+                    exit 0""", name=f"worker-{name}")
+                    nodes = [self.launch(f"n{name}-{rank}", ["--nnodes", "2", "--node-rank", str(rank), "--master-addr", "127.0.0.1",
+                                                             "--master-port", str(port), "--exit-barrier-timeout", "100"], [worker])
+                             for rank in (0, 1)]
+                    rdzvtest.wait_until(lambda: {f"{name} 0", f"{name} 1"} <= set(self.notes()), "both workers run")
+                    if last != failing:
+                        self.gone(nodes[failing], 3)
+                    self.touch(f"go-{name}")
+                    if last == failing:
+                        self.gone(nodes[failing], 3)
+                    self.gone(nodes[1 - failing], 0)
+                    self.assertNotIn("are not done", nodes[1 - failing].err())
+
 
 if __name__ == "__main__":
     etcd.need()
