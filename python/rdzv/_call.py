@@ -4,11 +4,13 @@
 ctypes lets other threads run during a call. But Python runs signal handlers in the main thread only, between two of its
 own instructions, and a call that waits for another process may not return for minutes.
 
-If the program has signal handlers, a call of the main thread is made in a thread of its own. The main thread waits for
-it in Python, and runs the handlers there. A handler that returns changes nothing. A handler that raises ends the call.
+A call that can be made again is made directly. Python's own signal handler ends it: it writes to the descriptor that
+cancels the calls of this thread (signal.set_wakeup_fd). Then Python runs the handlers of the program. If one raises,
+that is the end. If all return, the call is made again as follows, so that frequent signals end it once only.
 
-If it has none, only Ctrl-C can raise, and it always does. Then the call is made directly, which is faster. Python's own
-signal handler ends it: it writes to the descriptor that cancels the calls of this thread (signal.set_wakeup_fd).
+A call that must not be made twice is made directly only if the program has no signal handlers: Ctrl-C always raises. If
+it has some, the call is made in a thread of its own. The main thread waits for it in Python, and runs the handlers
+there. A handler that returns changes nothing. A handler that raises ends the call.
 
 A call is canceled by the descriptor of its thread (rdzv_thread_cancel_fd). Calls of other threads on the same object go
 on.
@@ -22,6 +24,7 @@ import atexit
 import itertools
 import operator
 import os
+import select
 import time
 from ctypes import byref, c_void_p, sizeof, string_at
 
@@ -192,7 +195,7 @@ class Handle:
 class Cancel(Handle):
     """A pipe that cancels the calls of one thread while it can be read."""
 
-    __slots__ = ("fds", "fd", "end", "lock", "call", "stopped", "signaled")
+    __slots__ = ("fds", "fd", "end", "lock", "look", "call", "stopped", "signaled")
 
     def __init__(self) -> None:
         self.lock = _thread.allocate_lock()
@@ -203,6 +206,9 @@ class Cancel(Handle):
         # In one call of C: Python does not raise between making the descriptors and storing them.
         self.fds.extend(itertools.chain.from_iterable(map(os.pipe2, (os.O_CLOEXEC | os.O_NONBLOCK,))))
         self.fd, self.end = self.fds
+        poll = select.poll()
+        poll.register(self.fd, select.POLLIN)
+        self.look = poll.poll
 
     def up(self) -> None:
         try:
@@ -240,13 +246,14 @@ class Cancel(Handle):
 class Call:
     """One call on an object. Another thread, or a signal handler, can stop it."""
 
-    __slots__ = ("thread", "cancel", "running", "stopped")
+    __slots__ = ("thread", "cancel", "running", "stopped", "signaled")
 
     def __init__(self) -> None:
         self.thread = _thread.get_ident()
         self.cancel: Cancel | None = None
         self.running = True
         self.stopped = False
+        self.signaled = False  # a signal came during it
 
     def stop(self) -> None:
         self.stopped = True
@@ -315,7 +322,7 @@ def take_raised() -> None:
 
 
 def call_in_main(cancel: Cancel, function: Callable[..., int], arguments: Sequence[object]) -> int | None:
-    """Ctrl-C ends the call. None: the program has a wake-up descriptor of its own, and the call was not made."""
+    """A signal ends the call. None: the program has a wake-up descriptor of its own, and the call was not made."""
     before = -1
     cancel.signaled = True  # until it is certain that no signal has come
     try:
@@ -326,8 +333,8 @@ def call_in_main(cancel: Cancel, function: Callable[..., int], arguments: Sequen
         if before != cancel.end:  # a call in a callback of another one leaves it
             _signal.set_wakeup_fd(before)
             threads.wakes = -1
-    if code != CANCELED and before != cancel.end:
-        cancel.signaled = False
+    if before != cancel.end:
+        cancel.signaled = bool(cancel.look(0))
     take_raised()
     return code
 
@@ -412,7 +419,9 @@ class Object(Handle):
             if call.stopped:
                 return CANCELED
             if call.thread == threads.main:
-                return call_in_main(cancel, function, (pointer, *arguments, error))
+                code = call_in_main(cancel, function, (pointer, *arguments, error))
+                call.signaled = cancel.signaled
+                return code
             return function(pointer, *arguments, error)
         finally:
             call.running = False
@@ -438,9 +447,10 @@ class Object(Handle):
             self._free(pointer)
 
     def _run(self, call: Call, seconds: float, function: Callable[..., int], arguments: Sequence[object],
-             error: ErrorStruct) -> int:
+             error: ErrorStruct, *, repeats: bool = False) -> int:
+        """`repeats`: the caller makes the call again if a signal ends it."""
         code = None
-        if seconds < 0 and not (in_main() and has_handlers()):
+        if seconds < 0 and (not in_main() or (repeats and own_cancel().call is None) or not has_handlers()):
             code = self._here(call, function, arguments, error)
         if code is None:
             code = self._apart(call, seconds, function, arguments, error)
@@ -469,22 +479,22 @@ class Object(Handle):
 
     # ---- kinds of calls
 
-    def _try(self, function: Callable[..., int], *arguments: object) -> bool:
-        """Calls function(pointer, *arguments, error), which returns 0 or a code. False: a signal handler has used the
-        object, and the call is to be made again."""
+    def _try(self, function: Callable[..., int], *arguments: object, again: bool = False) -> bool:
+        """Calls function(pointer, *arguments, error), which returns 0 or a code. False: a signal came, or its handler has
+        used the object, and the call is to be made again, with `again`."""
         call, error = Call(), ErrorStruct()
         is_main = in_main()
         try:
             if is_main:
                 self._pause()
                 self._paused.add(call)
-            code = self._run(call, -1, function, arguments, error)
+            code = self._run(call, -1, function, arguments, error, repeats=not again)
         finally:
             if is_main:
                 self._paused.discard(call)
         if code >= 0:
             return True
-        if code != CANCELED or not self._pointer or not call.stopped:
+        if code != CANCELED or not self._pointer or not (call.stopped or call.signaled):
             raise failure(code, error)
         return False
 
@@ -495,8 +505,9 @@ class Object(Handle):
 
     def _call(self, function: Callable[..., int], *arguments: object) -> None:
         """A call that can be made again."""
-        while not self._try(function, *arguments):
-            pass
+        again = False
+        while not self._try(function, *arguments, again=again):
+            again = True
 
     def _once(self, function: Callable[..., int], *arguments: object, seconds: float = -1) -> None:
         """A call that must not be made twice."""

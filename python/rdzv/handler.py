@@ -380,9 +380,9 @@ class Handler(Object):
         """Waits for a change of the round since next, or since the last change. Raises Timeout."""
         out = c_void_p()
         total = left = milliseconds(timeout)
-        began = time.monotonic()
-        while not self._try(library.rdzv_handler_wait_change, left, byref(out)):
-            left = left_of(began, total)
+        began, again = time.monotonic(), False
+        while not self._try(library.rdzv_handler_wait_change, left, byref(out), again=again):
+            left, again = left_of(began, total), True
         bits = library.rdzv_change_what(out)
         names = [library.rdzv_change_node(out, i) for i in range(library.rdzv_change_node_count(out))]
         library.rdzv_change_free(out)
@@ -454,9 +454,9 @@ class Handler(Object):
         """Reads the state of the rendezvous; with `wait`, when it differs from the last one, or after so long."""
         out = c_void_p()
         total = left = milliseconds(wait)
-        began = time.monotonic()
-        while not self._try(library.rdzv_handler_status, left, byref(out)):
-            left = left_of(began, total)
+        began, again = time.monotonic(), False
+        while not self._try(library.rdzv_handler_status, left, byref(out), again=again):
+            left, again = left_of(began, total), True
         try:
             return read_status(out)
         finally:
@@ -465,11 +465,14 @@ class Handler(Object):
     # ---- extra data: backend etcd only
 
     def set_extra(self, key: Text, value: Text) -> None:
-        self._call(library.rdzv_handler_set_extra, needed_text(key, "key"), needed_text(value, "value"))
+        self._once(library.rdzv_handler_set_extra, needed_text(key, "key"), needed_text(value, "value"))
 
     def get_extra(self, key: Text, timeout: Seconds) -> bytes:
-        value = Value()
-        self._call(library.rdzv_handler_get_extra, needed_text(key, "key"), milliseconds(timeout), value)
+        value, name = Value(), needed_text(key, "key")
+        total = left = milliseconds(timeout)
+        began, again = time.monotonic(), False
+        while not self._try(library.rdzv_handler_get_extra, name, left, value, again=again):
+            left, again = left_of(began, total), True
         return take(value)
 
 
@@ -501,10 +504,10 @@ class _Runs(Object):
 
     _kind = "call"
 
-    def _ask_runs(self, function: Any, made: MadeParams, *out: object) -> None:
+    def _ask_runs(self, make: Any, function: Any, made: MadeParams, *out: object) -> None:
         self._pointer = 1
         try:
-            self._call(lambda _, *rest: function(byref(made.params), *rest), *out)
+            make(lambda _, *rest: function(byref(made.params), *rest), *out)
         finally:
             self._pointer = None
 
@@ -519,13 +522,14 @@ def _params(backend: Text | None, endpoint: Text | None, run_id: Text | None, co
 def list_runs(backend: Text | None = None, endpoint: Text | None = None, *, conf: Conf = None) -> list[str]:
     """The run ids that a store or an etcd cluster holds."""
     runs, values, count = _Runs(), POINTER(Value)(), c_size_t()
-    runs._ask_runs(library.rdzv_runs_list, _params(backend, endpoint, None, conf), byref(values), byref(count))
+    runs._ask_runs(runs._call, library.rdzv_runs_list, _params(backend, endpoint, None, conf), byref(values),
+                   byref(count))
     return [text_of(each) for each in take_all(values, count.value)]
 
 
 def remove_run(backend: Text | None = None, endpoint: Text | None = None, *, run_id: Text, conf: Conf = None) -> int:
     """Removes a run and all its keys; returns how many there were."""
     runs, count = _Runs(), c_size_t()
-    runs._ask_runs(library.rdzv_runs_remove, _params(backend, endpoint, needed_text(run_id, "run_id"), conf),
-                   byref(count))
+    runs._ask_runs(runs._once, library.rdzv_runs_remove,
+                   _params(backend, endpoint, needed_text(run_id, "run_id"), conf), byref(count))
     return count.value

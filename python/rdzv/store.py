@@ -228,10 +228,11 @@ class Store(Object):
     def get(self, key: Data, *, timeout: Seconds | None = None, default: object = RAISE) -> object:
         """Waits until the key exists, and reads its value."""
         value, name = Value(), as_bytes(key)
-        began, total = time.monotonic(), milliseconds_or(timeout, TIMEOUT_OF_STORE)
+        began, total, again = time.monotonic(), milliseconds_or(timeout, TIMEOUT_OF_STORE), False
         with or_default(default) as found:
-            while not self._try(limited(library.rdzv_store_get, timeout), name, value):
-                self._wait([key], self._left(began, total))
+            while not self._try(limited(library.rdzv_store_get, timeout), name, value, again=again):
+                again = True
+                self._wait([key], self._left(began, total), again)
             found.value = take(value)
         return found.value
 
@@ -260,11 +261,11 @@ class Store(Object):
         """Waits until each key existed."""
         self._wait(keys, milliseconds_or(timeout, TIMEOUT_OF_STORE))
 
-    def _wait(self, keys: Iterable[Data], timeout_ms: int) -> None:
+    def _wait(self, keys: Iterable[Data], timeout_ms: int, again: bool = False) -> None:
         array, count = as_array(keys)
         began, left = time.monotonic(), timeout_ms
-        while not self._try(library.rdzv_store_wait, array, count, left):
-            left = self._left(began, timeout_ms)
+        while not self._try(library.rdzv_store_wait, array, count, left, again=again):
+            left, again = self._left(began, timeout_ms), True
 
     def _left(self, began: float, timeout_ms: int = TIMEOUT_OF_STORE) -> int:
         total = self._ask(library.rdzv_store_get_timeout) if timeout_ms == TIMEOUT_OF_STORE else timeout_ms
@@ -296,10 +297,12 @@ class Store(Object):
         keys = list(keys)
         array, count = as_array(keys)
         values = POINTER(Value)()
-        began, total = time.monotonic(), milliseconds_or(timeout, TIMEOUT_OF_STORE)
+        began, total, again = time.monotonic(), milliseconds_or(timeout, TIMEOUT_OF_STORE), False
         with or_default(default) as found:
-            while not self._try(limited(library.rdzv_store_multi_get, timeout), array, count, byref(values)):
-                self._wait(keys, self._left(began, total))
+            while not self._try(limited(library.rdzv_store_multi_get, timeout), array, count, byref(values),
+                                again=again):
+                again = True
+                self._wait(keys, self._left(began, total), again)
             found.value = take_all(values, count)
         return found.value
 
@@ -370,10 +373,10 @@ class Store(Object):
         value, version, name = Value(), c_uint64(), as_bytes(key)
         known = integer(known, c_uint64, "version")
         total = left = milliseconds_or(timeout, TIMEOUT_OF_STORE)
-        began = time.monotonic()
+        began, again = time.monotonic(), False
         with or_default(default) as found:
-            while not self._try(library.rdzv_store_wait_changed, name, known, left, value, byref(version)):
-                left = self._left(began, total)
+            while not self._try(library.rdzv_store_wait_changed, name, known, left, value, byref(version), again=again):
+                left, again = self._left(began, total), True
             found.value = take(value), version.value
         return found.value
 

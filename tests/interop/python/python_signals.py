@@ -12,8 +12,10 @@ import tempfile
 import threading
 import time
 import unittest
+import unittest.mock
 
 import rdzv
+import rdzv._call
 from python_api import QUICK, SOON, Soon, in_child
 from rdzv import errors
 
@@ -380,6 +382,50 @@ class Handlers(unittest.TestCase):
         self.assertIsNone(self.store.get("never", timeout=0.3, default=None))
         self.store.set("k", "v")
         self.assertEqual(self.store.get("k"), b"v")
+
+    def test_a_read_is_made_without_a_thread(self):
+        """A thread for each call costs more than the call."""
+        self.handle(lambda: None)
+        self.store.multi_set({"k": "v", "n": "1"})
+        node = rdzv.Handler(endpoint=self.server.address, run_id="j", conf={"is_host": False})
+        self.addCleanup(node.close)
+        with unittest.mock.patch.object(rdzv._call, "Apart", side_effect=AssertionError("a thread")):
+            self.assertEqual((self.store.get("k"), self.store.get("k", timeout=SOON)), (b"v", b"v"))
+            self.assertEqual(self.store.multi_get(["k", "n"]), [b"v", b"1"])
+            self.store.wait(["k"])
+            self.assertEqual((self.store.check(["k"]), self.store.num_keys()), (True, 2))
+            self.assertEqual((self.store.wait_changed("k", 0)[0], self.store.get_version("k")[0]), (b"v", b"v"))
+            self.assertEqual((len(self.store.list_keys()), self.store.queue_len("q")), (2, 0))
+            self.assertFalse(node.is_closed())
+
+    def test_frequent_signals_end_a_read_once(self):
+        """Signals come faster than the answer, again and again."""
+        caught, calls = [], []
+        self.other.set("k", "v")
+        self.store.num_keys()
+        self.handle(lambda: caught.append(len(self.store._calls)), signal.SIGALRM)
+        self.slow.passes.clear()
+
+        def run():
+            wait_until(lambda: sum(caught) > 30)  # in calls of the store
+            self.slow.passes.set()
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        self.addCleanup(thread.join)
+        trying = self.store._try
+        self.store._try = lambda *arguments, **more: calls.append(1) or trying(*arguments, **more)
+        signal.setitimer(signal.ITIMER_REAL, 0.002, 0.002)
+        self.addCleanup(signal.setitimer, signal.ITIMER_REAL, 0)
+        self.assertEqual(self.store.get("k"), b"v")
+        self.assertLessEqual(len(calls), 3)  # get, wait, get
+
+    def test_a_signal_at_the_end_of_a_read_ends_no_later_call(self):
+        self.handle(lambda: None)
+        self.store._call(lambda _pointer, _error: os.kill(os.getpid(), signal.SIGUSR1) or 0)
+        signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+        self.store.set("k", "v")
+        self.assertEqual(self.other.get("k"), b"v")
 
     def test_opening_keeps_its_timeout(self):
         silent = socket.create_server(("127.0.0.1", 0))
