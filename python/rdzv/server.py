@@ -6,9 +6,11 @@
 """
 from __future__ import annotations
 
+import time
 from ctypes import byref, c_int, c_size_t, pointer, sizeof
 
-from rdzv._call import Object, integer, make_log, milliseconds, milliseconds_or, open_object, optional_text, text_of
+from rdzv._call import (Object, integer, left_of, make_log, milliseconds, milliseconds_or, open_object, optional_text,
+                        text_of)
 from rdzv._library import ServerOptions, library
 from rdzv.errors import Invalid
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from rdzv.store import Etcd
 
 ANY_PORT = -1
+LOOK_MS = 100
 LIMITS = ("max_connections", "max_key_bytes", "max_value_bytes", "max_keys", "max_memory", "max_waits", "max_runs",
           "max_run_memory")
 
@@ -105,9 +108,15 @@ class Server(Object):
         self._ask(library.rdzv_server_reload)
 
     def drain(self, timeout: Seconds) -> None:
-        """Waits until no client is connected, for so long at most."""
-        number = milliseconds(timeout)
-        self._ask(lambda server: library.rdzv_server_drain(server, number))
+        """Waits until no client is connected, for so long at most. In short waits: signal handlers run between them, and
+        close() in another thread ends it."""
+        began, total = time.monotonic(), milliseconds(timeout)
+        left, gone = total, False
+        while not gone:
+            each, since = min(left, LOOK_MS), time.monotonic()
+            self._ask(lambda server: library.rdzv_server_drain(server, each))
+            left = left_of(began, total)
+            gone = left == 0 or left_of(since, each) > each // 2
 
     def __repr__(self) -> str:
         return "<rdzv.Server closed>" if self.closed else f"<rdzv.Server {self.address}>"

@@ -225,6 +225,36 @@ class Signals(unittest.TestCase):
         nobody.close()
         alone.close()
 
+    def test_keyboard_interrupt_in_drain(self):
+        """The server can be used afterwards."""
+        self.store.set("k", "v")  # it stays connected
+        self.assert_interrupted(lambda: self.server.drain(SOON))
+        self.assertEqual(self.store.get("k"), b"v")
+        self.assertFalse(self.server._calls)
+        self.server.drain(0.2)
+        self.assertEqual(self.store.get("k"), b"v")
+        self.store.close()
+        began = time.monotonic()
+        self.server.drain(2 * SOON)
+        self.assertLess(time.monotonic() - began, SOON)
+
+    def test_close_ends_a_drain(self):
+        self.store.set("k", "v")
+        ended = []
+
+        def drain():
+            try:
+                self.server.drain(SOON)
+            except errors.Invalid as error:
+                ended.append(str(error))
+
+        thread = threading.Thread(target=drain)
+        thread.start()
+        wait_until(lambda: self.server._calls)
+        self.server.close()
+        thread.join()
+        self.assertIn(ended, ([], ["the server is closed"]))  # without clients it has ended by itself
+
     def test_a_handler_that_does_not_raise_ends_no_call_and_costs_no_time(self):
         caught = []
         before = signal.signal(signal.SIGUSR1, lambda *_: caught.append(1))
