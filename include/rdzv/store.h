@@ -170,7 +170,8 @@ RDZV_API int rdzv_store_set_timeout(rdzv_store *store, int64_t timeout_ms, rdzv_
 RDZV_API int64_t rdzv_store_get_timeout(const rdzv_store *store);
 
 /** Limits the time of later requests that wait for no other process, where the store was opened with a longer timeout;
- * 0 removes the limit. On a prefix view it is set for the base. */
+ * 0 removes the limit. A file store waits that long for the lock of its file. On a prefix view it is set for the base.
+ */
 RDZV_API int rdzv_store_set_request_timeout(rdzv_store *store, int64_t timeout_ms, rdzv_error *error);
 
 /** Limits the time of each call that this thread makes on any store from now on, in place of the timeouts of the

@@ -36,6 +36,13 @@ static int check_run(const struct file_store *file, bool *marked, rdzv_error *er
 
 /* ---- looks ---------------------------------------------------------------------------------------------------- */
 
+/* The lock of the file is waited for no longer than a request may take. */
+static struct store_call limit_request(struct file_store *file, const struct store_call *call) {
+  struct store_call own = *call;
+  own.until = deadline_sooner(own.until, deadline_after(store_request_time(&file->base, INT64_MAX)));
+  return own;
+}
+
 static int lock_handle(struct file_store *file, const struct store_call *call) {
   pthread_mutex_lock(&file->lock);
   if (!call->cancel || !flag_raised(call->cancel)) return 0;
@@ -47,7 +54,8 @@ int file_begin_look(struct file_store *file, const struct store_call *call) {
   bool marked;
   int result = lock_handle(file, call);
   if (result < 0) return result;
-  result = journal_refresh(&file->journal, call);
+  const struct store_call own = limit_request(file, call);
+  result = journal_refresh(&file->journal, &own);
   if (result == 0) result = check_run(file, &marked, call->error);
   if (result < 0) pthread_mutex_unlock(&file->lock);
   return result;
@@ -84,7 +92,8 @@ int file_begin_edit(struct file_edit *edit) {
   struct file_store *file = edit->file;
   int result = lock_handle(file, edit->call);
   if (result < 0) return result;
-  result = journal_begin(&file->journal, !edit->only_existing, edit->call);
+  const struct store_call own = limit_request(file, edit->call);
+  result = journal_begin(&file->journal, !edit->only_existing, &own);
   edit->begun = result == 0;
   if (!edit->begun) pthread_mutex_unlock(&file->lock);
   return edit->begun ? check_run(file, &edit->marked, edit->call->error) : result;

@@ -280,7 +280,9 @@ static int file_clone(rdzv_store *store, int cancel_fd, rdzv_store **out, rdzv_e
                                      .cancel_fd = cancel_fd,
                                      .num_workers = file->num_workers,
                                      .run_id = file->run_id};
-  return rdzv_store_open_file(file->journal.path, &options, out, error);
+  const int result = rdzv_store_open_file(file->journal.path, &options, out, error);
+  if (result == 0) atomic_store(&(*out)->request_ms, atomic_load(&store->request_ms));
+  return result;
 }
 
 static const struct store_ops file_ops = {.name = "file",

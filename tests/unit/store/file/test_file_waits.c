@@ -212,6 +212,22 @@ static void test_a_lock_that_is_never_given_up_ends_in_a_timeout_that_says_so(vo
   rdzv_store_free(store);
 }
 
+static void test_the_time_of_a_request_bounds_the_wait_for_the_lock(void **state) {
+  (void)state;
+  const struct holder holder = hold_lock();
+  rdzv_store *store = open_store(LONG_MS), *clone;
+  rdzv_value value;
+  assert_int_equal(rdzv_store_set_request_timeout(store, 50, NULL), 0);
+  assert_int_equal(rdzv_store_clone(store, &clone, NULL), 0);
+  const int64_t start = clock_now_ms();
+  assert_fails(rdzv_store_set(store, rdzv_str("a"), rdzv_str("1"), &error), RDZV_E_TIMEOUT, "cannot lock '");
+  assert_fails(rdzv_store_get(clone, rdzv_str("a"), &value, &error), RDZV_E_TIMEOUT, "cannot lock '");
+  assert_in_range(clock_now_ms() - start, 100, LONG_MS);
+  let_go(holder);
+  rdzv_store_free(clone);
+  rdzv_store_free(store);
+}
+
 static void test_a_cancel_ends_the_wait_for_the_lock(void **state) {
   (void)state;
   const struct holder holder = hold_lock();
@@ -257,6 +273,7 @@ int main(void) {
       TEST(test_a_get_that_waits_in_vain_says_for_what_and_how_long),
       TEST(test_a_canceled_get_ends_and_so_does_every_later_call),
       TEST(test_a_lock_that_is_never_given_up_ends_in_a_timeout_that_says_so),
+      TEST(test_the_time_of_a_request_bounds_the_wait_for_the_lock),
       TEST(test_a_cancel_ends_the_wait_for_the_lock),
       TEST(test_what_is_known_is_read_while_another_holds_the_lock),
   };
