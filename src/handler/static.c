@@ -68,7 +68,10 @@ static int connect_store(struct fixed *handler, rdzv_error *error) {
   struct waiting waiting;
   waiting_begin(&waiting, &handler->base.log, deadline_after(handler->timeout));
   if (handler->rank != 0) waiting_about(&waiting, "rank 0 at '%s' has not started", handler->base.endpoint);
-  return c10d_store_connect(handler->server, handler->base.endpoint, &options, false, &waiting, &handler->store, error);
+  const int result =
+      c10d_store_connect(handler->server, handler->base.endpoint, &options, false, &waiting, &handler->store, error);
+  if (result == 0) store_forget_cancel_fd(handler->store);
+  return result;
 }
 
 static int make_result(struct fixed *handler, rdzv_result **out, rdzv_error *error) {

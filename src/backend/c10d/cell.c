@@ -69,6 +69,13 @@ static int encode(rdzv_bytes state, struct buf *text, rdzv_error *error) {
   return base64_encode(state, text) ? 0 : error_no_memory(error);
 }
 
+/* A look that timed out, while a change is waited for: the store did not answer, which is not the end of the wait. */
+static int fail_look(int result, rdzv_error *error) {
+  if (result != RDZV_E_TIMEOUT) return result;
+  if (error) error->code = RDZV_E_CONNECTION;
+  return RDZV_E_CONNECTION;
+}
+
 /* ---- with versions -------------------------------------------------------------------------------------------- */
 
 static int take_version(struct c10d *cell, rdzv_value *text, uint64_t version, rdzv_value *out, uint64_t *token,
@@ -165,7 +172,7 @@ static int await_by_version(struct c10d *cell, int64_t timeout_ms, uint64_t *tok
   if (cell->len <= PUSHED_BYTES) return await_push(cell, timeout_ms, token, out, error);
   do {
     int result = await_bell(cell, deadline_left(until), error);
-    if (result == 0) result = get_by_version(cell, out, token, error);
+    if (result == 0) result = fail_look(get_by_version(cell, out, token, error), error);
     if (result < 0 || *token != known) return result;
     rdzv_value_free(out);
   } while (deadline_left(until) > 0);
@@ -251,7 +258,7 @@ static int await_by_text(struct c10d *cell, int64_t timeout_ms, uint64_t *token,
     const deadline next = deadline_after(pause < deadline_left(until) ? pause : deadline_left(until));
     if (flag_pause(&cell->wake, next) < 0) return error_set(error, RDZV_E_CANCELED, "woken");
     const int64_t began = clock_now_ms();
-    const int result = get_by_text(cell, out, token, error);
+    const int result = fail_look(get_by_text(cell, out, token, error), error);
     if (result < 0 || *token != known) return result;
     rdzv_value_free(out);
     const int64_t longer = cell->poll_ms * 2, took = POLL_SHARE * (clock_now_ms() - began);

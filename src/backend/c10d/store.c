@@ -70,9 +70,7 @@ int c10d_store_connect(rdzv_server *server, const char *endpoint, const rdzv_tcp
                        struct waiting *waiting, rdzv_store **out, rdzv_error *error) {
   char own[ENDPOINT_TEXT_SIZE];
   if (server) c10d_host_own_endpoint(server, own);
-  const int result = store_open_tcp(server ? own : endpoint, options, asks_native, waiting, out, error);
-  if (result == 0) store_forget_cancel_fd(*out);
-  return result;
+  return store_open_tcp(server ? own : endpoint, options, asks_native, waiting, out, error);
 }
 
 /* ---- opening as decided --------------------------------------------------------------------------------------- */
@@ -213,9 +211,7 @@ static int open_file(const char *path, const struct c10d_options *options, rdzv_
                                   .log = options->log,
                                   .cancel_fd = options->cancel_fd};
   const int result = rdzv_store_open_file(path, &file, store, error);
-  if (result < 0) return error_prefix(error, result, "cannot open the store of the rendezvous");
-  store_forget_cancel_fd(*store);
-  return 0;
+  return result < 0 ? error_prefix(error, result, "cannot open the store of the rendezvous") : 0;
 }
 
 int c10d_store_open(const char *endpoint, const struct c10d_options *options, rdzv_store **store, rdzv_server **server,

@@ -25,7 +25,7 @@ struct c10d_options {
   enum c10d_is_host is_host;
   int64_t read_timeout_ms;
   rdzv_dialect dialect;
-  int cancel_fd; /* while opening */
+  int cancel_fd; /* also of the store's calls, until store_forget_cancel_fd */
   const rdzv_log *log;
   const char *run_id; /* that the store is for, or NULL: any */
   bool asks_native;   /* whether the server forms rounds: store_is_native */
@@ -47,8 +47,7 @@ int c10d_store_serve(const struct endpoint *endpoint, const struct c10d_protecti
  * certificate of the server is, wherever this process reaches it. */
 void c10d_protect_client(const struct c10d_protection *protection, const char *host, rdzv_tcp_options *to);
 
-/* Connects to `server`, where this process serves, else (NULL) to the endpoint. The cancel descriptor of the options
- * counts only until this returns. `waiting` may be NULL. */
+/* Connects to `server`, where this process serves, else (NULL) to the endpoint. `waiting` may be NULL. */
 int c10d_store_connect(rdzv_server *server, const char *endpoint, const rdzv_tcp_options *options, bool asks_native,
                        struct waiting *waiting, rdzv_store **out, rdzv_error *error);
 

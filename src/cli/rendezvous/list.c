@@ -141,6 +141,7 @@ int cmd_list(int argc, char **argv) {
   const rdzv_params params = rendezvous_guest_params(me, &settings.flags, &conf);
   const int result = rdzv_runs_list(&params, &ids, &count, &error);
   free(conf);
+  if (result == RDZV_E_CANCELED && rendezvous_signal()) return EXIT_YES;
   if (result < 0) return rendezvous_complain(me, &error);
   code = print_all(&settings, ids, count);
   rdzv_values_free(ids, count);

@@ -14,29 +14,32 @@ static bool may_be_native(const struct conf *conf) {
          (conf->dialect == RDZV_DIALECT_AUTO || conf->dialect == RDZV_DIALECT_RDZV);
 }
 
-static int open_store(const rdzv_params *params, bool may_serve, const struct conf *conf, rdzv_store **store,
-                      rdzv_server **server, rdzv_error *error) {
-  const struct c10d_options options = {.store_type = (enum c10d_store_type)conf->store_type,
-                                       .is_host = may_serve ? (enum c10d_is_host)conf->is_host : C10D_HOST_NO,
-                                       .read_timeout_ms = conf->reach_timeout,
-                                       .dialect = (rdzv_dialect)conf->dialect,
-                                       .cancel_fd = params->cancel_fd,
-                                       .log = params->log,
-                                       .run_id = may_serve ? params->run_id : NULL,
-                                       .asks_native = may_serve && may_be_native(conf),
-                                       .protection = {conf_tls_names(conf), conf->bind}};
-  const deadline until = deadline_after(conf->reach_timeout);
-  const int result = c10d_store_open(params->endpoint, &options, store, server, error);
-  if (result < 0) return conf_fail_reach(conf, until, result, error);
-  return rdzv_store_set_timeout(*store, conf->read_timeout, error);
+static struct c10d_options store_options(const rdzv_params *params, bool may_serve, const struct conf *conf) {
+  return (struct c10d_options){.store_type = (enum c10d_store_type)conf->store_type,
+                               .is_host = may_serve ? (enum c10d_is_host)conf->is_host : C10D_HOST_NO,
+                               .read_timeout_ms = conf->reach_timeout,
+                               .dialect = (rdzv_dialect)conf->dialect,
+                               .cancel_fd = params->cancel_fd,
+                               .log = params->log,
+                               .run_id = may_serve ? params->run_id : NULL,
+                               .asks_native = may_serve && may_be_native(conf),
+                               .protection = {conf_tls_names(conf), conf->bind}};
 }
 
-int c10d_open_store(const rdzv_params *params, bool may_serve, rdzv_store **store, rdzv_server **server,
-                    rdzv_error *error) {
+int c10d_use_store(const rdzv_params *params, c10d_store_user *use, void *argument, rdzv_error *error) {
   struct conf conf;
+  rdzv_store *store;
+  rdzv_server *none;
   int result = conf_parse(params->conf, CONF_DYNAMIC | CONF_C10D, params_lenient(params), &conf, error);
   if (result < 0) return result;
-  result = open_store(params, may_serve, &conf, store, server, error);
+  const struct c10d_options options = store_options(params, false, &conf);
+  const deadline until = deadline_after(conf.reach_timeout);
+  result = c10d_store_open(params->endpoint, &options, &store, &none, error);
+  if (result == 0) {
+    result = use(store, argument, error);
+    rdzv_store_free(store);
+  }
+  if (result < 0) result = conf_fail_reach(&conf, until, result, error);
   conf_free(&conf);
   return result;
 }
@@ -48,26 +51,43 @@ static int fail_mode(rdzv_store *store, rdzv_error *error) {
       rdzv_store_describe(store));
 }
 
+static void limit_calls(rdzv_store *store, deadline until) {
+  const int64_t left = deadline_left(until);
+  rdzv_store_set_timeout(store, left > 0 ? left : 1, NULL);
+  rdzv_store_set_request_timeout(store, left > 0 ? left : 1, NULL);
+}
+
+/* Opens the store, and the cell of a swap node in it. On failure there are no parts. */
+static int open_parts(const rdzv_params *params, const struct conf *conf, deadline until, struct dynamic_parts *parts,
+                      rdzv_error *error) {
+  const struct c10d_options options = store_options(params, true, conf);
+  int result = c10d_store_open(params->endpoint, &options, &parts->store, &parts->server, error);
+  if (result < 0) return result;
+  parts->native = store_is_native(parts->store);
+  if (!parts->native && conf->mode == CONF_MODE_NATIVE) {
+    result = fail_mode(parts->store, error);
+    dynamic_parts_free(parts);
+    return result;
+  }
+  if (parts->native) return 0;
+  limit_calls(parts->store, until);
+  result = c10d_open(parts->store, parts->server, params->run_id, params->log, &parts->backend, error);
+  if (result < 0) rdzv_store_free(parts->store);
+  return result;
+}
+
 int c10d_create(void *user, const rdzv_params *params, rdzv_handler **out, rdzv_error *error) {
   (void)user;
   struct conf conf;
   struct dynamic_parts parts = {0};
   int result = conf_parse(params->conf, CONF_DYNAMIC | CONF_C10D, params_lenient(params), &conf, error);
   if (result < 0) return result;
-  const bool must_be_native = conf.mode == CONF_MODE_NATIVE;
-  result = open_store(params, true, &conf, &parts.store, &parts.server, error);
+  const deadline until = deadline_after(conf.reach_timeout);
+  parts.read_timeout_ms = conf.read_timeout;
+  parts.request_timeout_ms = conf.reach_timeout;
+  result = open_parts(params, &conf, until, &parts, error);
+  if (result == 0) result = dynamic_open(params, CONF_DYNAMIC | CONF_C10D, &parts, out, error);
+  if (result < 0) result = conf_fail_reach(&conf, until, result, error);
   conf_free(&conf);
-  if (result < 0) return result;
-  parts.native = store_is_native(parts.store);
-  if (!parts.native && must_be_native) result = fail_mode(parts.store, error);
-  if (result < 0) {
-    dynamic_parts_free(&parts);
-    return result;
-  }
-  if (!parts.native) result = c10d_open(parts.store, parts.server, params->run_id, params->log, &parts.backend, error);
-  if (result < 0) {
-    rdzv_store_free(parts.store);
-    return result;
-  }
-  return dynamic_open(params, CONF_DYNAMIC | CONF_C10D, &parts, out, error);
+  return result;
 }

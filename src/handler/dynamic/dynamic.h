@@ -118,7 +118,11 @@ struct dynamic_parts {
   bool native;           /* the server of `store` forms the rounds */
   rdzv_store *store;     /* may be NULL for a swap node */
   rdzv_server *server;   /* NULL: another process serves */
-  rdzv_backend_ops ops;  /* private */
+
+  /* Of the store, once the handler is open: until then its calls end with the time to open, and the descriptor of the
+   * params cancels them. 0: the store stays as it is. */
+  int64_t read_timeout_ms, request_timeout_ms;
+  rdzv_backend_ops ops; /* private */
 };
 void dynamic_parts_free(const struct dynamic_parts *parts);
 
@@ -134,10 +138,11 @@ int dynamic_check_program(rdzv_store *store, const rdzv_params *params, rdzv_err
 
 /* ---- c10d_create.c ---- */
 
-/* Opens the store of a c10d rendezvous as its options say, and serves it where this node is the host and may. *server:
- * see c10d_store_open. */
-int c10d_open_store(const rdzv_params *params, bool may_serve, rdzv_store **store, rdzv_server **server,
-                    rdzv_error *error);
+typedef int c10d_store_user(rdzv_store *store, void *argument, rdzv_error *error);
+
+/* Opens the store of a c10d rendezvous as its options say, without serving it, calls `use`, and closes it. The time of
+ * the options bounds each call of the store, and the descriptor of the params cancels it. */
+int c10d_use_store(const rdzv_params *params, c10d_store_user *use, void *argument, rdzv_error *error);
 
 /* ---- master.c ---- */
 

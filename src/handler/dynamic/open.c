@@ -156,6 +156,13 @@ static int take_conf(const rdzv_params *params, unsigned options, struct driver_
   return 0;
 }
 
+static void settle_store(const struct dynamic_parts *parts) {
+  if (parts->read_timeout_ms == 0) return;
+  store_forget_cancel_fd(parts->store);
+  rdzv_store_set_timeout(parts->store, parts->read_timeout_ms, NULL);
+  rdzv_store_set_request_timeout(parts->store, parts->request_timeout_ms, NULL);
+}
+
 /* On failure the parts are still the caller's. */
 static int open_checked(const rdzv_params *given, unsigned options, const struct dynamic_parts *parts,
                         struct dynamic **out, rdzv_error *error) {
@@ -166,6 +173,7 @@ static int open_checked(const rdzv_params *given, unsigned options, const struct
   if (result == 0) result = take_conf(&params, options, &driver, error);
   if (result == 0 && parts->store) result = dynamic_check_program(parts->store, &params, error);
   if (result < 0) return result;
+  settle_store(parts);
   struct dynamic *handler = make(&params);
   if (!handler) return error_no_memory(error);
   result = open_driver(handler, &params, &driver, parts, error);

@@ -57,7 +57,8 @@ static bool is_state(const rdzv_value *keys, size_t count, const char *key) {
 }
 
 /* Those whose states are keys of the store. */
-static int list_store(rdzv_store *store, struct runs *out, rdzv_error *error) {
+static int list_store(rdzv_store *store, void *argument, rdzv_error *error) {
+  struct runs *out = argument;
   const size_t prefix = strlen(run_key_prefix(RUN_PART_STATE));
   rdzv_value *keys;
   size_t count;
@@ -89,9 +90,8 @@ static int remove_key(rdzv_store *store, const char *key, size_t *removed, rdzv_
 static int remove_rounds(rdzv_store *store, const char *state_key, size_t *removed, rdzv_error *error) {
   rdzv_value *keys;
   size_t count;
-  const int listed = rdzv_store_list_keys(store, &keys, &count, NULL);
-  if (listed < 0) return 0; /* a server that cannot */
-  int result = 0;
+  int result = rdzv_store_list_keys(store, &keys, &count, error);
+  if (result < 0) return result == RDZV_E_UNSUPPORTED ? 0 : result;
   for (size_t i = 0; i < count && result == 0; i++)
     if (strlen(keys[i].data) == keys[i].len && begins_with(rdzv_value_bytes(&keys[i]), state_key) &&
         run_key_is_round(rdzv_str(keys[i].data + strlen(state_key))))
@@ -117,6 +117,16 @@ int runs_remove_store(rdzv_store *store, const char *run_id, size_t *removed, rd
   return result == 0 ? remove_part(store, run_id, RUN_PART_STATE, removed, error) : result;
 }
 
+struct removal {
+  const char *run_id;
+  size_t count;
+};
+
+static int remove_run(rdzv_store *store, void *argument, rdzv_error *error) {
+  struct removal *removal = argument;
+  return runs_remove_store(store, removal->run_id, &removal->count, error);
+}
+
 /* ---- the calls ------------------------------------------------------------------------------------------------ */
 
 static bool is_c10d(const rdzv_params *params) { return strcmp(params->backend, "c10d") == 0; }
@@ -137,15 +147,11 @@ int rdzv_runs_list(const rdzv_params *given, rdzv_value **out, size_t *count, rd
   if (!given || !out || !count) return error_null(error, "rdzv_runs_list", !given ? "params" : !out ? "out" : "count");
   rdzv_params params;
   rdzv_log log;
-  rdzv_store *store = NULL;
-  rdzv_server *server;
   struct runs runs = {0};
   int result = check(given, false, &params, &log, error);
   if (result < 0) return result;
   if (is_c10d(&params)) {
-    result = c10d_open_store(&params, false, &store, &server, error);
-    if (result == 0) result = list_store(store, &runs, error);
-    rdzv_store_free(store);
+    result = c10d_use_store(&params, list_store, &runs, error);
   } else {
     result = runs_list_etcd(&params, &runs, error);
   }
@@ -163,19 +169,15 @@ int rdzv_runs_remove(const rdzv_params *given, size_t *removed, rdzv_error *erro
   if (!given || !removed) return error_null(error, "rdzv_runs_remove", given ? "removed" : "params");
   rdzv_params params;
   rdzv_log log;
-  rdzv_store *store = NULL;
-  rdzv_server *server;
-  size_t count = 0;
   int result = check(given, true, &params, &log, error);
   if (result < 0) return result;
+  struct removal removal = {.run_id = params.run_id};
   if (is_c10d(&params)) {
-    result = c10d_open_store(&params, false, &store, &server, error);
-    if (result == 0) result = runs_remove_store(store, params.run_id, &count, error);
-    rdzv_store_free(store);
+    result = c10d_use_store(&params, remove_run, &removal, error);
   } else {
-    result = runs_remove_etcd(&params, &count, error);
+    result = runs_remove_etcd(&params, &removal.count, error);
   }
   if (result < 0) return error_prefix(error, result, "cannot remove run '%s'", params.run_id);
-  *removed = count;
+  *removed = removal.count;
   return 0;
 }

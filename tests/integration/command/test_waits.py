@@ -13,7 +13,7 @@ import time
 
 import etcd
 import rdzvtest
-from rdzvtest import RDZV, wait_until
+from rdzvtest import RDZV, slow, wait_until
 from wait_lines import YES, USAGE, CONNECT, FIRST_S, QUIET_S, Heard, Waits
 
 
@@ -260,6 +260,55 @@ class Stores(Waits):
             heard = Heard(self, "store", "--file", path, "--timeout", "60", "set", "k", "v")
             heard.expect(QUIET_S, f"another process holds the lock of '{path}'")
         heard.exits(YES, rdzvtest.DEADLINE)
+
+
+class FileLocks(Waits):
+    """A lock that another process does not give up ends the wait of a rendezvous with the time of its options, and a
+    signal ends it at once."""
+
+    def hold(self):
+        """The path of a store whose lock is held."""
+        path = self.path("store")
+        file = open(path, "w", encoding="ascii")  # pylint: disable=consider-using-with
+        self.addCleanup(file.close)
+        fcntl.flock(file, fcntl.LOCK_EX)
+        return path, file
+
+    def test_the_shorter_time_bounds_it(self):
+        path, _ = self.hold()
+        job = ["--no-python", "true"]
+        for words in ["join", "--once"], ["run", "--rdzv-backend", "c10d"], ["status"], ["close"], ["reset"]:
+            for option in "join_timeout", "read_timeout":
+                heard = Heard(self, words[0], "--rdzv-endpoint", path, "--rdzv-id", "job", "--rdzv-conf",
+                              f"store_type=file,{option}=1", *words[1:], *(job if words[0] == "run" else []))
+                heard.exits(CONNECT)
+                self.assertIsNotNone(heard.line(f"not within {option} (1 s): cannot lock '{path}'",
+                                                "another process holds its lock"), heard.text())
+        heard = Heard(self, "list", "--rdzv-endpoint", path, "--rdzv-conf", "store_type=file,join_timeout=1")
+        heard.exits(CONNECT)
+        self.assertIsNotNone(heard.line("not within join_timeout (1 s)", "another process holds its lock"), heard.text())
+
+    def test_a_signal_ends_it(self):
+        path, _ = self.hold()
+        options = ["--rdzv-endpoint", path, "--rdzv-id", "job", "--rdzv-conf", "store_type=file,read_timeout=300"]
+        for words in (["join", *options], ["run", "--rdzv-backend", "c10d", *options, "--no-python", "true"],
+                      ["status", *options], ["list", *options[:2], *options[4:]]):
+            heard = Heard(self, *words)
+            heard.expect(QUIET_S, f"another process holds the lock of '{path}'")
+            heard.process.send_signal(signal.SIGTERM)
+            heard.exits(143 if words[0] == "run" else YES, slow(30))
+            self.assertIsNone(heard.line("canceled"), heard.text())
+
+    def test_a_lock_that_is_held_after_the_node_has_joined(self):
+        path = self.path("store")
+        heard = Heard(self, "join", "--rdzv-endpoint", path, "--rdzv-id", "job", "--nnodes", "2", "--rdzv-conf",
+                      "store_type=file,join_timeout=4", "--log-level", "info")
+        heard.expect(QUIET_S, "waiting for nodes")
+        with open(path, "r", encoding="ascii") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            heard.exits(CONNECT, slow(30))
+            self.assertIsNotNone(heard.line("cannot join the rendezvous", f"cannot lock '{path}'",
+                                            "another process holds its lock"), heard.text())
 
 
 class CannotGetBetter(Waits):
