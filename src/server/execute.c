@@ -337,14 +337,15 @@ static void note_use(struct rdzv_server *server, const struct wire_request *requ
   tenants_use_key(server, request->count > 0 && request->key.len == 0 ? wire_list_next(&list) : request->key);
 }
 
-/* Refuses what would change something, while nothing can be committed. The refusal waits for no commit. */
+/* Refuses what would change something, while nothing can be committed, and what would depend on a batch that is not.
+ * The refusal waits for no commit. A client whose session is refused is closed: see take_session. */
 static bool is_refused(struct conn *conn, const struct wire_request *request) {
   const rdzv_error *why;
   const enum wire_op op = request->op;
   const bool is_node = op == WIRE_OP_NODE_JOIN || op == WIRE_OP_NODE_CLOSE;
-  if (!wire_ops[op].writes && !is_node && op != WIRE_OP_BARRIER) return false;
-  if (!keeper_refuses(conn->server, &why)) return false;
-  if (conn->decoder.dialect != WIRE_DIALECT_RDZV)
+  const bool changes = wire_ops[op].writes || is_node || op == WIRE_OP_BARRIER;
+  if (changes ? !keeper_refuses(conn->server, &why) : !keeper_refuses_read(conn, request, &why)) return false;
+  if (conn->decoder.dialect != WIRE_DIALECT_RDZV || op == WIRE_OP_SESSION)
     conn_doom(conn, why->code, why->message);
   else if (is_node)
     natives_put_refusal(request, why, &conn->server->answers);

@@ -482,6 +482,9 @@ uint64_t keeper_committed(const struct rdzv_server *server);
 /* Are writes refused for the time being? *why is the reason. */
 bool keeper_refuses(const struct rdzv_server *server, const rdzv_error **why);
 
+/* Would the answer to this request, which is no write, wait for a batch that cannot be committed for now? */
+bool keeper_refuses_read(const struct conn *conn, const struct wire_request *request, const rdzv_error **why);
+
 /* The connection has answers that wait; it has none, or is closed. */
 void keeper_hold(struct conn *conn);
 void keeper_forget(struct conn *conn);

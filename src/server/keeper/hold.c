@@ -51,6 +51,58 @@ void keeper_note(struct conn *conn, const struct wire_request *request, bool ref
   if (need > server->need) server->need = need;
 }
 
+/* ---- while a commit fails ------------------------------------------------------------------------------------- */
+
+static bool is_undurable(const struct keeper *keeper, rdzv_bytes key) {
+  return ks_present(keeper->server->ks, key) && ks_batch_of(keeper->server->ks, key) > keeper->committed;
+}
+
+/* Does an answer that could be given now depend on the batch that fails? A wait for an absent key may go on. Nodes have
+ * their own ways to find out. */
+static bool depends(const struct keeper *keeper, const struct wire_request *request) {
+  rdzv_bytes list = request->list;
+  switch (request->op) {
+    case WIRE_OP_WAIT_CHANGED: return is_undurable(keeper, request->key);
+    case WIRE_OP_WAIT:
+    case WIRE_OP_GET_WAIT:
+      for (uint64_t i = 0; i < request->count; i++)
+        if (is_undurable(keeper, wire_list_next(&list))) return true;
+      return false;
+    case WIRE_OP_GET:
+    case WIRE_OP_GET_VERSION: return need_of_key(keeper, request->key, keeper_need_of(keeper)) != 0;
+    case WIRE_OP_CHECK:
+    case WIRE_OP_MULTI_GET:
+    case WIRE_OP_NUM_KEYS:
+    case WIRE_OP_LIST_KEYS:
+    case WIRE_OP_QUEUE_LEN:
+    case WIRE_OP_SESSION:
+    case WIRE_OP_NODE_QUERY: return keeper_need_of(keeper) != 0;
+    default: return false;
+  }
+}
+
+bool keeper_refuses_read(const struct conn *conn, const struct wire_request *request, const rdzv_error **why) {
+  const struct keeper *keeper = conn->server->keeper;
+  if (!keeper->failing || conn->decoder.dialect != WIRE_DIALECT_RDZV || keep_waits(keeper->keep)) return false;
+  *why = &keeper->why;
+  return depends(keeper, request);
+}
+
+/* A client of PyTorch's would not come back. */
+static bool is_worth_waiting(const struct conn *conn) {
+  return conn->decoder.dialect != WIRE_DIALECT_RDZV && conn->server->keeper->why.code == RDZV_E_NO_SPACE;
+}
+
+void hold_close(struct keeper *keeper, bool with_nodes) {
+  struct conn *conn, *next;
+  DL_FOREACH_SAFE2(keeper->held, conn, next, held_next) {
+    if (is_worth_waiting(conn) || (conn->is_node && !with_nodes)) continue;
+    conn_doom(conn, RDZV_E_CONNECTION, keeper->why.message);
+  }
+}
+
+/* ---- connections with answers that wait ----------------------------------------------------------------------- */
+
 void keeper_hold(struct conn *conn) {
   struct keeper *keeper = conn->server->keeper;
   if (conn->is_held) return;

@@ -23,8 +23,9 @@ enum {
   ROOM_MS = 500,  /* between two looks for room */
   REST_MS = 1000, /* without a change, before the keep may tidy up */
   REST_AGAIN_MS = 10,
-  LOOK_MS = 100,    /* between two looks whether the place is still ours */
-  FINISH_MS = 5000, /* for the last commits of a server that stops */
+  LOOK_MS = 100,      /* between two looks whether the place is still ours */
+  FINISH_MS = 5000,   /* for the last commits of a server that stops */
+  PATIENCE_MS = 1000, /* of clients, for a commit that fails */
 };
 
 /* ---- the commit thread ---------------------------------------------------------------------------------------- */
@@ -174,13 +175,25 @@ static void refuse_writes(struct keeper *keeper, const rdzv_error *error) {
   keeper->why = *error;
 }
 
+/* A place in etcd is back soon, or lost, which ends the wait, too. */
+static void end_waits(struct keeper *keeper) {
+  if (keep_waits(keeper->keep) || uv_now(&keeper->server->loop) - keeper->failing_at < PATIENCE_MS) return;
+  hold_close(keeper, !keeper->nodes_told);
+  keeper->nodes_told = true;
+}
+
 static void failed(struct keeper *keeper, const rdzv_error *error) {
   if (error->code == RDZV_E_STALE || error->code == RDZV_E_CORRUPT) {
     give_up(keeper, error);
     return;
   }
+  if (!keeper->failing) {
+    keeper->failing_at = uv_now(&keeper->server->loop);
+    keeper->nodes_told = false;
+  }
   keeper->failing = true;
   refuse_writes(keeper, error);
+  end_waits(keeper);
   later(keeper, AGAIN_MS);
 }
 

@@ -19,7 +19,9 @@
  * sends at once. While the answers of a client wait, its next requests are not read: that bounds what waits.
  *
  * A commit that fails is repeated until it succeeds. Until then writes are refused with the cause, and so they are
- * where the keep has no room for more.
+ * where the keep has no room for more. In a folder, reads that depend on the batch are refused, too; the clients whose
+ * answers wait for it are closed after a second, come back and are refused: no client waits without knowing why. Of a
+ * write whose answer waited, the outcome is unknown.
  */
 #ifndef RDZV_SERVER_KEEPER_KEEPER_H
 #define RDZV_SERVER_KEEPER_KEEPER_H
@@ -50,6 +52,8 @@ struct keeper {
 
   bool refuses; /* writes, for lack of room or because a commit has failed */
   bool failing; /* a commit has failed, and is to be repeated */
+  uint64_t failing_at;
+  bool nodes_told;
   rdzv_error why;
 
   uint64_t began_ns, ended_ns; /* the last commit */
@@ -100,5 +104,10 @@ void kept_natives_free(struct keeper *keeper);
 
 /* A batch is durable: lets the answers go that waited for it. */
 void hold_release(struct keeper *keeper);
+
+/* A batch cannot be committed: closes the connections whose answers wait for it, with the reason in the log. A client
+ * of this library comes back, and is refused with the reason: keeper_refuses_read. A node resumes its session, and its
+ * answers wait again. */
+void hold_close(struct keeper *keeper, bool with_nodes);
 
 #endif

@@ -405,7 +405,7 @@ class Full(Case):
         self.assertEqual(self.store(server, "get", "later").stdout, "2\n")
 
     def test_a_commit_that_does_not_fit_at_all(self):
-        """It waits for space. Other keys are read meanwhile, and nothing else is accepted."""
+        """A client of PyTorch waits for space. Other keys are read meanwhile, and all that depends on the commit is refused."""
         self.mount("64m")
         server = self.durable("--log-level", "off")
         self.assertEqual(self.store(server, "set", "first", "1").returncode, 0)
@@ -416,6 +416,9 @@ class Full(Case):
         rdzvtest.wait_until(lambda: "no space is left" in self.store(server, "--timeout", "1", "set", "k", "v").stderr,
                             "writes are refused")  # the first may be in the same commit
         self.assertEqual(self.store(server, "get", "first").stdout, "1\n")
+        done = self.store(server, "--timeout", "60", "num-keys")  # which depends on the commit
+        self.assertEqual(done.returncode, EXIT_IO, done.stderr)
+        self.assertIn("no space is left", done.stderr)
         self.assertTrue(waiting.is_alive())
         os.unlink(filler)
         waiting.join(rdzvtest.DEADLINE)

@@ -3,6 +3,7 @@
 import os
 import shutil
 
+import rawclient
 import rdzvtest
 
 
@@ -94,6 +95,63 @@ class Gone(Case):
         self.assertEqual(self.set(server, "first", "1").returncode, 0)
         os.rename(self.path("here/state"), self.path("state"))
         self.wait_for_log("was deleted or moved")
+
+
+class InFlight(Case):
+    """The folder is gone before the server has noticed: a commit fails. No client is left without the reason."""
+
+    UNKNOWN = 5
+
+    def gone_under(self, write, was_accepted):
+        """A server whose folder is moved away, and what `write` returned, which the server has accepted before it found
+        out. It may look before: then again with another one."""
+        for number in range(30):
+            self.state, self.log = self.path(f"state{number}"), self.path(f"log{number}")
+            server = self.started()
+            os.rename(self.state, self.state + ".moved")
+            done = write(server)
+            if was_accepted(done):
+                return server, done
+            self.stop(server)
+        return self.fail("the server has looked before each write")
+
+    def test_the_write_and_all_that_depends_on_it_are_refused(self):
+        server, done = self.gone_under(lambda server: self.store(server, "--timeout", "30", "set", "k", "v"),
+                                       lambda done: done.returncode != 7)
+        self.assertEqual(done.returncode, self.UNKNOWN, done.stderr)
+        self.assertIn("it may or may not have taken effect: refused by the server: the state folder", done.stderr)
+        at = ["--rdzv-endpoint", server.endpoint, "--rdzv-conf", "read_timeout=60"]
+        for words in (["store", "--endpoint", server.endpoint, "--timeout", "60", "get", "k"],
+                      ["store", "--endpoint", server.endpoint, "--timeout", "60", "check", "absent"],
+                      ["store", "--endpoint", server.endpoint, "--timeout", "60", "num-keys"],
+                      ["status", *at, "--rdzv-id", "job"], ["list", *at],
+                      ["join", *at, "--rdzv-id", "job", "--once"]):
+            done = self.rdzv(*words)
+            self.assertEqual(done.returncode, 7, done.stderr)
+            self.assertIn("was deleted or moved", done.stderr)
+        self.assertEqual(self.store(server, "get", "first").stdout, "1\n")
+        os.rename(self.state + ".moved", self.state)
+        self.wait_for_log("the state can be written again")
+        self.assertEqual(self.store(server, "get", "k").stdout, "v\n")
+        self.assertEqual(self.store(server, "num-keys").stdout, "2\n")
+
+    def test_a_join_is_refused(self):
+        def join(server):
+            return self.rdzv("join", "--once", "--rdzv-endpoint", server.endpoint, "--rdzv-id", "job", "--rdzv-conf",
+                             "join_timeout=60,session_keep_alive=30")
+
+        _, done = self.gone_under(join, lambda done: "lost the store" in done.stderr)
+        self.assertIn("closing the connection of", self.logged())
+        self.assertEqual(done.returncode, 7, done.stderr)
+        self.assertIn("cannot join the rendezvous: the state folder", done.stderr)
+
+    def test_a_client_of_pytorch_is_closed(self):
+        server = self.started()
+        with rawclient.Raw(server.port, "v2") as client:
+            os.rename(self.state, self.path("other"))
+            client.send(rawclient.request("v2", "add"))
+            self.assertEqual(client.socket.recv(1), b"")
+        self.assertRegex(self.logged(), "closing the connection of .*: the state folder .* was deleted or moved")
 
 
 class Replaced(Case):
