@@ -426,6 +426,24 @@ class Full(Case):
         self.kill(server)
         self.assertEqual(self.client(self.durable()).get(b"/large"), value)
 
+    def test_a_node_that_waits_for_space_says_so(self):
+        self.mount("64m")
+        server = self.durable("--log-level", "off")
+        filler = self.fill_up(0)
+        rdzvtest.wait_until(lambda: "no space is left" in self.store(server, "set", "k", "v").stderr, "writes are refused")
+        at = ["join", "--once", "--rdzv-endpoint", server.endpoint, "--rdzv-id", "job", "--rdzv-conf"]
+        done = self.rdzv(*at, "join_timeout=3")
+        self.assertEqual(done.returncode, EXIT_IO, done.stderr)
+        self.assertRegex(done.stderr, "warning: the server does not let this node join yet: no space is left for the state .*; "
+                         "trying for 3 s more\n")
+        self.assertIn("rdzv join: cannot join the rendezvous: no space is left for the state", done.stderr)
+        self.assertNotIn("no answer", done.stderr)
+        waiting = self.start([rdzvtest.RDZV, *at, "join_timeout=600"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                             text=True)
+        self.assertIn("no space is left", waiting.stderr.readline())
+        os.unlink(filler)
+        self.assertIn('"rank":0', waiting.communicate(timeout=rdzvtest.DEADLINE)[0])
+
     def test_a_disk_that_is_full_at_the_start(self):
         self.mount("16m")
         self.fill_up(0)

@@ -25,6 +25,24 @@ static struct native *self(struct driver *driver) { return (struct native *)driv
 
 static void carry_out(struct native *native);
 
+/* Is the join refused for now, to be repeated? With the lock held. True: from this event on. */
+static bool note_put_off(struct native *native, const struct member_event *event) {
+  const struct member *member = &native->member;
+  const bool was = native->is_put_off, troubled = member->trouble.code != 0 && member->link == MEMBER_LINK_UP;
+  native->is_put_off = troubled && member->wish == WISH_JOIN && (was || event->kind == MEMBER_EV_REFUSED);
+  return native->is_put_off && !was;
+}
+
+/* Lines that say why, while the server puts the join off. */
+static void tell_put_off(struct native *native, const struct member_event *event, bool begins) {
+  if (!native->is_put_off || event->kind != MEMBER_EV_REFUSED) return;
+  if (begins) {
+    waiting_begin(&native->waiting, native->base.log, native->member.wish_deadline);
+    waiting_about(&native->waiting, "the server does not let this node join yet");
+  }
+  waiting_fail(&native->waiting, "%s", event->error->message);
+}
+
 /* One step of the member: reports its news and carries out what it wants. */
 static void step(struct native *native, struct member_event *event) {
   struct driver *driver = &native->base;
@@ -35,7 +53,9 @@ static void step(struct native *native, struct member_event *event) {
     driver_note_answer(driver);
   if (event->kind == MEMBER_EV_LOST) driver_note_failure(driver, event->error);
   member_step(&native->member, event, &native->update);
+  const bool begins = note_put_off(native, event);
   pthread_mutex_unlock(&driver->lock);
+  tell_put_off(native, event, begins);
   if (native->update.told.news) {
     const struct driver_news news = {
         .update = &native->update.told, .joined = native->update.joined, .native = native->update.news};
@@ -138,7 +158,8 @@ static void await(struct native *native) {
   const short events = (short)(POLLIN | (link_is_full(link) ? POLLOUT : 0));
   struct pollfd fds[2] = {{.fd = link->conn.fd, .events = events}};
   rdzv_error error;
-  const int result = flag_poll(&native->wake, fds, 1, native->update.until_ms);
+  const struct flag telling = flag_with(&native->wake, native->is_put_off ? &native->waiting : NULL);
+  const int result = flag_poll(&telling, fds, 1, native->update.until_ms);
   if (result == RDZV_E_TIMEOUT) step(native, &(struct member_event){.kind = MEMBER_EV_TIMER});
   if (result == RDZV_E_IO) flag_pause(NULL, deadline_after(100)); /* no memory for a poll: it passes */
   if (result == 0 && (fds[0].revents & POLLOUT) && link_flush(link, &error) < 0) {
@@ -194,10 +215,11 @@ static void tell_wait(struct driver *driver, struct waiting *waiting) {
   struct native *native = self(driver);
   const struct rendezvous_settings *settings = driver_settings(driver);
   pthread_mutex_lock(&driver->lock);
-  const bool is_in = native->member.sent_join;
+  const bool is_in = native->member.sent_join, put_off = native->is_put_off;
   const deadline until = native->member.wish_deadline;
   pthread_mutex_unlock(&driver->lock);
-  if (!is_in) return;
+  if (put_off) waiting_about(waiting, "%s", ""); /* the thread says why */
+  if (!is_in || put_off) return;
   if (settings->max_nodes > FEW_NODES)
     waiting_about(waiting, "waiting for nodes: at least %" PRId64 " are needed", settings->min_nodes);
   else

@@ -39,7 +39,8 @@ struct native {
   struct link link;
   struct member_update update; /* what the member wants */
   bool connecting;
-  bool is_lost;           /* the connection; then: */
+  bool is_lost;           /* the connection, */
+  bool is_put_off;        /* or the join; then: */
   struct waiting waiting; /* for another one */
 
   struct member member;      /* guarded; the thread alone changes it, and reads it without the lock */
