@@ -101,20 +101,23 @@ static int accept_one(const struct rdzv_server *server, struct sockaddr_storage 
 }
 
 /* Accepts and closes the next client, when no descriptor is left. False: that failed, too. */
-static bool refuse_next(struct rdzv_server *server) {
+static bool refuse_next(struct rdzv_server *server, int errnum) {
+  rdzv_error why;
   if (server->reserve_fd < 0) return false;
   close(server->reserve_fd);
   struct sockaddr_storage address = {0};
   const int fd = accept_one(server, &address);
-  if (fd >= 0)
-    conn_refuse(server, fd, (struct sockaddr *)&address, "the process cannot open more descriptors (see ulimit -n)");
+  error_errno(&why, RDZV_E_LIMIT, errnum, "the process cannot open more descriptors");
+  if (fd >= 0) conn_refuse(server, fd, (struct sockaddr *)&address, why.message);
   server->reserve_fd = open_reserve();
   return fd >= 0;
 }
 
 /* Stops accepting until the next tick: the socket stays readable, and trying at once would fail again. */
 static void rest(struct rdzv_server *server, int errnum) {
-  log_line(&server->log, RDZV_LOG_ERROR, "cannot accept a connection: %s", strerror(errnum));
+  rdzv_error error;
+  error_errno(&error, RDZV_E_IO, errnum, "cannot accept a connection");
+  log_line(&server->log, RDZV_LOG_ERROR, "%s", error.message);
   uv_poll_stop(&server->listener);
   server->accept_rests = true;
   timeouts_tick(server);
@@ -140,7 +143,7 @@ static void on_acceptable(uv_poll_t *listener, int status, int events) {
       return;
     } else if (errno == EMFILE || errno == ENFILE) {
       const int errnum = errno;
-      if (!refuse_next(server)) return rest(server, errnum);
+      if (!refuse_next(server, errnum)) return rest(server, errnum);
     } else if (errno == ENOBUFS || errno == ENOMEM) {
       return rest(server, errno);
     } /* else the client has closed its connection */

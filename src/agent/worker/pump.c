@@ -372,7 +372,7 @@ int pump_open(struct pump **out, const rdzv_log *log, rdzv_error *error) {
   thread_cond_init(&pump->ended);
   pump->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   pump->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-  int result = pump->wake_fd < 0 || listen_to(pump, pump->wake_fd, NULL) < 0
+  int result = pump->wake_fd < 0 || pump->epoll_fd < 0 || listen_to(pump, pump->wake_fd, NULL) < 0
                    ? error_errno(error, RDZV_E_IO, errno, "cannot create an event descriptor")
                    : 0;
   const int errnum = result < 0 ? 0 : thread_start(&pump->thread, run, pump);

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/net/net.h"
+#include "base/os/descriptors.h"
 #include "base/wait/waiting.h"
 #include "store/store.h"
 
@@ -14,7 +15,8 @@
 enum {
   FIRST_PAUSE_MS = 20, /* between two tries to serve at a port where no process listens */
   LONGEST_PAUSE_MS = 500,
-  RESOLVE_MS = 5000, /* to look up where to listen */
+  RESOLVE_MS = 5000,   /* to look up where to listen */
+  OWN_DESCRIPTORS = 5, /* of a connection to our own server: both ends, and flags */
 };
 
 /* ---- serving and connecting ----------------------------------------------------------------------------------- */
@@ -99,12 +101,19 @@ static int connect_to(struct opening *opening, struct waiting *waiting, rdzv_err
   return result < 0 ? error_prefix(error, result, "cannot reach the store of the rendezvous") : 0;
 }
 
+/* A server that finds no descriptor closes the connection, and its client would not know why. */
+static int connect_to_own(struct opening *opening, rdzv_error *error) {
+  const int errnum = descriptors_lack(OWN_DESCRIPTORS);
+  if (errnum == 0) return connect_to(opening, NULL, error);
+  return error_errno(error, RDZV_E_IO, errnum, "cannot connect to the store of this process");
+}
+
 static int open_as_host(struct opening *opening, const char *why, rdzv_error *error) {
   const struct c10d_options *options = opening->options;
   int result = c10d_store_serve(&opening->endpoint, &options->protection, options->run_id, options->log,
                                 &opening->server, error);
   if (result < 0) return error_prefix(error, result, "cannot serve the store of the rendezvous");
-  result = connect_to(opening, NULL, error);
+  result = connect_to_own(opening, error);
   if (result < 0) {
     rdzv_server_free(opening->server);
     opening->server = NULL;

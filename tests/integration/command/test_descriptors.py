@@ -48,8 +48,11 @@ class Descriptors(rdzvtest.Case):
             return
         own = [line for line in said.split("\n") if line.startswith("rdzv")]  # the rest is the log
         self.assertTrue(own, where)
-        if "Too many open files" in own[-1]:
-            self.assertIn(f"(the limit is {limit}, see ulimit -n)", own[-1], where)
+        for hidden in "Bad file descriptor", "closes every connection":
+            self.assertNotIn(hidden, own[-1], where)
+        for line in said.split("\n"):
+            if "Too many open files" in line or "ulimit" in line:
+                self.assertIn(f"(the limit is {limit}, see ulimit -n)", line, where)
 
     def each(self, *words):
         """Ends by itself. Gives the smallest limit that is enough."""
