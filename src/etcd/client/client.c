@@ -80,11 +80,19 @@ static size_t members_of(const struct course *course) { return members_count(&co
 
 /* ---- what is said of it --------------------------------------------------------------------------------------- */
 
+struct waiting *etcd_voice_take(struct etcd_client *client, deadline until) {
+  return voice_take(&client->voice, &client->cluster.log, until);
+}
+
+void etcd_voice_give(struct etcd_client *client, bool over, const char *sentence) {
+  voice_give(&client->voice, over, client->text, sentence);
+}
+
 static void report(struct course *course, const rdzv_error *error) {
   struct etcd_client *client = course->client;
   if (course->request->quiet) return;
   if (!course->waiting) {
-    course->waiting = voice_take(&client->voice, &client->cluster.log, course->call.until);
+    course->waiting = etcd_voice_take(client, course->call.until);
     course->speaks = course->waiting != NULL;
     course->telling = flag_with(course->call.cancel, course->waiting);
     course->call.cancel = &course->telling;
@@ -95,7 +103,7 @@ static void report(struct course *course, const rdzv_error *error) {
 static void end_report(struct course *course, int result) {
   const bool answered = result == 0;
   if (course->speaks)
-    voice_give(&course->client->voice, answered, course->client->text);
+    etcd_voice_give(course->client, answered, "answers again");
   else if (answered)
     waiting_succeed(course->waiting, "etcd at %s answers again", course->client->text);
 }

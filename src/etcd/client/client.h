@@ -44,6 +44,11 @@ int etcd_open(const rdzv_etcd_options *options, struct etcd_client **out, rdzv_e
 struct etcd_client *etcd_share(struct etcd_client *client);
 void etcd_close(struct etcd_client *client);
 
+/* Its voice (etcd/client/voice.h), for a user whose trouble is not that a call is not answered. NULL: another call
+ * speaks at the moment. */
+struct waiting *etcd_voice_take(struct etcd_client *client, deadline until);
+void etcd_voice_give(struct etcd_client *client, bool over, const char *sentence);
+
 /* The endpoints that it was given. Owned by the client. */
 const char *etcd_describe(const struct etcd_client *client);
 

@@ -171,9 +171,11 @@ static int send_as(struct etcd_cluster *cluster, struct etcd_try *one, const str
                                     .stream = request->stream,
                                     .until = one->until,
                                     .cancel = call->cancel};
-  const int result = ask_member(cluster, &one->member, request->path, http, response, &one->reach, &one->error);
+  int result = ask_member(cluster, &one->member, request->path, http, response, &one->reach, &one->error);
   if (result < 0 || !request->of_keys) return result;
-  return check_answer(cluster, one, request->v3, call, response);
+  result = check_answer(cluster, one, request->v3, call, response);
+  if (result < 0) end_stream(request->stream);
+  return result;
 }
 
 static bool is_unknown_token(const struct http_response *response) {

@@ -16,8 +16,8 @@ struct waiting *voice_take(struct etcd_voice *voice, const rdzv_log *log, deadli
   return &voice->waiting;
 }
 
-void voice_give(struct etcd_voice *voice, bool answered, const char *where) {
-  if (answered) waiting_succeed(&voice->waiting, "etcd at %s answers again", where);
-  voice->troubled = !answered;
+void voice_give(struct etcd_voice *voice, bool over, const char *where, const char *sentence) {
+  if (over) waiting_succeed(&voice->waiting, "etcd at %s %s", where, sentence);
+  voice->troubled = !over;
   pthread_mutex_unlock(&voice->lock);
 }

@@ -22,7 +22,7 @@ void voice_close(struct etcd_voice *voice);
  * call speaks at the moment. */
 struct waiting *voice_take(struct etcd_voice *voice, const rdzv_log *log, deadline until);
 
-/* The call is over, with or without an answer; `where`: of the etcd. */
-void voice_give(struct etcd_voice *voice, bool answered, const char *where);
+/* The call is over, and the trouble, too, or not. The log says that it is over by "etcd at <where> <sentence>". */
+void voice_give(struct etcd_voice *voice, bool over, const char *where, const char *sentence);
 
 #endif

@@ -15,6 +15,8 @@ struct etcd3 {
   int64_t revision;       /* the newest in an answer to a call on keys */
   uint64_t cluster;       /* from the answers; 0: none yet */
   int64_t answered_ms;    /* when a call was answered last */
+  struct backoff pauses;  /* between streams that end soon */
+  deadline next_stream;   /* none is begun before that */
 };
 
 /* A request, of which the body is taken over and freed; `made`: it was not for lack of memory. */
@@ -37,5 +39,20 @@ int etcd3_refused(const struct etcd3 *etcd, long status, rdzv_bytes body, rdzv_e
  * less, or of another cluster. */
 int64_t etcd3_known_revision(struct etcd3 *etcd);
 int etcd3_learn(struct etcd3 *etcd, int64_t known, int64_t revision, rdzv_error *error);
+
+/* ---- streams.c: streams of watches that end soon after they began. They are the etcd3's, not a watch's: where the
+ * history is gone, a user opens another watch. ---- */
+#define ETCD3_FIRST_PAUSE ((struct backoff){20, 1000})
+
+/* A stream that lasted so long has ended: another is begun after a pause, which is longer each time. If it did not last
+ * long, the log says why it ended. */
+void etcd3_stream_ended(struct etcd3 *etcd, int64_t lasted_ms, const char *why, const struct etcd_call *call);
+
+/* Waits until another stream may be begun. 0, RDZV_E_TIMEOUT or RDZV_E_CANCELED. */
+int etcd3_stream_pause(struct etcd3 *etcd, const struct etcd_call *call);
+
+/* A stream goes on for ETCD3_LASTING_MS: the trouble, if any, is over. */
+enum { ETCD3_LASTING_MS = 1000 };
+void etcd3_stream_lasts(struct etcd3 *etcd, const struct etcd_call *call);
 
 #endif

@@ -21,6 +21,7 @@ int etcd3_open(struct etcd_client *client, struct etcd3 **out, rdzv_error *error
   }
   etcd->client = client;
   pthread_mutex_init(&etcd->lock, NULL);
+  etcd->pauses = ETCD3_FIRST_PAUSE;
   *out = etcd;
   return 0;
 }

@@ -8,6 +8,7 @@
  *   v3.c     calls that are answered at once
  *   lease.c  leases
  *   watch.c  a watch: a stream of changes
+ *   streams.c  pauses between streams that end soon
  *
  * Every call gives 0, a code of enum etcd3_code, which is above 0, or a negative RDZV_E code, with its sentence in the
  * call's error:
