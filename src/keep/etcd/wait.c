@@ -5,11 +5,13 @@
  * - If it is not, ask for a lease, and create the key with it, on the condition that it is still not there.
  * - If another server was faster, give the lease back and watch on.
  *
- * Failure modes: etcd does not answer at first: the error. Later, or etcd is full: wait and try again, with a log line.
+ * Failure modes: etcd does not answer at first: the error. Later, or etcd is full, or something before it refuses a
+ * request: wait and try again, with a log line.
  */
 #include "base/error.h"
 #include "base/log.h"
 #include "base/net/host.h"
+#include "base/wait/waiting.h"
 #include "keep/etcd/place.h"
 
 #include <rdzv/etcd.h>
@@ -27,6 +29,7 @@ struct candidate {
   bool is_told;
   int64_t revision; /* of the last look */
   struct backoff pauses;
+  struct waiting waiting; /* what the log says of tries that fail */
 };
 
 static void tell(struct candidate *candidate, const char *active) {
@@ -133,10 +136,11 @@ static int claim(struct candidate *candidate, const struct etcd_call *call) {
   return result;
 }
 
+/* What has answered as etcd is etcd: RDZV_E_PROTOCOL is of a proxy, or passes. */
 static bool is_worth_waiting(const struct candidate *candidate, int result) {
   if (!candidate->place->was_answered) return false;
-  return result == RDZV_E_CONNECTION || result == RDZV_E_TIMEOUT || result == RDZV_E_OUTCOME_UNKNOWN ||
-         result == RDZV_E_NO_SPACE || result == RDZV_E_DATA_LOST;
+  return result == RDZV_E_PROTOCOL || result == RDZV_E_CONNECTION || result == RDZV_E_TIMEOUT ||
+         result == RDZV_E_OUTCOME_UNKNOWN || result == RDZV_E_NO_SPACE || result == RDZV_E_DATA_LOST;
 }
 
 /* 1: this server is active; 0: go on. */
@@ -150,20 +154,29 @@ static int go_on(struct candidate *candidate, rdzv_error *error) {
   return result;
 }
 
+/* After a try that failed. 0: try again. */
+static int rest(struct candidate *candidate, int result, rdzv_error *error) {
+  struct place *place = candidate->place;
+  if (!is_worth_waiting(candidate, result)) return result;
+  waiting_fail(&candidate->waiting, "cannot become the active server of %s yet: %s", place->where, error->message);
+  const struct flag telling = flag_with(&place->halt, &candidate->waiting);
+  if (flag_pause(&telling, backoff_next(&candidate->pauses)) == 0) return 0;
+  return error_set(error, RDZV_E_CANCELED, "canceled");
+}
+
 int place_become_active(struct place *place, rdzv_error *error) {
   struct candidate candidate = {.place = place, .pauses = {FIRST_PAUSE_MS, LONGEST_PAUSE_MS}};
   rdzv_error own = {0};
-  for (;;) {
-    int result = go_on(&candidate, &own);
-    if (result == 1) return 0;
-    if (result == 0) continue;
-    if (is_worth_waiting(&candidate, result)) {
-      log_line(&place->log, RDZV_LOG_WARNING, "cannot become the active server of %s yet: %s", place->where,
-               own.message);
-      if (flag_pause(&place->halt, backoff_next(&candidate.pauses)) == 0) continue;
-      result = error_set(&own, RDZV_E_CANCELED, "canceled");
-    }
-    if (error) *error = own;
-    return error_prefix(error, result, "cannot become the active server of %s", place->where);
+  int result;
+  waiting_begin(&candidate.waiting, &place->log, INT64_MAX);
+  do {
+    result = go_on(&candidate, &own);
+    if (result < 0) result = rest(&candidate, result, &own);
+  } while (result == 0);
+  if (result == 1) {
+    waiting_succeed(&candidate.waiting, "this server became the active one of %s", place->where);
+    return 0;
   }
+  if (error) *error = own;
+  return error_prefix(error, result, "cannot become the active server of %s", place->where);
 }

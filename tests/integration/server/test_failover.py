@@ -10,6 +10,7 @@ import unittest
 from unittest import mock
 
 import etcd
+import etcd_wire
 import rdzvtest
 import servers
 from rdzvtest import DEADLINE, wait_until
@@ -60,6 +61,22 @@ class Standby(Case):
         group.await_standby(standby)
         self.stop(standby)
         self.ok(self.store(active, "set", "k", "v"))
+
+    def test_it_outlives_a_proxy_that_refuses_its_watches(self):
+        """It looks again after pauses, which the log says once, and takes over."""
+        group = self.group(servers.LEASE)
+        refusal = etcd_wire.message("500 Internal Server Error", b'{"error":"broken","message":"broken"}')
+        proxy = etcd_wire.Proxy(group.member.port, lambda method, path, body: refusal if path == "/v3/watch" else None)
+        self.addCleanup(proxy.close)
+        active, = group.start(1)
+        others = servers.Group(self, group.member, proxy.endpoint, group.prefix)
+        standby = others.add()
+        wait_until(lambda: sum(request[1] == "/v3/watch" for request in proxy.requests) >= 7, "watches are refused")
+        self.assertIsNone(standby.poll(), others.text(standby))
+        self.assertEqual(others.text(standby).count("cannot become the active server"), 1, others.text(standby))
+        active.kill()
+        others.await_active(standby)
+        wait_until(lambda: "this server became the active one" in others.text(standby), "the log says that it is over")
 
     def test_etcd_shows_who_is_active(self):
         group = self.group()

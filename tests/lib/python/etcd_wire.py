@@ -98,7 +98,8 @@ class Broken(Server):
 
 class Proxy(Server):
     """Passes requests on to a real etcd. `rule` is asked for each, with method, path and body: None passes it on,
-    CLOSE_AFTER has etcd do it and tells nobody, CLOSE_BEFORE does neither, an Event waits for it first."""
+    CLOSE_AFTER has etcd do it and tells nobody, CLOSE_BEFORE does neither, bytes are the answer, an Event waits for it
+    first."""
 
     def __init__(self, port, rule=lambda method, path, body: None):
         self.target, self.rule = port, rule
@@ -107,6 +108,9 @@ class Proxy(Server):
     def answer(self, connection, method, path, headers, body):
         rule = self.rule(method, path, body)
         if rule == CLOSE_BEFORE:
+            return False
+        if isinstance(rule, bytes):
+            connection.sendall(rule)
             return False
         if isinstance(rule, threading.Event):
             while not rule.wait(0.05) and not self.ended.is_set():
