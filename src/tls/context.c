@@ -75,7 +75,7 @@ static int fail_file(const char *what, const char *path, rdzv_error *error) {
 }
 
 static int use_certificate(struct tls_context *context, const struct tls_names *names, rdzv_error *error) {
-  int result = regular_file_look("certificate", names->cert, error);
+  int result = certificate_file_look("certificate", names->cert, error);
   if (result == 0) result = private_file_look("key", names->key, error);
   if (result < 0) return result;
   if (openssl.SSL_CTX_use_certificate_chain_file(context->ssl, names->cert) != 1)

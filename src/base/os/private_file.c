@@ -3,6 +3,9 @@
 
 #include "base/error.h"
 
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 static int check_regular(const struct stat *file, const char *what, const char *path, rdzv_error *error) {
@@ -25,6 +28,27 @@ int private_file_check(const struct stat *file, const char *what, const char *pa
 int regular_file_look(const char *what, const char *path, rdzv_error *error) {
   struct stat file;
   return path && stat(path, &file) == 0 ? check_regular(&file, what, path, error) : 0;
+}
+
+/* As OpenSSL finds it: at the beginning of a line. */
+static bool has_private_key(const char *path) {
+  static const char begin[] = "-----BEGIN ";
+  char line[256];
+  bool found = false;
+  FILE *file = fopen(path, "re");
+  while (file && !found && fgets(line, sizeof line, file))
+    found = strncmp(line, begin, sizeof begin - 1) == 0 && strstr(line, "PRIVATE KEY-----");
+  if (file) fclose(file);
+  return found;
+}
+
+int certificate_file_look(const char *what, const char *path, rdzv_error *error) {
+  struct stat file;
+  char both[128];
+  const int result = regular_file_look(what, path, error);
+  if (result < 0 || !path || stat(path, &file) < 0 || !has_private_key(path)) return result;
+  snprintf(both, sizeof both, "%s with a private key", what);
+  return private_file_check(&file, both, path, error);
 }
 
 int private_file_look(const char *what, const char *path, rdzv_error *error) {

@@ -14,6 +14,9 @@ int private_file_check(const struct stat *file, const char *what, const char *pa
  */
 int regular_file_look(const char *what, const char *path, rdzv_error *error);
 
+/* regular_file_look; and where the file, in PEM, has a private key as well, private_file_check. */
+int certificate_file_look(const char *what, const char *path, rdzv_error *error);
+
 /* private_file_check for a path. A missing file is accepted: reading it reports the error. NULL is accepted. */
 int private_file_look(const char *what, const char *path, rdzv_error *error);
 

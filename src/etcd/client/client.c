@@ -249,6 +249,7 @@ int etcd_open(const rdzv_etcd_options *given, struct etcd_client **out, rdzv_err
   rdzv_etcd_options options;
   int result = options_take(&options, sizeof options, given, "rdzv_etcd_options", error);
   if (result == 0) result = private_file_look("the key of etcd's client", options.key, error);
+  if (result == 0) result = certificate_file_look("the certificate of etcd's client", options.cert, error);
   if (result < 0) return result;
   struct etcd_client *client = calloc(1, sizeof *client);
   if (!client) return error_no_memory(error);

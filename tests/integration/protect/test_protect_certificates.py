@@ -160,6 +160,35 @@ class Wrong(Case):
             self.assertIn("cannot use the key of etcd's client", done.stderr)
         self.stop(server)
 
+    def test_a_certificate_with_a_key_that_others_can_read_is_refused(self):
+        """A certificate alone is for all to read; the file of both is as secret as the key."""
+        cert, key = issued("right", "server", HERE, 2)
+        both, alone = self.path("both.pem"), self.path("alone.pem")
+        shutil.copy(cert, alone)
+        with open(both, "wb") as file:
+            for part in cert, key:
+                with open(part, "rb") as source:
+                    file.write(source.read())
+        for mode in 0o644, 0o640:
+            os.chmod(both, mode)
+            refused = f"'{both}': other users have access to it, its mode is {mode:04o} (chmod 600 '{both}')"
+            done = self.rdzv("serve", "--port", "0", "--tls-cert", both, "--tls-key", key)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(f"cannot use certificate with a private key {refused}", done.stderr)
+            for words in (("--etcd-cert", both), ("--etcd-cert", both, "--etcd-key", key)):
+                done = self.rdzv("serve", "--port", "0", "--state-etcd", "https://127.0.0.1:1", *words)
+                self.assertIn(f"cannot use the certificate of etcd's client with a private key {refused}", done.stderr)
+        os.chmod(both, 0o600)
+        os.chmod(alone, 0o644)
+        for words in (("--tls-cert", both, "--tls-key", both), ("--tls-cert", alone, "--tls-key", key)):
+            server = self.serve(*words)
+            self.assert_works(server, *self.trusting())
+            self.stop(server)
+        nowhere = f"https://127.0.0.1:{rdzvtest.free_port()}"
+        for words in (("--cert", both), ("--cert", alone, "--key", key)):
+            done = self.rdzv("store", "--etcd3", nowhere, "--prefix", "/p", "--timeout", "1", *words, "get", "k")
+            self.assertIn("Connection refused", done.stderr)
+
     def test_a_fifo_is_refused_and_not_waited_for(self):
         cert, key = issued("right", "server", HERE, 2)
         fifo = self.path("fifo")
