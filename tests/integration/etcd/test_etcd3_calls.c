@@ -1,50 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The calls of the v3 API at real etcds: the one of this machine, and 3.5 of the Debian 13 folder. */
 #include "base/error.h"
-#include "etcd/v3/v3.h"
-#include "no_sync.h"
-#include "unit.h"
+#include "etcd3_scene.h"
 
 #include <fcntl.h>
-#include <rdzv/etcd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 enum { PATIENCE_MS = 60000 };
 
-static rdzv_etcd_process *process;
-static struct etcd3 *etcd;
 static rdzv_error error;
 
 static struct etcd_call within(int64_t ms) { return (struct etcd_call){deadline_after(ms), NULL, &error}; }
-
-static struct etcd3 *open_etcd(void) {
-  const rdzv_etcd_options options = {.size = sizeof options, .endpoints = rdzv_etcd_process_endpoint(process)};
-  struct etcd_client *client;
-  struct etcd3 *out = NULL;
-  if (etcd_open(&options, &client, &error) < 0 || etcd3_open(client, &out, &error) < 0) fail_msg("%s", error.message);
-  return out;
-}
-
-static int set_up(void **state) {
-  (void)state;
-  const rdzv_etcd_process_options options = {.size = sizeof options, .binary = getenv("TEST_ETCD")};
-  no_sync();
-  if (rdzv_etcd_process_start(&options, &process, &error) < 0) {
-    fprintf(stderr, "%s\n", error.message);
-    return -1;
-  }
-  etcd = open_etcd();
-  return 0;
-}
-
-static int tear_down(void **state) {
-  (void)state;
-  etcd3_close(etcd);
-  rdzv_etcd_process_free(process);
-  return 0;
-}
 
 #define MUST(call)                                                       \
   do {                                                                   \
@@ -368,7 +336,7 @@ static int run(void) {
       cmocka_unit_test(test_status_and_members),
       cmocka_unit_test(test_history_that_is_gone),
   };
-  return cmocka_run_group_tests(tests, set_up, tear_down);
+  return cmocka_run_group_tests(tests, start_etcd, stop_etcd);
 }
 
 int main(void) {

@@ -1,17 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A store in etcd with a lease: its keys last as long as its handles, and not much longer. */
 #include "base/error.h"
-#include "etcd/v3/v3.h"
-#include "no_sync.h"
-#include "unit.h"
+#include "etcd3_scene.h"
 
 #include <dirent.h>
-#include <rdzv/etcd.h>
 
 enum { PATIENCE_MS = 60000, LEASE_MS = 2000 };
 
-static rdzv_etcd_process *process;
-static struct etcd3 *etcd;
 static rdzv_error error;
 
 #define MUST(call)                                                       \
@@ -19,23 +14,6 @@ static rdzv_error error;
     const int code_ = (call);                                            \
     if (code_ != 0) fail_msg("%s: %d, %s", #call, code_, error.message); \
   } while (0)
-
-static int set_up(void **state) {
-  (void)state;
-  const rdzv_etcd_process_options options = {.size = sizeof options};
-  struct etcd_client *client;
-  no_sync();
-  if (rdzv_etcd_process_start(&options, &process, &error) < 0) return print_error("%s\n", error.message), -1;
-  const rdzv_etcd_options where = {.size = sizeof where, .endpoints = rdzv_etcd_process_endpoint(process)};
-  return etcd_open(&where, &client, &error) < 0 || etcd3_open(client, &etcd, &error) < 0 ? -1 : 0;
-}
-
-static int tear_down(void **state) {
-  (void)state;
-  etcd3_close(etcd);
-  rdzv_etcd_process_free(process);
-  return 0;
-}
 
 static rdzv_store *open_store_with(const char *prefix, int64_t lease_ms) {
   const rdzv_etcd_options where = {.size = sizeof where, .endpoints = rdzv_etcd_process_endpoint(process)};
@@ -165,5 +143,5 @@ int main(void) {
       cmocka_unit_test(test_a_lease_that_is_found_is_renewed_at_once),
       cmocka_unit_test(test_a_lease_that_ended_is_told_once),
   };
-  return cmocka_run_group_tests(tests, set_up, tear_down);
+  return cmocka_run_group_tests(tests, start_etcd, stop_etcd);
 }

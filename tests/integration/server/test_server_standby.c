@@ -1,34 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A server in this process, with its state in etcd, that is not the active one any more: it stands by again. */
-#include "etcd/v3/v3.h"
+#include "etcd3_scene.h"
 #include "live.h"
 
-#include <rdzv/etcd.h>
 #include <signal.h>
 #include <stdatomic.h>
 
 #define PREFIX "/embedded"
 
-static rdzv_etcd_process *process;
-static struct etcd3 *etcd;
 static rdzv_error error;
 static atomic_int stepped_back, failed_tries; /* how often the log said so */
-
-static int set_up(void **state) {
-  (void)state;
-  const rdzv_etcd_process_options options = {.size = sizeof options};
-  struct etcd_client *client;
-  if (rdzv_etcd_process_start(&options, &process, &error) < 0) return print_error("%s\n", error.message), -1;
-  const rdzv_etcd_options where = {.size = sizeof where, .endpoints = rdzv_etcd_process_endpoint(process)};
-  return etcd_open(&where, &client, &error) < 0 || etcd3_open(client, &etcd, &error) < 0 ? -1 : 0;
-}
-
-static int tear_down(void **state) {
-  (void)state;
-  etcd3_close(etcd);
-  rdzv_etcd_process_free(process);
-  return 0;
-}
 
 static void note_line(void *user, rdzv_log_level level, const char *line) {
   (void)user, (void)level;
@@ -159,5 +140,5 @@ int main(void) {
       cmocka_unit_test(a_server_outlives_a_long_pause_of_etcd),
       cmocka_unit_test(a_stop_ends_it_whatever_it_does),
   };
-  return cmocka_run_group_tests(tests, set_up, tear_down);
+  return cmocka_run_group_tests(tests, start_etcd, stop_etcd);
 }
