@@ -5,12 +5,12 @@ import os
 import re
 import signal
 import socket
-import subprocess
 import time
 
 import etcd
 import rdzvtest
 import run_nodes
+from nativeclient import NativeNode
 from rdzvtest import slow
 from run_nodes import CLOSED, CONNECT, NEVER, QUICK, STEADY, TIMEOUT, USAGE, is_alive
 
@@ -405,11 +405,10 @@ class Endings(Case):
             self.assertIn(self.server.endpoint, node.err().splitlines()[-1])
 
     def test_the_store_loses_its_data_while_agents_agree_on_ranks(self):
-        """The other member is no agent, so the agent is held there: what it told is gone, and so is the round."""
+        """The other node says nothing there, so the agent waits for it: what the agent told is gone, and so is the round."""
         a = self.node("a", "2", self.script(SITTER))
-        member = self.start([rdzvtest.RDZV, "join", *self.join_flags("", "2")[:-2]], stdout=subprocess.PIPE, text=True)
-        self.assertEqual(json.loads(member.stdout.readline())["world_size"], 2)
-        self.end(member)
+        with NativeNode(self.server.port, self.RUN_ID, "silent", min_nodes=2, max_nodes=2) as silent:
+            self.assertEqual(silent.begin().joined().world_size, 2)
         self.end(self.server)
         self.serve("--port", str(self.server.port))
         b = self.node("b", "2", self.path("worker.sh"))

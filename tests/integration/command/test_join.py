@@ -24,7 +24,8 @@ FIELDS = {"round", "rank", "world_size", "run_id", "backend", "node", "master_ad
 MEMBER_FIELDS = {"node", "addr", "pid", "local_id", "rank"}
 EVENT_FIELDS = {"time", "run_id", "node", "host", "pid", "local_id", "round", "rank", "state", "message"}
 STATUS_FIELDS = {"run_id", "exists", "round", "phase", "complete", "closed", "participants", "waiting", "spares",
-                 "torch_layout", "nodes", "deadline_left_ms", "min_nodes", "max_nodes", "ended_at", "ended_by"}
+                 "torch_layout", "nodes", "deadline_left_ms", "min_nodes", "max_nodes", "ended_at", "ended_by",
+                 "died"}
 NEVER = "keep_alive_interval=60"  # nobody dies within a test: who is missed has said so
 
 
