@@ -68,7 +68,9 @@ class Server(Object):
         if made is not None:
             options.log = pointer(made)
         if state_etcd is not None:
-            options.state_etcd = pointer(state_etcd._options())
+            from rdzv.store import etcd_options
+
+            options.state_etcd = etcd_options(state_etcd)
         open_object(self, library.rdzv_server_open, byref(options))
         if start:
             self._call(library.rdzv_server_start)

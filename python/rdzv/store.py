@@ -129,7 +129,7 @@ class Store(Object):
         """Opens PyTorch's EtcdStore, by the v2 API of etcd."""
         store = cls()
         options = store._common(EtcdStoreOptions(), timeout, log, level)
-        options.etcd = pointer((etcd or Etcd())._options())
+        options.etcd = etcd_options(Etcd() if etcd is None else etcd)
         return store._open(timeout, library.rdzv_store_open_etcd, needed_text(prefix, "prefix"), byref(options))
 
     @classmethod
@@ -138,7 +138,7 @@ class Store(Object):
         """Opens a store by the v3 API of etcd. `lease`: how long keys stay after the last handle is freed."""
         store = cls()
         options = store._common(Etcd3StoreOptions(lease_ms=milliseconds_or(lease, 0)), timeout, log, level)
-        options.etcd = pointer((etcd or Etcd())._options())
+        options.etcd = etcd_options(Etcd() if etcd is None else etcd)
         return store._open(timeout, library.rdzv_store_open_etcd3, needed_text(prefix, "prefix"), byref(options))
 
     def prefix(self, prefix: Data) -> Self:
@@ -405,3 +405,10 @@ class Etcd(Handle):
 
     def _options(self) -> EtcdOptions:
         return self._made
+
+
+def etcd_options(etcd: Etcd) -> Any:
+    """A pointer to the options of an `Etcd`; a text in its place is a likely mistake."""
+    if not isinstance(etcd, Etcd):
+        raise TypeError(f"etcd must be an rdzv.Etcd, for example rdzv.Etcd('127.0.0.1:2379'), not {type(etcd).__name__}")
+    return pointer(etcd._options())

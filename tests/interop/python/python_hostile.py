@@ -135,6 +135,12 @@ for call in (lambda: rdzv.Store.tcp(None), lambda: rdzv.Store.file(None), lambda
 node.close()
 """, "")
 
+    def test_a_text_where_an_etcd_is_expected(self):
+        for call in (lambda: rdzv.Store.etcd("p", "127.0.0.1:1"), lambda: rdzv.Store.etcd3("p", etcd="127.0.0.1:1"),
+                     lambda: rdzv.Server(port=0, state_etcd="127.0.0.1:1")):
+            with self.assertRaisesRegex(TypeError, "must be an rdzv.Etcd"):
+                call()
+
     def test_numbers_that_do_not_fit(self):
         store = rdzv.Store.hash()
         for call in (lambda: store.add("n", 2**64 + 5), lambda: store.add("n", 2**63),
