@@ -69,10 +69,17 @@ static void print_attempt(const rdzv_worker_failure *failure) {
     fprintf(stderr, "  first failure: ");
 }
 
+/* A worker that could not be started has no pid. */
+static void print_worker(const rdzv_worker_failure *failure) {
+  fprintf(stderr, "rank %lld (local rank %lld) on %s", (long long)failure->rank, (long long)failure->local_rank,
+          shown(failure->host).text);
+  if (failure->pid > 0) fprintf(stderr, ", pid %lld", (long long)failure->pid);
+  fprintf(stderr, ": %s", end_of(failure).text);
+}
+
 static void print_first(const rdzv_worker_failure *failure) {
   print_attempt(failure);
-  fprintf(stderr, "rank %lld (local rank %lld) on %s, pid %lld: %s", (long long)failure->rank,
-          (long long)failure->local_rank, shown(failure->host).text, (long long)failure->pid, end_of(failure).text);
+  print_worker(failure);
   char time_text[40];
   format_time(failure->time_us, time_text);
   fprintf(stderr, ", at %s\n", time_text);
@@ -89,8 +96,8 @@ static void print_first(const rdzv_worker_failure *failure) {
 }
 
 static void print_other(const rdzv_worker_failure *failure) {
-  fprintf(stderr, "  then: rank %lld (local rank %lld) on %s, pid %lld: %s", (long long)failure->rank,
-          (long long)failure->local_rank, shown(failure->host).text, (long long)failure->pid, end_of(failure).text);
+  fprintf(stderr, "  then: ");
+  print_worker(failure);
   fprintf(stderr, "\n");
 }
 

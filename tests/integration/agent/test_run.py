@@ -216,7 +216,8 @@ class Restarts(run_nodes.Run):
     def test_a_program_that_is_gone_at_a_restart_is_a_failed_attempt(self):
         node = self.run_alone('rm "$0"; exit 3', "--max-restarts", "2", code=127)
         self.assertRegex(node.err(), r"FAILED: cannot start '.*worker\.sh': exec: No such file .*; restarts used: 2\n")
-        self.assertRegex(node.err(), r"first failure: rank 0 .*: exit code 127, at .*\n  message:\n    cannot start '")
+        self.assertRegex(node.err(), r"first failure: rank 0 \(local rank 0\) on [^,:]*: exit code 127, at .*\n"
+                                     r"  message:\n    cannot start '")
         self.assertEqual(len(node.events("AGENT", "STARTING")), 3)
         self.assertEqual([event["exit_code"] for event in node.events("WORKER", "FAILED")][-2:], [127, 127])
 
