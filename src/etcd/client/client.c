@@ -121,8 +121,9 @@ static deadline try_until(const struct course *course) {
 }
 
 static int fail_no_answer(const struct course *course, const rdzv_error *last) {
-  return error_set(course->call.error, RDZV_E_CONNECTION, "etcd at %s: no answer (%zu tries in %lld ms): %s",
-                   course->client->text, course->tries, (long long)(clock_now_ms() - course->began), last->message);
+  return error_set(course->call.error, RDZV_E_CONNECTION, "etcd at %s: no answer (%zu %s in %lld ms): %s",
+                   course->client->text, course->tries, course->tries == 1 ? "try" : "tries",
+                   (long long)(clock_now_ms() - course->began), last->message);
 }
 
 /* After all members failed, before the next pass. */

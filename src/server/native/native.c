@@ -131,7 +131,7 @@ static void arm(struct natives *natives) {
 static void step(struct natives *natives, const struct coordinator_event *event) {
   rdzv_error error;
   if (coordinator_step(natives->coordinator, event, &error) < 0)
-    log_line(&natives->server->log, RDZV_LOG_WARNING, "the rendezvous: %s", error.message);
+    log_line(&natives->server->log, RDZV_LOG_WARNING, "cannot update a rendezvous: %s", error.message);
 }
 
 void natives_step(struct rdzv_server *server, struct coordinator_event event) {

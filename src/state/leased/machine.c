@@ -476,7 +476,7 @@ struct summary leased_waiting(const struct leased *node) {
   if (!node->placed)
     snprintf(summary.text, sizeof summary.text, "waiting to join: no place yet");
   else if (node->clash_lease)
-    snprintf(summary.text, sizeof summary.text, "waiting to see whether a node lives with which no round is possible");
+    snprintf(summary.text, sizeof summary.text, "checking whether the node with conflicting settings is alive");
   else if (node->spare)
     snprintf(summary.text, sizeof summary.text, "waiting as a spare: round %" PRId64 " is full with %zu node%s",
              node->world.round, node->world.count, node->world.count == 1 ? "" : "s");

@@ -325,7 +325,7 @@ static void test_what_a_node_waits_for(void **state) {
   other.config.settings.min_nodes = 3;
   assert_waiting(&other, "waiting for nodes: at least 2 of at least 3 have joined");
   other.clash_lease = 7;
-  assert_waiting(&other, "waiting to see whether a node lives with which no round is possible");
+  assert_waiting(&other, "checking whether the node with conflicting settings is alive");
 }
 
 int main(void) {

@@ -86,7 +86,7 @@ static void tell_wait(struct driver *driver, struct waiting *waiting) {
     waiting->until = last_call_end(&engine->last_call, &engine->state, driver_settings(driver));
   const struct summary clash = engine_clash(engine);
   if (clash.text[0])
-    waiting_about(waiting, "waiting to see whether a node lives with which no round is possible: %s", clash.text);
+    waiting_about(waiting, "checking whether the node with conflicting settings is alive: %s", clash.text);
   else if (own)
     waiting_about(waiting, "%s", summary_waiting(&engine->state, driver_settings(driver), desc).text);
   pthread_mutex_unlock(&driver->lock);
