@@ -71,10 +71,9 @@ class Traffic(Rounds):
         with open(self.path("store.out"), "wb") as out:
             self.store = self.start(command, stdin=subprocess.PIPE, stdout=out, stderr=subprocess.STDOUT)
 
-    def calm_store(self):
-        self.store.stdin.close()
-
     def check_store(self):
+        """After the story: the nodes have agreed, so etcd answers, and the keys can be read."""
+        self.store.stdin.close()
         # Under a sanitizer, a history of many unknown outcomes takes the checker minutes.
         try:
             code = self.store.wait(rdzvtest.DEADLINE * (4 if rdzvtest.SANITIZED else 1))
@@ -118,7 +117,6 @@ class Cluster(Traffic):
         self.server.signal(signal.SIGCONT)
         for node in self.nodes:
             node.signal(signal.SIGCONT)
-        self.calm_store()
 
     def test_rounds(self):
         etcd.need()
@@ -165,7 +163,6 @@ class Partitions(Traffic):
             self.network.mend(number)
         for node in self.nodes:
             node.signal(signal.SIGCONT)
-        self.calm_store()
 
     def check(self):
         """There is no server of ours."""
