@@ -16,6 +16,8 @@
 #define CLEAR_LINE "\033[K"
 #define CLEAR_BELOW "\033[J"
 
+enum { INDENT = 4 }; /* of the rows in which a line goes on */
+
 static int64_t wall_us(void) {
   struct timespec now;
   clock_gettime(CLOCK_REALTIME, &now);
@@ -43,28 +45,46 @@ static struct winsize terminal_size(void) {
   return size;
 }
 
-/* As many bytes of a line as fit; a character of several bytes is not cut. */
+/* As many bytes of a line as fit into a row: up to a space in its second half, if there is one. A character of several
+ * bytes is not cut. */
 static size_t fitting(const char *line, size_t len, size_t columns) {
   if (len <= columns) return len;
-  while (columns > 0 && ((unsigned char)line[columns] & 0xc0) == 0x80) columns--;
+  for (size_t at = columns; at > columns / 2; at--)
+    if (line[at] == ' ') return at;
+  while (columns > 1 && ((unsigned char)line[columns] & 0xc0) == 0x80) columns--;
   return columns;
 }
 
-/* Writes the lines over those of before; what does not fit is counted. Gives their number. */
-static size_t write_lines(FILE *out, const char *text, struct winsize size) {
-  size_t lines = 0, left = 0;
-  for (const char *at = text, *end; *at; at = end + 1) {
-    end = strchr(at, '\n');
-    if (!end) break;
-    if (lines + 2 > size.ws_row) {
-      left++;
-      continue;
+struct rows {
+  FILE *out;
+  size_t columns, room; /* of the terminal */
+  size_t written, left; /* left: those without room */
+};
+
+/* A line that is too long goes on in the next row, indented. */
+static void write_line(struct rows *rows, const char *line, size_t len) {
+  size_t indent = 0;
+  do {
+    const size_t fits = fitting(line, len, rows->columns - indent);
+    if (rows->written < rows->room) {
+      fprintf(rows->out, "%*s%.*s" CLEAR_LINE "\n", (int)indent, "", (int)fits, line);
+      rows->written++;
+    } else {
+      rows->left++;
     }
-    fprintf(out, "%.*s" CLEAR_LINE "\n", (int)fitting(at, (size_t)(end - at), size.ws_col - 1), at);
-    lines++;
-  }
-  if (left > 0) fprintf(out, "(%zu more lines)" CLEAR_LINE, left);
-  return lines;
+    line += fits;
+    len -= fits;
+    while (len > 0 && *line == ' ') line++, len--;
+    indent = INDENT;
+  } while (len > 0);
+}
+
+/* Writes the lines over those of before; rows without room are counted. Gives the number of rows. */
+static size_t write_lines(FILE *out, const char *text, struct winsize size) {
+  struct rows rows = {.out = out, .columns = size.ws_col - 1, .room = size.ws_row - 1};
+  for (const char *at = text, *end; (end = strchr(at, '\n')); at = end + 1) write_line(&rows, at, (size_t)(end - at));
+  if (rows.left > 0) fprintf(out, "(%zu more lines)" CLEAR_LINE, rows.left);
+  return rows.written;
 }
 
 /* Everything goes out in one write, so that nothing flickers. */

@@ -212,7 +212,7 @@ class Watch(Places):
                 nonlocal said
                 said, end = "", time.monotonic() + rdzvtest.DEADLINE
                 pattern = {"start": "0     participant", "back": "changed \\d+ s ago[^\n]*\n[^\n]*round 0, complete",
-                           "lost": "no answer for [1-9]\\d* s: cannot connect[^\n]*\n[^\n]*round 0, complete"}[what]
+                           "lost": "no answer for [1-9]\\d* s: cannot connect[^\n]*\n(    [^\n]*\n)*[^\n]*round 0, complete"}[what]
                 while not re.search(pattern, said):
                     self.assertLess(time.monotonic(), end, said)
                     if select.select([master], [], [], 1)[0]:
@@ -258,6 +258,26 @@ class Watch(Places):
         for line in re.sub(r"\x1b\[[0-9?]*[A-Za-z]", "", said).replace("\r", "").split("\n"):
             self.assertLess(len(line), 80, line)
         self.assertRegex(said, f"{TIME}, changed \\d+ s ago")
+
+    def test_a_reason_wider_than_the_terminal_goes_on_in_the_next_rows(self):
+        place, reason = self.places()["native"], " ".join(f"word{i:02}" for i in range(30))
+        self.node(place, "job", "a", "1").joined()
+        self.assertEqual(self.rdzv("close", *self.flags(place, "job"), "--reason", reason).returncode, 0)
+        master, slave = pty.openpty()
+        self.addCleanup(os.close, master)
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        self.start_watch(place, "job", stdout=slave)
+        os.close(slave)
+        said, end = "", time.monotonic() + rdzvtest.DEADLINE
+        while not re.search(r"changed [\s\S]*\x1b\[J[\s\S]*changed [\s\S]*\x1b\[J", said):
+            self.assertLess(time.monotonic(), end, said)
+            if select.select([master], [], [], 1)[0]:
+                said += os.read(master, 65536).decode()
+        first, second = said.split("\x1b[J")[:2]
+        rows = re.sub(r"\x1b\[[0-9?]*[A-Za-z]", "", first).replace("\r", "").split("\n")
+        self.assertLess(max(map(len, rows)), 80, rows)
+        self.assertIn(f": {reason}", re.sub(r"\s+", " ", " ".join(rows)))
+        self.assertTrue(second.startswith(f"\x1b[{len(rows) - 1}A\r"), second)
 
 
 if __name__ == "__main__":
