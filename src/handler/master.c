@@ -42,6 +42,14 @@ int master_publish(struct round_result *result, const char *node, const char *ad
   return result_set_master(result, addr, port) ? 0 : error_no_memory(error);
 }
 
+int master_remove(rdzv_store *store, rdzv_error *error) {
+  const rdzv_bytes keys[] = {NAMED_MASTER, MASTER_ADDR, MASTER_PORT};
+  int outcome = 0;
+  for (size_t i = 0; i < sizeof keys / sizeof *keys && outcome == 0; i++)
+    outcome = rdzv_store_delete_key(store, keys[i], NULL, error);
+  return outcome;
+}
+
 static int parse(struct round_result *result, const char *addr, rdzv_bytes port, rdzv_error *error) {
   int64_t number;
   if (!parse_number(port.data, 1, 65535, &number))

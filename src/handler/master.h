@@ -23,6 +23,9 @@ void master_own_address(const rdzv_handler *handler, int default_port, char out[
 /* As rank 0: says so in the result's store, and in the result. `node` is its name for rdzv's key; NULL: none. */
 int master_publish(struct round_result *result, const char *node, const char *addr, int port, rdzv_error *error);
 
+/* Removes what master_publish has written to that store. */
+int master_remove(rdzv_store *store, rdzv_error *error);
+
 /* As another: takes what is in that store into the result. RDZV_E_TIMEOUT: there is nothing in time, or, where `addr`
  * is not NULL, it is of another address. RDZV_E_CORRUPT. */
 int master_take(struct round_result *result, rdzv_store *store, const char *addr, rdzv_error *error);

@@ -39,6 +39,8 @@ struct dynamic {
     int port_fd; /* keeps a port for us; -1: none yet */
     int own_port;
     bool keeps;                    /* it is ours for life: PyTorch nodes may have heard of it */
+    int64_t past_round;            /* the last round, if the store has its address for rdzv nodes only; else -1 */
+    bool past_is_own;              /* this node was its rank 0 */
     char own_addr[HOST_NAME_SIZE]; /* where others reach us; "": not looked for yet */
   } master;
 
@@ -153,5 +155,8 @@ int dynamic_offer_master(struct dynamic *handler, struct driver_words *words, rd
  * ended before rank 0, an rdzv node, has published. */
 int dynamic_find_master(struct dynamic *handler, struct round_result *result, rdzv_error *error);
 void dynamic_forget_master(struct dynamic *handler);
+
+/* Removes the address of this node's last round from the store, if this node published it or is rank 0 now. */
+void dynamic_remove_past_master(struct dynamic *handler, const struct round_result *result);
 
 #endif

@@ -74,6 +74,7 @@ static int complete(struct dynamic *handler, struct round_result *joined, rdzv_e
   if (joined->all_native) return result;
   const bool later = handler->base.master_later && joined->base.rank != 0;
   if (result == 0 && !later) result = dynamic_find_master(handler, joined, error);
+  if (result == 0) dynamic_remove_past_master(handler, joined);
   if (result == 0) result_forget_cancel(joined);
   return result;
 }

@@ -19,6 +19,7 @@
 #include "handler/dynamic/dynamic.h"
 #include "store/store.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,6 +68,41 @@ static bool is_said_once(struct dynamic *handler, const struct round_result *res
   const char *private_stores = getenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
   const bool old = driver_facts(handler->driver).layout < TORCH_2_3;
   return !old && (!private_stores || strcmp(private_stores, "1") != 0);
+}
+
+/* ---- rounds before this one ----------------------------------------------------------------------------------- */
+
+static int open_round(const struct dynamic *handler, const struct round_result *result, int64_t round, rdzv_store **out,
+                      rdzv_error *error) {
+  char *prefix = dynamic_round_prefix(handler, round);
+  if (!prefix) return error_no_memory(error);
+  const int outcome = rdzv_store_open_prefix(result->store, rdzv_str(prefix), out, error);
+  free(prefix);
+  return outcome;
+}
+
+static void remove_master(const struct dynamic *handler, const struct round_result *result, int64_t round) {
+  rdzv_store *store;
+  rdzv_error error;
+  int outcome = open_round(handler, result, round, &store, &error);
+  if (outcome == 0) {
+    outcome = master_remove(store, &error);
+    rdzv_store_free(store);
+  }
+  if (outcome < 0)
+    log_line(&handler->base.log, RDZV_LOG_DEBUG, "the address of rank 0 of round %" PRId64 " stays in the store: %s",
+             round, error.message);
+}
+
+/* A round begins when all participants of the one before have left it or are dead. An rdzv node that was taken for dead
+ * and still waits for the address notices that its round is over; a PyTorch node does not: what it may read stays. */
+void dynamic_remove_past_master(struct dynamic *handler, const struct round_result *result) {
+  const int64_t past = handler->master.past_round;
+  const bool is_rank_0 = result->base.rank == 0;
+  if (past >= 0 && past < result->base.round && (handler->master.past_is_own || is_rank_0))
+    remove_master(handler, result, past);
+  handler->master.past_round = result->all_ours ? result->base.round : -1;
+  handler->master.past_is_own = is_rank_0;
 }
 
 /* ---- as rank 0 ------------------------------------------------------------------------------------------------ */
@@ -157,12 +193,9 @@ static int take_from(struct dynamic *handler, struct round_result *result, rdzv_
 /* A round before this one. RDZV_E_TIMEOUT: it says nothing of that rank 0. */
 static int look_into(struct dynamic *handler, struct round_result *result, int64_t round, rdzv_error *error) {
   const rdzv_bytes keys[] = {MASTER_ADDR, MASTER_PORT};
-  char *prefix = dynamic_round_prefix(handler, round);
   rdzv_store *store;
   bool there = false;
-  if (!prefix) return error_no_memory(error);
-  int outcome = rdzv_store_open_prefix(result->store, rdzv_str(prefix), &store, error);
-  free(prefix);
+  int outcome = open_round(handler, result, round, &store, error);
   if (outcome < 0) return outcome;
   outcome = rdzv_store_check(store, keys, 2, &there, error);
   if (outcome == 0) outcome = there ? take_from(handler, result, store, result->rank0_addr, error) : RDZV_E_TIMEOUT;

@@ -122,6 +122,7 @@ static struct dynamic *make(const rdzv_params *params) {
   handler->base.cancel = handler->answered = handler->changed = handler->ended = FLAG_NONE;
   handler->base.log = *params->log;
   handler->master.port_fd = -1;
+  handler->master.past_round = -1;
   return handler;
 }
 

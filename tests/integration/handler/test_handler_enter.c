@@ -215,6 +215,80 @@ static void test_each_round_has_a_port_of_its_own(void **state) {
   assert_int_not_equal(scene->nodes[1].result->master_port, first);
 }
 
+/* ---- what a round leaves in the store ------------------------------------------------------------------------- */
+
+static bool has_address(struct scene *scene, int round, const char *name) {
+  char key[64];
+  bool there = false;
+  snprintf(key, sizeof key, "torch.rendezvous.job.%d/%s", round, name);
+  const rdzv_bytes keys[] = {rdzv_str(key)};
+  assert_code(rdzv_store_check(scene->raw, keys, 1, &there, NULL), 0);
+  return there;
+}
+
+static void assert_address(struct scene *scene, int round, bool expected) {
+  assert_int_equal(has_address(scene, round, "MASTER_ADDR"), expected);
+  assert_int_equal(has_address(scene, round, "MASTER_PORT"), expected);
+  assert_int_equal(has_address(scene, round, "rdzv/master"), expected);
+}
+
+static void test_the_address_of_a_round_goes_with_the_next_round(void **state) {
+  struct scene *scene = *state;
+  open_and_join(scene->nodes, 2, scene->endpoint, (struct node_options){.min = 2, .max = 2, .conf = SWAPPING});
+  assert_address(scene, 0, true);
+  for (int round = 1; round <= 3; round++) {
+    join_all(scene->nodes, 2);
+    assert_int_equal(scene->nodes[0].result->round, round);
+    assert_address(scene, round - 1, false);
+    assert_address(scene, round, true);
+  }
+}
+
+/* The next rank 0 removes it, if the one before is gone. */
+static void test_the_address_of_a_rank_0_that_left_goes_with_the_next_round(void **state) {
+  struct scene *scene = *state;
+  struct node *nodes = scene->nodes;
+  const struct node_options options = {.min = 2, .max = 2, .conf = SWAPPING};
+  open_and_join(nodes, 2, scene->endpoint, options);
+  assert_int_equal(nodes[0].result->rank, 0);
+  node_close(&nodes[0]);
+  node_open(&nodes[2], scene->endpoint, "c", options);
+  join_all(&nodes[1], 2);
+  assert_int_equal(nodes[1].result->rank, 0);
+  assert_address(scene, 0, false);
+  assert_address(scene, 1, true);
+}
+
+static void add_torch(struct rendezvous_state *state, const void *argument) {
+  const struct node_desc node = {"z", 4711, 0};
+  add_rank_0(state, argument);
+  state_find(state, &node)->ours = false;
+}
+
+static void remove_torch(struct rendezvous_state *state, const void *argument) {
+  const struct node_desc node = {argument, 4711, 0};
+  state_remove(state, state_find(state, &node));
+}
+
+/* A PyTorch node that waits for the address of its round does not hear that the round is over. */
+static void test_the_address_of_a_round_with_a_torch_node_stays(void **state) {
+  struct scene *scene = *state;
+  struct node *node = &scene->nodes[0];
+  rewrite_state(scene->endpoint, "job", TORCH_NEWEST, add_torch, "z");
+  node_open(node, scene->endpoint, "a",
+            (struct node_options){.min = 1, .max = 2, .conf = SWAPPING ",last_call_timeout=0.1"});
+  join_all(node, 1);
+  assert_int_equal(node->result->world_size, 2);
+  assert_int_equal(node->result->rank, 0);
+  rewrite_state(scene->endpoint, "job", TORCH_NEWEST, remove_torch, "z");
+  join_all(node, 1);
+  assert_int_equal(node->result->round, 1);
+  assert_address(scene, 0, true);
+  join_all(node, 1);
+  assert_address(scene, 0, true);
+  assert_address(scene, 1, false);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       IN_A_SCENE(test_a_cancel_ends_the_join_of_rank_0),
@@ -227,6 +301,9 @@ int main(void) {
       IN_A_SCENE(test_the_keys_of_rank_0_are_waited_for_in_v1),
       IN_A_SCENE(test_the_keys_of_rank_0_are_waited_for_in_v2),
       IN_A_SCENE(test_each_round_has_a_port_of_its_own),
+      IN_A_SCENE(test_the_address_of_a_round_goes_with_the_next_round),
+      IN_A_SCENE(test_the_address_of_a_rank_0_that_left_goes_with_the_next_round),
+      IN_A_SCENE(test_the_address_of_a_round_with_a_torch_node_stays),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
