@@ -124,8 +124,8 @@ typedef struct rdzv_status {
   bool closed;       /**< Is the rendezvous closed? */
   int64_t
       deadline_left_ms; /**< Time left of the last call, by the clock of the node that began it; -1: there is none. */
-  int64_t min_nodes;    /**< As the first node of the run has it; 0: not known. */
-  int64_t max_nodes;    /**< As the first node of the run has it; 0: not known. */
+  int64_t min_nodes;    /**< As the first node of the run has it; 0: not known, as when all nodes have left. */
+  int64_t max_nodes;    /**< As the first node of the run has it; 0: not known, as when all nodes have left. */
   size_t participants;  /**< The number of participants. */
   size_t waiting;       /**< The number of waiting nodes. */
   size_t spares;        /**< The number of spares. */

@@ -78,6 +78,7 @@ class Status(Places):
                 status = self.await_phase(place, name, "ended")
                 self.assertRegex(status["ended_at"], f"^{TIME}$")
                 self.assertEqual((status["ended_by"], status["participants"], status["closed"]), (by, 0, False))
+                self.assertEqual((status["min_nodes"], status["max_nodes"]), (None, None))
                 self.assertRegex(self.table(place, name), f"round 1, ended at {TIME}: the last node, '{by}', left\n")
                 again = self.node(place, name, "b", "1")
                 again.joined()
