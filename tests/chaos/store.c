@@ -10,7 +10,7 @@
  *     --seed S           one seed, to replay one that failed
  *     --seeds A:B        many
  *     --seconds N        no further seed after so many seconds
- *     --until-closed     no further seed after stdin is closed, and all keys are read at the end only
+ *     --until-closed     no further seed after a byte on stdin, and all keys are read when stdin is closed
  *     --workers N        so many clients at once (6)
  *     --rest MS          between two operations of a client, at most (0)
  *     --dialect D        v1, v2 or rdzv
@@ -359,17 +359,18 @@ static void run_seeds(const struct settings *settings, struct totals *totals) {
   }
 }
 
-static bool is_closed(int fd) { return poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 0) != 0; }
+/* A byte came, or the end. */
+static bool is_told_to_stop(int fd) { return poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 0) != 0; }
 
 /* What was acknowledged while harm was done must be there when it is over. */
 static void run_until_closed(const struct settings *settings, struct totals *totals) {
   static struct run kept[MOST_KEPT];
   size_t count = 0;
-  while (count < MOST_KEPT && (count == 0 || !is_closed(STDIN_FILENO))) {
+  while (count < MOST_KEPT && (count == 0 || !is_told_to_stop(STDIN_FILENO))) {
     kept[count] = work_seed(settings, settings->first + count, totals);
     count++;
   }
-  while (!is_closed(STDIN_FILENO)) pause_ms(10);
+  for (char byte; read(STDIN_FILENO, &byte, 1) == 1;) continue;
   for (size_t i = 0; i < count; i++) judge_seed(&kept[i]);
 }
 

@@ -71,6 +71,11 @@ class Traffic(Rounds):
         with open(self.path("store.out"), "wb") as out:
             self.store = self.start(command, stdin=subprocess.PIPE, stdout=out, stderr=subprocess.STDOUT)
 
+    def calm_store(self):
+        """It changes nothing from now on."""
+        self.store.stdin.write(b"\n")
+        self.store.stdin.flush()
+
     def check_store(self):
         """After the story: the nodes have agreed, so etcd answers, and the keys can be read."""
         self.store.stdin.close()
@@ -117,6 +122,7 @@ class Cluster(Traffic):
         self.server.signal(signal.SIGCONT)
         for node in self.nodes:
             node.signal(signal.SIGCONT)
+        self.calm_store()
 
     def test_rounds(self):
         etcd.need()
@@ -163,6 +169,7 @@ class Partitions(Traffic):
             self.network.mend(number)
         for node in self.nodes:
             node.signal(signal.SIGCONT)
+        self.calm_store()
 
     def check(self):
         """There is no server of ours."""
