@@ -82,7 +82,7 @@ static int open_round(const struct dynamic *handler, const struct round_result *
 }
 
 static void remove_master(const struct dynamic *handler, const struct round_result *result, int64_t round) {
-  rdzv_store *store;
+  rdzv_store *store = NULL;
   rdzv_error error;
   int outcome = open_round(handler, result, round, &store, &error);
   if (outcome == 0) {
@@ -193,7 +193,7 @@ static int take_from(struct dynamic *handler, struct round_result *result, rdzv_
 /* A round before this one. RDZV_E_TIMEOUT: it says nothing of that rank 0. */
 static int look_into(struct dynamic *handler, struct round_result *result, int64_t round, rdzv_error *error) {
   const rdzv_bytes keys[] = {MASTER_ADDR, MASTER_PORT};
-  rdzv_store *store;
+  rdzv_store *store = NULL;
   bool there = false;
   int outcome = open_round(handler, result, round, &store, error);
   if (outcome < 0) return outcome;
