@@ -62,7 +62,8 @@ static void end_value(struct wire_writer *out, size_t start) {
 
 /* ---- requests ------------------------------------------------------------------------------------------------- */
 
-enum { FLAG_REDUNDANCY_LIST = 1, FLAG_MARKS = 2, FLAG_AGENT = 4, FLAG_NO_AGENT = 8, JOIN_FLAGS = 15 };
+/* A node is an agent or none: 11 is the greatest value without both. */
+enum { FLAG_REDUNDANCY_LIST = 1, FLAG_MARKS = 2, FLAG_AGENT = 4, FLAG_NO_AGENT = 8, JOIN_FLAGS = 11 };
 
 static void put_op(struct wire_writer *out, enum wire_op op) { wire_put_op(out, WIRE_DIALECT_RDZV, op); }
 
