@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "state/differences.h"
 
+#include "base/text/parse.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -166,21 +168,35 @@ bool differences_nnodes(const struct rendezvous_state *state, int64_t *min_nodes
   return read_entries(state, entries) > 0 && differences_parse_nnodes(entries[0].settings, min_nodes, max_nodes);
 }
 
-static double find_number(const char *settings, const char *name) {
+struct number {
+  char text[32];
+};
+
+static struct number find_number(const char *settings, const char *name) {
+  struct number out;
   size_t len;
   const char *value = find_value(settings, name, strlen(name), &len);
-  return len > 0 ? strtod(value, NULL) : 0;
+  snprintf(out.text, sizeof out.text, "%.*s", (int)(len < sizeof out.text ? len : 0), value);
+  return out;
+}
+
+/* 0: the settings do not say it. */
+static int64_t dead_time_of(const char *settings) {
+  enum { MOST_MS = INT32_MAX };
+  int64_t interval, attempts;
+  if (!parse_seconds(find_number(settings, "keep_alive_interval=").text, 1, &interval) ||
+      !parse_number(find_number(settings, "keep_alive_max_attempt=").text, 1, MOST_MS, &attempts))
+    return 0;
+  return interval < MOST_MS / attempts ? interval * attempts : 0;
 }
 
 int64_t differences_dead_time(const struct rendezvous_state *state) {
-  enum { MOST_MS = INT32_MAX };
   struct entry entries[DIFFERENCES_MOST];
   const size_t count = read_entries(state, entries);
   int64_t longest = 0;
   for (size_t i = 0; i < count; i++) {
-    const double ms = 1000 * find_number(entries[i].settings, "keep_alive_interval=") *
-                      find_number(entries[i].settings, "keep_alive_max_attempt=");
-    if (ms > 0 && ms < MOST_MS && (int64_t)ms > longest) longest = (int64_t)ms;
+    const int64_t ms = dead_time_of(entries[i].settings);
+    if (ms > longest) longest = ms;
   }
   bool ours = longest > 0;
   for (size_t i = 0; i < state->count; i++) ours &= state->nodes[i].ours;

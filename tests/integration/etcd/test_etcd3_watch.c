@@ -51,7 +51,7 @@ static const struct lie truth = {"a watch that is kept", OK CREATED, true};
 
 /* What the server and the test share, of each lie. Each has a port of its own. */
 static struct {
-  atomic_bool is_over; /* the truth is told */
+  atomic_bool is_over; /* the server answers truly from now on */
   atomic_int watches;
 } * shared;
 

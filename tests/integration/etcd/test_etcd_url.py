@@ -20,7 +20,7 @@ VALUE = b'{"action":"get","node":{"key":"/p/aw==","value":"dg==","modifiedIndex"
 
 class Listening(http.server.BaseHTTPRequestHandler):
     """Answers every read with the same node, and notes by whom it was asked for keys. Where an answer is late, the client
-    also asks, as nobody, what the server is."""
+    also asks, without a user, what the server is."""
 
     def do_GET(self):
         if self.path.startswith("/v2/keys/"):
