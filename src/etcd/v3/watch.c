@@ -20,6 +20,7 @@
 enum {
   QUIET_MS = 8000,    /* without a word, until a call is made, about */
   PROBE_MS = 5000,    /* for that call */
+  ANSWER_MS = 2000,   /* an etcd that does not begin a stream within less is slow, not gone */
   WANTED_LINES = 64,  /* that are read before what they tell is given */
   CREATION_MS = 1000, /* for the stream to take up all that is watched; longer each time, up to the next */
   LAST_CREATION_MS = 16000,
@@ -142,8 +143,16 @@ static int refuse_stream(struct etcd3_watch *watch, const struct http_response *
   return result;
 }
 
+/* No answer by the deadline of the call. Where there was little time for one, it says nothing about etcd. */
+static int fail_begin(int result, bool hurried, const struct etcd_call *call) {
+  if (result != RDZV_E_CONNECTION || !hurried || deadline_left(call->until) > 0) return result;
+  if (call->error) call->error->code = RDZV_E_TIMEOUT;
+  return RDZV_E_TIMEOUT;
+}
+
 static int begin_stream(struct etcd3_watch *watch, const struct etcd_call *call) {
   struct etcd_client *client = watch->etcd->client;
+  const bool hurried = deadline_left(call->until) < ANSWER_MS;
   struct http_response response = {0};
   struct buf body = {0};
   int result = etcd3_stream_pause(watch->etcd, call);
@@ -158,7 +167,7 @@ static int begin_stream(struct etcd3_watch *watch, const struct etcd_call *call)
                                        .stream = &watch->stream};
   result = made ? etcd_perform(client, &request, call, &response) : error_no_memory(call->error);
   buf_free(&body);
-  if (result < 0) return result;
+  if (result < 0) return fail_begin(result, hurried, call);
   watch->member = etcd_current_member(client);
   watch->heard_ms = watch->begun_ms = clock_now_ms();
   watch->lasts = false;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A watch at a server that does not keep it: each way to end or refuse one is followed by a pause, is said in the log
- * once, and leaves nothing behind. The server is another process, so that the descriptors here are the client's. */
+ * once, and leaves nothing behind. A watch that is not answered in a short time has timed out. The server is another
+ * process, so that the descriptors here are the client's. */
 #include "base/error.h"
 #include "base/log.h"
 #include "etcd/http/curl.h"
@@ -46,7 +47,8 @@ static const struct lie lies[] = {
     {"status 503", "HTTP/1.1 503 Unavailable\r\nContent-Length: 5\r\n\r\nlater", true},
     {"status 404", "HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nnone", true},
 };
-enum { LIES = sizeof lies / sizeof lies[0] };
+/* The port after those of the lies does not answer watches at all. */
+enum { LIES = sizeof lies / sizeof lies[0], SILENT = LIES, PORTS };
 static const struct lie truth = {"a watch that is kept", OK CREATED, true};
 
 /* What the server and the test share, of each lie. Each has a port of its own. */
@@ -68,7 +70,9 @@ static bool answer(int fd, const struct connection *connection) {
   static const char plain[] = "{" HEADER ",\"count\":\"0\"}\n";
   char text[512];
   bool stays = true;
-  if (strncmp(connection->request, "POST /v3/watch ", 15) == 0) {
+  const bool watches = strncmp(connection->request, "POST /v3/watch ", 15) == 0;
+  if (watches && connection->lie == SILENT) return true;
+  if (watches) {
     const struct lie *lie = atomic_load(&shared[connection->lie].is_over) ? &truth : &lies[connection->lie];
     atomic_fetch_add(&shared[connection->lie].watches, 1);
     snprintf(text, sizeof text, "%s", lie->answer);
@@ -97,17 +101,17 @@ static bool take(int fd, struct connection *connection) {
 static void serve_lies(const int *listeners) {
   static struct connection connections[CONNECTIONS];
   static struct pollfd fds[CONNECTIONS];
-  for (int i = 0; i < CONNECTIONS; i++) fds[i] = (struct pollfd){.fd = i < LIES ? listeners[i] : -1, .events = POLLIN};
-  for (int place = LIES;;) {
+  for (int i = 0; i < CONNECTIONS; i++) fds[i] = (struct pollfd){.fd = i < PORTS ? listeners[i] : -1, .events = POLLIN};
+  for (int place = PORTS;;) {
     SCRIPT_CHECK(poll(fds, CONNECTIONS, -1) > 0);
-    for (int i = LIES; i < CONNECTIONS; i++) {
+    for (int i = PORTS; i < CONNECTIONS; i++) {
       if (fds[i].fd < 0 || !fds[i].revents || take(fds[i].fd, &connections[i])) continue;
       close(fds[i].fd);
       fds[i].fd = -1;
     }
-    for (int i = 0; i < LIES; i++) {
+    for (int i = 0; i < PORTS; i++) {
       if (!fds[i].revents) continue;
-      for (place = LIES; place < CONNECTIONS && fds[place].fd >= 0;) place++;
+      for (place = PORTS; place < CONNECTIONS && fds[place].fd >= 0;) place++;
       SCRIPT_CHECK(place < CONNECTIONS);
       fds[place].fd = accept(fds[i].fd, NULL, NULL);
       connections[place] = (struct connection){.lie = i};
@@ -116,20 +120,20 @@ static void serve_lies(const int *listeners) {
 }
 
 static pid_t server;
-static int ports[LIES];
+static int ports[PORTS];
 
 static int start_server(void **state) {
   (void)state;
-  int listeners[LIES];
+  int listeners[PORTS];
   shared = mmap(NULL, LIES * sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   assert_true(shared != MAP_FAILED);
-  for (int i = 0; i < LIES; i++) listeners[i] = peer_listen(16, &ports[i]);
+  for (int i = 0; i < PORTS; i++) listeners[i] = peer_listen(16, &ports[i]);
   server = fork();
   if (server == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     serve_lies(listeners);
   }
-  for (int i = 0; i < LIES; i++) close(listeners[i]);
+  for (int i = 0; i < PORTS; i++) close(listeners[i]);
   return server > 0 ? 0 : -1;
 }
 
@@ -270,7 +274,28 @@ static void each_lie_is_followed_by_pauses(void **state) {
   curl = real;
 }
 
+static int watch_for(struct client *client, int64_t ms, rdzv_error *error) {
+  const struct etcd_call call = {deadline_after(ms), NULL, error};
+  struct etcd3_events events;
+  const int result = etcd3_watch_next(client->watch, &call, &events);
+  assert_int_equal(error->code, result);
+  return result;
+}
+
+static void a_watch_without_time_for_an_answer_times_out(void **state) {
+  (void)state;
+  struct client client = {.lie = SILENT};
+  rdzv_error error;
+  open_client(&client);
+  for (int64_t ms = 1; ms < 1000; ms *= 8) assert_int_equal(watch_for(&client, ms, &error), RDZV_E_TIMEOUT);
+  assert_int_equal(watch_for(&client, 3000, &error), RDZV_E_CONNECTION);
+  assert_non_null(strstr(error.message, "no answer"));
+  etcd3_watch_close(client.watch);
+  etcd3_close(client.etcd);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(each_lie_is_followed_by_pauses)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(each_lie_is_followed_by_pauses),
+                                     cmocka_unit_test(a_watch_without_time_for_an_answer_times_out)};
   return cmocka_run_group_tests(tests, start_server, end_server);
 }
