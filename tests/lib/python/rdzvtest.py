@@ -4,6 +4,7 @@
 Nothing here sleeps to be safe: readiness is a port file, an end is a waited-for process.
 """
 import contextlib
+import errno
 import functools
 import math
 import os
@@ -144,7 +145,20 @@ class Case(unittest.TestCase):
 
     def setUp(self):
         self.folder = tempfile.mkdtemp(prefix="rdzv-test-")
-        self.addCleanup(shutil.rmtree, self.folder, True)
+        self.addCleanup(self.remove_folder)
+
+    def remove_folder(self):
+        """Workers of an agent that was killed end a moment after it; until then they may write files."""
+        def removed():
+            with contextlib.suppress(FileNotFoundError):
+                try:
+                    shutil.rmtree(self.folder)
+                except OSError as error:
+                    if error.errno != errno.ENOTEMPTY:
+                        raise
+            return not os.path.exists(self.folder)
+
+        wait_until(removed, f"no process writes to {self.folder}")
 
     def path(self, name):
         return os.path.join(self.folder, name)
