@@ -364,7 +364,10 @@ class Told:
                     except OSError:
                         pass
                 for number in caught:
-                    self.tell(number)
+                    try:
+                        self.tell(number)
+                    except Invalid:  # it is closed
+                        pass
         finally:
             self.ended.release()
 
@@ -580,13 +583,18 @@ class Object(Handle):
         pointer, self._pointer = self._pointer, None
         if not pointer:
             return not self._late
-        self._late.append(pointer)
-        if self._pid != os.getpid():
-            self._calls.clear()  # of the parent
-        elif self._calls and not self._end_calls(pointer, patience):
-            self._late.clear()
-            return False
-        self._free_late()
+        busy, closing = bool(self._calls), Call()
+        try:
+            self._calls.add(closing)  # a call that ends meanwhile must not free what _stop uses
+            self._late.append(pointer)
+            if self._pid != os.getpid():
+                self._calls.clear()  # of the parent
+            elif busy and not self._end_calls(pointer, patience):
+                self._late.clear()
+                return False
+        finally:
+            self._calls.discard(closing)
+            self._free_late()
         return True
 
     def _end_calls(self, pointer: int, patience: float | None) -> bool:

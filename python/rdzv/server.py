@@ -82,8 +82,7 @@ class Server(Object):
         self._told(library.rdzv_server_run)
 
     def _interrupt(self, number: int) -> None:
-        if self._pointer:
-            library.rdzv_server_stop(self._pointer)
+        self._ask(library.rdzv_server_stop)
 
     def _stop(self, pointer: int) -> None:
         library.rdzv_server_stop(pointer)

@@ -230,6 +230,28 @@ class Stores(unittest.TestCase):
             thread.join(SOON)
             self.assertIsInstance(raised[0], errors.Canceled)
 
+    def test_close_frees_once_its_cancel_has_returned(self):
+        """The call that it cancels may end before: in the library, the store is still used then."""
+        for opened in (rdzv.Store.hash(), rdzv.Store.tcp(self.server.address)):
+            order, stop, free = [], opened._stop, opened._free
+            thread = threading.Thread(target=self.wait_for_ever, args=(opened, []))
+
+            def stop_slowly(pointer):
+                stop(pointer)
+                thread.join(SOON)
+                order.append("canceled")
+
+            def note_free(pointer):
+                order.append("freed")
+                free(pointer)
+
+            opened._stop, opened._free = stop_slowly, note_free
+            thread.start()
+            while not opened._calls:
+                pass
+            opened.close()
+            self.assertEqual(order, ["canceled", "freed"])
+
     def wait_for_ever(self, store, raised):
         try:
             store.get("never")
