@@ -9,8 +9,9 @@
 enum {
   REQUEST_MS = 400,  /* the timeout that stores are opened with */
   CLUSTER_MS = 3000, /* where another member has to be found, or elected */
-  BLOCK_MS = 20,     /* of calls that wait for a key */
-  MOST_TEXT = 128,   /* values that are longer are not appended to */
+  UNHARMED_MS = 60000,
+  BLOCK_MS = 20,   /* of calls that wait for a key */
+  MOST_TEXT = 128, /* values that are longer are not appended to */
 };
 
 int64_t now_us(void) {
@@ -42,13 +43,13 @@ rdzv_store *place_open(const struct place *place, int *code) {
   char endpoint[256];
   turn_list(place->endpoint, endpoint);
   rdzv_store *store = NULL;
-  const int64_t request_ms = strchr(place->endpoint, ',') ? CLUSTER_MS : REQUEST_MS;
-  const rdzv_file_options file = {.size = sizeof file, .timeout_ms = REQUEST_MS};
-  const rdzv_tcp_options tcp = {
-      .size = sizeof tcp, .timeout_ms = place->patience ? place->patience : REQUEST_MS, .dialect = place->dialect};
+  const int64_t usual_ms = strchr(place->endpoint, ',') ? CLUSTER_MS : REQUEST_MS;
+  const int64_t request_ms = place->patience ? place->patience : usual_ms;
+  const rdzv_file_options file = {.size = sizeof file, .timeout_ms = request_ms};
+  const rdzv_tcp_options tcp = {.size = sizeof tcp, .timeout_ms = request_ms, .dialect = place->dialect};
   const rdzv_etcd_store_options etcd = {
       .size = sizeof etcd,
-      .timeout_ms = REQUEST_MS,
+      .timeout_ms = request_ms,
       .etcd = &(rdzv_etcd_options){
           .size = sizeof(rdzv_etcd_options), .endpoints = place->endpoint, .read_timeout_ms = request_ms}};
   const rdzv_etcd3_store_options etcd3 = {.size = sizeof etcd3, .timeout_ms = request_ms, .etcd = etcd.etcd};
@@ -61,6 +62,12 @@ rdzv_store *place_open(const struct place *place, int *code) {
   }
   if (*code == 0) rdzv_store_set_timeout(store, BLOCK_MS, NULL);
   return *code == 0 ? store : NULL;
+}
+
+rdzv_store *place_open_unharmed(const struct place *place, int *code) {
+  struct place unharmed = *place;
+  unharmed.patience = UNHARMED_MS;
+  return place_open(&unharmed, code);
 }
 
 bool is_unexpected(int code, bool restarts) {
@@ -419,7 +426,7 @@ static void read_queue(struct client *client, int key, rdzv_bytes name) {
 bool read_all(struct book *book, const struct place *place) {
   int code;
   struct client client = {.book = book, .worker = LOG_OF_END, .last_key = -1};
-  client.store = place_open(place, &code);
+  client.store = place_open_unharmed(place, &code);
   if (!client.store) return false;
   const struct log *log = &book->logs[LOG_OF_END];
   for (int key = 0; key < key_count(book) && atomic_load(&log->count) < MOST_OPS - 4; key++) {

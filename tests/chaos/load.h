@@ -63,6 +63,8 @@ enum key_kind key_kind_of(const struct book *book, int key);
 
 /* Opens the store; NULL: it cannot be reached, and *code says why. */
 rdzv_store *place_open(const struct place *place, int *code);
+/* While no fault is made: only a busy machine can keep it waiting, and is given the time. */
+rdzv_store *place_open_unharmed(const struct place *place, int *code);
 
 /* Until the budget is used up. */
 void worker_run(struct book *book, const struct place *place, int worker);

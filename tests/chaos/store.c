@@ -250,7 +250,7 @@ static unsigned kinds_of(const struct settings *settings, unsigned features) {
 static void ask_features(struct run *run) {
   int code;
   if (run->proxy) proxy_set_faults(run->proxy, false);
-  rdzv_store *store = place_open(&run->place, &code);
+  rdzv_store *store = place_open_unharmed(&run->place, &code);
   if (!store) {
     fprintf(stderr, "chaos: cannot open the store: %s\n", rdzv_error_name(code));
     exit(2);

@@ -46,6 +46,7 @@ static inline void assert_code_(int actual, int expected, const char *what, cons
 
 static inline void assert_error_(int actual, int expected, const rdzv_error *error, const char *part, const char *what,
                                  const char *file, int line) {
+  if (actual != expected && error->code == actual) print_error("%s\n", error->message);
   assert_code_(actual, expected, what, file, line);
   assert_code_(error->code, expected, "the error's code", file, line);
   if (strstr(error->message, part)) return;
