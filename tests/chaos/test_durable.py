@@ -14,7 +14,7 @@ import chaos
 import rdzvtest
 import test_rendezvous
 
-SEEDS = 12 if chaos.LONG else 3
+SEEDS = 12 if chaos.LONG else 1 if rdzvtest.SANITIZED else 3  # the checker is slow under sanitizers
 
 
 class Store(chaos.Case):
