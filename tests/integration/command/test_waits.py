@@ -13,7 +13,7 @@ import time
 
 import etcd
 import rdzvtest
-from rdzvtest import RDZV, slow, wait_until
+from rdzvtest import RDZV, slow, slow_int, wait_until
 from wait_lines import YES, USAGE, CONNECT, FIRST_S, QUIET_S, Heard, Waits
 
 
@@ -302,8 +302,8 @@ class FileLocks(Waits):
     def test_a_lock_that_is_held_after_the_node_has_joined(self):
         path = self.path("store")
         heard = Heard(self, "join", "--rdzv-endpoint", path, "--rdzv-id", "job", "--nnodes", "2", "--rdzv-conf",
-                      "store_type=file,join_timeout=4", "--log-level", "info")
-        heard.expect(QUIET_S, "waiting for nodes")
+                      f"store_type=file,join_timeout={slow_int(4)}", "--log-level", "info")
+        heard.expect(slow(4), "is a participant of the round")
         with open(path, "r", encoding="ascii") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             heard.exits(CONNECT, slow(30))
