@@ -37,9 +37,9 @@ static void tell(struct candidate *candidate, const char *active) {
   if (active && candidate->is_told && strcmp(candidate->seen, active) == 0) return;
   candidate->is_told = active != NULL;
   snprintf(candidate->seen, sizeof candidate->seen, "%s", active ? active : "");
+  if (place->told) place->told(place->user, active);
   if (active)
     log_line(&place->log, RDZV_LOG_WARNING, "standby; active server: %s", *active ? active : "an unknown address");
-  if (place->told) place->told(place->user, active);
 }
 
 /* A server writes the key with its lease. Without one, another program wrote it, and it would stay for good. */
