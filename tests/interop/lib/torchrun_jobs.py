@@ -152,6 +152,7 @@ class Job:
         self.environment = environment(TORCH_DISABLE_SHARE_RDZV_TCP_STORE="0" if shares else "1", TMPDIR=case.folder)
         self.program_arguments = ["--checkpoint", self.path("checkpoint"), "--stop-file", self.path("stop")]
         self.program = [WORKER, run_peer(version), EXAMPLE, *self.program_arguments]
+        self.last_call = 1
         self.static = False  # instead: the backend in which each agent is given its rank, here in the order of making
         self.agents = []
 
@@ -160,7 +161,7 @@ class Job:
 
     def conf(self, kind):
         first = not any(agent.kind == kind for agent in self.agents)
-        conf = {"is_host": str(kind == self.host and first).lower(), "last_call_timeout": 1}
+        conf = {"is_host": str(kind == self.host and first).lower(), "last_call_timeout": self.last_call}
         if kind == "ours" and self.version == "1.13":
             conf["torch_version"] = "1.13"
         if kind == "ours" and self.ours_keep_alive:
